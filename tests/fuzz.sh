@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Fuzzes every decoder with libFuzzer, one after another, each on one core and for an equal share of the
-# time. Needs the Rust toolchain of the project and a C++ compiler; no nightly toolchain. An input that
-# makes a decoder panic, hang, or hold more memory than its input explains ends it: the input lies in
-# tests/fuzz/corpus/TARGET then, where `cargo test --test decoders` runs it for good.
+# Fuzzes every decoder with libFuzzer, one after another, each on one core and for an equal share of the time.
+# Needs the Rust toolchain of the project and a C++ compiler; no nightly toolchain. An input that makes a decoder
+# panic, hang, or use more memory than its size justifies ends the run: the input is then in
+# tests/fuzz/corpus/TARGET, from where `cargo test --test decoders` runs it from then on.
 #
 #   tests/fuzz.sh 600                  ten minutes in all, and the build
 #   TARGET=json tests/fuzz.sh 60       a minute of one target
 #
-# What it learns is kept in target/fuzz/corpus and goes on from there at the next run; KEEP=1 adds to
-# tests/fuzz/corpus what reaches code that nothing there reaches, as small as it was found.
+# The corpus is kept in target/fuzz/corpus and extended by the next run; KEEP=1 adds to tests/fuzz/corpus the
+# inputs that reach code which none there reaches, as small as they were found.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -28,8 +28,8 @@ if [ "$each" -lt 1 ]; then
   exit 2
 fi
 
-# The versions that the server is built with; libFuzzer and what it needs are pinned in the manifest.
-# The dependencies are those of `cargo build`, in the same folder: they are not built twice.
+# The versions with which the server is built; libFuzzer and its dependencies are pinned in the manifest. The
+# dependencies are those of `cargo build`, in the same folder: they are not built twice.
 cp Cargo.lock tests/fuzz/Cargo.lock
 RUSTC_WRAPPER=$root/tests/fuzz/rustc.sh CARGO_TARGET_DIR=$root/target \
   cargo build --quiet --manifest-path tests/fuzz/Cargo.toml
@@ -39,7 +39,7 @@ for target in $targets; do
   learnt=$root/target/fuzz/corpus/$target kept=$root/tests/fuzz/corpus/$target log=$root/target/fuzz/$target.log
   mkdir -p "$learnt" "$kept"
   longest=$(($(sed -nE 's/^ *target\("'"$target"'", *([0-9]+ << 10),.*/\1/p' $list)))
-  # The targets count what they allocate, to the byte; the limit here is for what they do not see.
+  # The targets count what they allocate, to the byte; the limit here is for allocations that they do not count.
   if ! TARGET=$target target/debug/quorate-fuzz "$learnt" "$kept" -artifact_prefix="$kept/" \
     -max_total_time="$each" -max_len="$longest" -len_control=50 -timeout=10 -rss_limit_mb=512 \
     -print_final_stats=1 >"$log" 2>&1; then
@@ -62,5 +62,5 @@ for target in $targets; do
   runs=$((runs + ran))
 done
 echo "fuzz: target, runs, seconds, edges reached, inputs learnt, MiB at most"
-# the line that tests/soak.sh counts
+# tests/soak.sh parses this line
 echo "test result: ok. $number passed; $runs runs of decoders, $each s each, none failed"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fails when a generated file or image differs from what the code, the chart or the data make now.
+# Fails if a generated file or image differs from the present output of the code, the chart or the data.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cargo run --locked --quiet --bin quorate -- generate --check

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Says by name what a command of CONTRIBUTING.md lacks on this machine and how to get it, before the command
-# has worked for minutes. Installs nothing, but for the Rust target of the image where rustup is there.
+# Names what a command of CONTRIBUTING.md lacks on this machine and how to get it, before the command has worked
+# for minutes. Installs nothing except the Rust target of the image, if rustup is available.
 #
 #   tests/needs.sh NAME...    of: rust cc c++ go deny musl python root
 set -euo pipefail
 lacks=()
 have() { command -v "$1" >/dev/null 2>&1; }
 
-rust() { # the version is that of Cargo.toml
+rust() { # the version in Cargo.toml
   local wanted found
   if ! have cargo || ! have rustc; then
     lacks+=("a Rust toolchain: https://rustup.rs")
@@ -19,11 +19,11 @@ rust() { # the version is that of Cargo.toml
     lacks+=("Rust $wanted or newer, this is $found: rustup update")
   fi
 }
-musl() { # the image's binary is static
+musl() { # the image's binary is linked statically
   local target folder
   target=$(uname -m)-unknown-linux-musl
   have musl-gcc || lacks+=("musl-gcc: apt-get install musl-tools")
-  have rustc || return 0 # then `rust` says so
+  have rustc || return 0 # `rust` reports it
   folder=$(rustc --print target-libdir --target "$target")
   if ! compgen -G "$folder/libcore-*.rlib" >/dev/null; then
     if ! have rustup || ! rustup target add "$target"; then

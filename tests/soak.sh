@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# What is too long for every change: the seeded tests with many times their seeds, at release speed
-# with every assertion on, and the fuzzer. Ends with a dated table for docs/soak.md; the first failure ends it, and
+# Tests that are too long for every change: the seeded tests with many times their seeds, at release speed with
+# every assertion on, and the fuzzer. Ends with a dated table for docs/soak.md; the first failure ends the run, and
 # its seed is in the output.
 #
 #   tests/soak.sh              about an hour on two cores
 #   SCALE=10 tests/soak.sh     a tenth of it; SCALE=1000 ten times as much
 #   ONLY=sim tests/soak.sh     one part: sim raft node store plan operator sim-operator properties
 #                              differential full fuzz robustness e2e
-#   BASE=n                     the first seed where a part takes one (default: days since 1970
-#                              times a million, so each day looks elsewhere)
+#   BASE=n                     the first seed of a part that takes one (default: days since 1970
+#                              times a million, so that each day uses other seeds)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -68,7 +68,7 @@ part differential "$n conversations of 5,200 random requests beside real etcd, f
   cargo test --locked --test differential
 part full "a volume of 300 MiB, filled to its last byte" \
   env VOLUME_MIB=300 cargo test --locked --test cluster -- --nocapture full::
-# The time over, each run takes as long as its last deck of faults does.
+# After the time is over, each run lasts until its last round of faults ends.
 n=$(((60 * scale + 99) / 100))
 if [ -z "$only" ] || [ "$only" = robustness ]; then tests/interop/porcupine/build.sh; fi
 for members in 3 5; do

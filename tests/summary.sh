@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Runs a test command and, whatever its outcome, ends with one line that sums up the tests that could not
-# run: each prints "skipped: SUITE::TEST (REASON)". Keeps the command's status.
+# Runs a test command and, whatever its outcome, ends with one line that summarises the tests that could not run:
+# each prints "skipped: SUITE::TEST (REASON)". Returns the command's status.
 #
 #   tests/summary.sh cargo test --locked
 set -uo pipefail
 kept=$(mktemp); trap 'rm -f "$kept"' EXIT
-# standard error alone: what a passing test prints to standard output is captured
+# only standard error: what a passing test prints to standard output is captured
 { "$@" 2>&1 >&3 | tee "$kept" >&2; } 3>&1
 status=${PIPESTATUS[0]}
 awk '

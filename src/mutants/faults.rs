@@ -197,7 +197,7 @@ faults! {
         Test("node::tests::strangers::strangers_cannot_propose_or_depose");
     /// The operator believes an unsigned answer.
     UnsignedBelieved "unsigned-believed" in "server/operator_api/signed.rs",
-        Test("server::operator_api::signed::tests::whoever_has_no_key_is_not_believed");
+        Test("server::operator_api::signed::tests::servers_without_the_key_are_rejected");
     /// A call is carried out by whoever it reaches.
     AnyRecipient "any-recipient" in "server/operator_api/auth.rs",
         Test("server::operator_api::auth::tests::a_captured_call_is_of_use_nowhere_else");
@@ -206,7 +206,7 @@ faults! {
         Test("raft::tests::script::scripts_give_their_golden_traces");
     /// What is parked for another member is handed back, and kept as well.
     ProposeTwice "propose-twice" in "node/member/proposals.rs",
-        Test("node::member::proposals::tests::what_waits_is_bounded_and_given_back");
+        Test("node::member::proposals::tests::waiting_proposals_are_bounded");
     /// A proposal that was committed under an earlier leader is taken for dead and made again.
     DeadByTerm "committed-taken-for-dead" in "node/member/proposals.rs",
         Sim(&[LINEAR, REFUSALS]);

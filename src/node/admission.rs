@@ -1,6 +1,6 @@
-//! The leader's half of the rules for changes of the membership: what depends on flags and on
-//! who is in contact, checked before proposing and never at apply. etcd's rules and their order,
-//! with a stricter one for promotion (see [`Standing`]).
+//! The leader's half of the rules for membership changes: what depends on flags and on which
+//! members are in contact. These rules are checked before proposing and never at apply. They are
+//! etcd's, in etcd's order, with a stricter rule for promotion (see [`Standing`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,7 +23,7 @@ pub struct Facts<'a> {
     pub strict: bool,
     /// Members in contact at all, the leader included.
     pub in_contact: &'a BTreeSet<MemberId>,
-    /// Members in contact for long enough to count on, the leader included.
+    /// Members in contact for long enough to be counted on, the leader included.
     pub steady: &'a BTreeSet<MemberId>,
     /// Why each member other than the leader is not in sync; `None` when it is.
     pub behind: &'a BTreeMap<MemberId, Option<String>>,
@@ -33,7 +33,7 @@ impl Facts<'_> {
     /// Whether the change may be proposed.
     ///
     /// # Errors
-    /// Why not.
+    /// The rule that the change breaks.
     pub fn admit(&self, command: &MembershipCommand) -> Result<(), MembershipError> {
         self.membership.check(command)?;
         match &command.body {
@@ -44,8 +44,8 @@ impl Facts<'_> {
         }
     }
 
-    /// etcd: `IsReadyToAddVotingMember`, then contact with a quorum of the enlarged voters while
-    /// the new one counts as down (learners too, but without etcd's 5 s of contact); and
+    /// etcd: `IsReadyToAddVotingMember`, then contact with a quorum of the enlarged set of voters,
+    /// where the new one counts as down (for learners too, but without etcd's 5 s of contact); and
     /// `--max-learners`.
     fn admit_add(&self, learner: bool) -> Result<(), MembershipError> {
         if self.strict {
@@ -54,8 +54,8 @@ impl Facts<'_> {
             if !learner && !restoring && started < quorum(voters + 1) {
                 return Err(MembershipError::NotEnoughStarted);
             }
-            // A learner changes no quorum, so it need not wait until a voter that was promoted a
-            // moment ago has been in contact for long.
+            // A learner does not change the quorum, so it need not wait until a voter that was
+            // promoted a moment ago has been in contact for long.
             let counted = if learner {
                 self.in_contact
             } else {
@@ -90,8 +90,8 @@ impl Facts<'_> {
         Ok(())
     }
 
-    /// etcd: `IsReadyToRemoveVotingMember`, then enough active voters beside it. One that is
-    /// down may always go; so may a learner.
+    /// etcd: `IsReadyToRemoveVotingMember`, then enough active voters without it. A member that is
+    /// down may always be removed; so may a learner.
     fn admit_removal(&self, id: MemberId) -> Result<(), MembershipError> {
         let learner = self.membership.member(id).is_some_and(|m| m.learner);
         if !self.strict || learner {
@@ -119,7 +119,7 @@ impl Facts<'_> {
         self.membership.voters()
     }
 
-    /// Voters and started voters, but for one.
+    /// Voters and started voters, without member `but`.
     fn count(&self, but: Option<MemberId>) -> (usize, usize) {
         let voters = self.voters().filter(|m| Some(m.id) != but);
         voters.fold((0, 0), |(all, started), member| {
@@ -132,7 +132,7 @@ fn quorum(voters: usize) -> usize {
     voters / 2 + 1
 }
 
-/// Where a member has to be to count as in sync with its leader.
+/// The progress that a member needs to count as in sync with its leader.
 #[derive(Clone, Copy, Debug)]
 pub struct Standing {
     /// The leader's commit index one election timeout ago.
@@ -144,8 +144,8 @@ pub struct Standing {
 }
 
 impl Standing {
-    /// Why a member is not in sync, or `None`. Stricter than etcd's 90 %, which holds as well:
-    /// a ratio of absolute indexes lets a member pass that is a million entries behind.
+    /// Why a member is not in sync, or `None`. Stricter than etcd's 90 %, which is checked as well:
+    /// a ratio of absolute indexes also accepts a member that is a million entries behind.
     pub fn behind(
         &self,
         progress: &ProgressStatus,

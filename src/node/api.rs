@@ -1,5 +1,5 @@
-//! What goes into a member and what comes out: inputs, effects, reports, errors. The duties of
-//! whoever carries out effects stand at the head of the room.
+//! The inputs, effects, reports and errors of a member. The duties of the code that carries out
+//! effects are listed in the head of the room.
 
 use std::sync::Arc;
 
@@ -14,85 +14,86 @@ use super::membership::Membership;
 use super::payload::{RequestId, UnknownEntry};
 use super::peer::{LeaseCall, LeaseTimes, PeerMessage, Proposal};
 
-/// What happens to a member. Any order is allowed; each is handled at once.
+/// What happens to a member. Inputs may come in any order; each is handled at once.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Input {
     /// `tick_ms` have passed.
     Tick,
-    /// A message came. It is dropped unless [`Input::PeerDisk`] has said which disk speaks.
+    /// A message arrived. It is dropped unless [`Input::PeerDisk`] was given for the sender before.
     Peer {
         /// The sender.
         from: MemberId,
-        /// What it says.
+        /// The message.
         message: PeerMessage,
     },
-    /// A hello told which disk a member speaks from, and this server's pins (kept in its
-    /// identity file, written first) agree.
+    /// A hello confirmed which disk a member runs on, and it agrees with this server's pins (kept
+    /// in its identity file, written first).
     PeerDisk {
         /// The member.
         id: MemberId,
         /// Its disk.
         disk_uuid: String,
     },
-    /// Clients' commands, checked by the store's limits already. Answered by whoever applies
-    /// an entry of that identity, or by [`Effect::ProposalFailed`]. Never answered when its
-    /// fate stays unknown: time-outs are the caller's, who then says [`Input::Cancel`] and is
-    /// told what may be said of it.
+    /// Clients' commands, already checked against the limits of the store. Answered by the applier
+    /// when it applies the entry with that identity, or by [`Effect::ProposalFailed`]. Not answered
+    /// while the fate is unknown: time-outs are the caller's, which then gives [`Input::Cancel`]
+    /// and learns from the effect that follows what it may answer.
     Propose(Vec<Proposal>),
     /// A change of the membership; answered as a proposal is.
     ChangeMembership {
-        /// Who waits for it.
+        /// The identity under which it is answered.
         request: RequestId,
         /// The change.
         command: MembershipCommand,
     },
-    /// Linearizable reads, by the caller's own numbers (never used twice). Retried inside until
+    /// Linearizable reads, by the caller's own numbers (never reused). Retried internally until
     /// answered or cancelled.
     Read(Vec<u64>),
-    /// Keepalives and questions about leases, by the caller's own numbers. Retried inside
-    /// until answered or cancelled.
+    /// Keepalives and TTL queries of leases, by the caller's own numbers. Retried internally until
+    /// answered or cancelled.
     Lease(Vec<LeaseCall>),
-    /// Nobody waits for these any more. What was appended may still be applied; what had not left
-    /// this member is withdrawn and never will be.
+    /// The callers no longer wait for these. What was appended may still be applied; what had not
+    /// left this member is withdrawn and will never be appended.
     Cancel(Vec<Awaited>),
-    /// Hand leadership over. Answered by [`Effect::TransferEnded`].
+    /// Transfer leadership. Answered by [`Effect::TransferEnded`].
     Transfer {
         /// The caller's own number for it.
         id: u64,
-        /// To whom; `None`: the voter in contact for longest among those in sync.
+        /// The transferee; `None`: the voter in contact for longest among those in sync.
         to: Option<MemberId>,
     },
-    /// [`Effect::Write`] of this number is durable.
+    /// The [`Effect::Write`] with this number is durable.
     Persisted(PersistMark),
-    /// Entries of [`Effect::Apply`] were applied and their results published.
+    /// Entries of [`Effect::Apply`] were applied and their results were published.
     Applied(Report),
     /// The answer to [`Effect::ReadLog`].
     LogRead {
         /// Its ticket.
         ticket: Ticket,
-        /// The entries; none if they were dropped meanwhile; or what went wrong, in words, which
-        /// stops the member.
+        /// The entries; none if they were dropped meanwhile; or the text of an error, which stops
+        /// the member.
         entries: Result<Vec<Entry>, String>,
     },
     /// The checkpoint of [`Effect::TakeCheckpoint`] is durable, or could not be written for a
-    /// reason that is no reason to stop; then it is tried again later.
+    /// reason that does not stop the server; it is then retried later.
     CheckpointDone(Option<CheckpointInfo>),
-    /// Space is short on the disk: take a checkpoint whatever the policy says, so that log can go.
+    /// The disk is short of space: take a checkpoint regardless of the policy, so that log can be
+    /// dropped.
     WantCheckpoint,
-    /// A peer's checkpoint lies complete and durable on this disk, beside the own ones.
+    /// A peer's checkpoint is complete and durable on this disk, beside this member's own ones.
     SnapshotReceived {
         /// The leader that sent it.
         from: MemberId,
-        /// The term it sent along.
+        /// The term that came with it.
         term: Term,
-        /// What it holds.
+        /// Its index, term and size.
         checkpoint: CheckpointInfo,
         /// The configuration in it.
         meta: SnapshotMeta,
     },
     /// [`Effect::InstallCheckpoint`] is done: log and machine stand at the checkpoint.
     Installed(Report),
-    /// [`Effect::SendCheckpoint`] ended.
+    /// [`Effect::SendCheckpoint`] has finished.
     SnapshotSent {
         /// The receiver.
         to: MemberId,
@@ -101,21 +102,22 @@ pub enum Input {
     },
     /// A message to this member was dropped or its link broke.
     Unreachable(MemberId),
-    /// A server that is no member is not heard any more: others took its place. Nothing to a member.
+    /// A server that is no member is no longer connected: others took its place. Ignored for a
+    /// member.
     Forget(MemberId),
-    /// The connection to this member broke, or cannot be made. It lasts until the next
+    /// The connection to this member broke, or cannot be made. This state lasts until the next
     /// [`Input::PeerDisk`].
     Unlinked(MemberId),
-    /// A member that was told not to vote at first (see
-    /// [`MemberConfig::voting`](super::MemberConfig)) may do so from now on.
+    /// A member that started without the right to vote (see [`MemberConfig`](super::MemberConfig))
+    /// may vote from now on.
     AllowVotes,
 }
 
-/// What somebody waits for.
+/// What a caller waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Awaited {
-    /// What becomes of a proposal or a change. When it is cancelled it is answered once more: by
-    /// [`Effect::ProposalFailed`] if it was withdrawn, else by [`Effect::FateUnknown`].
+    /// The outcome of a proposal or a change. After it is cancelled there is one more answer:
+    /// [`Effect::ProposalFailed`] if it was withdrawn, else [`Effect::FateUnknown`].
     Request(RequestId),
     /// A read, by its number.
     Read(u64),
@@ -123,53 +125,53 @@ pub enum Awaited {
     Lease(u64),
 }
 
-/// What a member wants done.
+/// What a member wants its owner to do.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
-    /// Append to the log and make durable, then say [`Input::Persisted`]. One at a time.
+    /// Append to the log and sync, then report [`Input::Persisted`]. There is one at a time.
     Write(Persist),
-    /// Send. May be lost; the order to one receiver should be kept.
+    /// Send a message. It may be lost; the order to one receiver should be kept.
     Send {
         /// The receiver.
         to: MemberId,
-        /// What to say.
+        /// The message.
         message: PeerMessage,
     },
-    /// Apply in order with [`StateMachine::apply`](super::StateMachine::apply), publish, answer waiters,
-    /// then say [`Input::Applied`]. The entries are durable here.
+    /// Apply in order with [`StateMachine::apply`](super::StateMachine::apply), publish, answer
+    /// waiting requests, then report [`Input::Applied`]. The entries are durable at this point.
     Apply(Vec<Entry>),
-    /// Reset the log to begin after this checkpoint (which is durable already), restore the
-    /// machine from it, then say [`Input::Installed`]. Comes after all earlier writes are
-    /// durable and all earlier applies reported; none follows before the answer.
+    /// Reset the log to begin after this checkpoint (which is durable already), restore the machine
+    /// from it, then report [`Input::Installed`]. Comes after all earlier writes are durable and
+    /// all earlier applies are reported; no other follows before that report.
     InstallCheckpoint(SnapshotMeta),
-    /// Read entries back from the log, then say [`Input::LogRead`].
+    /// Read entries back from the log, then report [`Input::LogRead`].
     ReadLog(LogRead),
-    /// Stream the checkpoint of `index` to a member, with `term` beside it, then say
-    /// [`Input::SnapshotSent`]. One at a time.
+    /// Stream the checkpoint of `index` to a member, together with `term`, then report
+    /// [`Input::SnapshotSent`]. There is one at a time.
     SendCheckpoint {
         /// The receiver.
         to: MemberId,
-        /// The leader's term, to travel along.
+        /// The leader's term, sent with it.
         term: Term,
         /// Which checkpoint: the newest one.
         index: Index,
     },
-    /// Let the applier freeze the machine where it stands, write the checkpoint in the
-    /// background, then say [`Input::CheckpointDone`]. One at a time. What the machine has
-    /// applied is durable, so the checkpoint never runs ahead of the log.
+    /// Let the applier freeze the machine at its applied index, write the checkpoint in the
+    /// background, then report [`Input::CheckpointDone`]. There is one at a time. What the machine
+    /// has applied is durable, so the checkpoint is never ahead of the log.
     TakeCheckpoint,
-    /// Entries of smaller index and checkpoints older than the two newest may go. A hint:
+    /// Entries below the index and checkpoints older than the two newest may be removed. A hint: it
     /// may be carried out later or in part.
     DropLog {
         /// The first index to keep.
         before: Index,
     },
-    /// These reads may be answered from what is published now: everything that was committed
-    /// when they began has been applied here.
+    /// These reads may be answered from the published state: everything that was committed when
+    /// they began has been applied here.
     ReadReady {
         /// The callers' numbers.
         ids: Vec<u64>,
-        /// The index that was waited for.
+        /// The read index.
         index: Index,
     },
     /// These reads will not be answered.
@@ -186,9 +188,9 @@ pub enum Effect {
         /// Why.
         error: ProposalError,
     },
-    /// A proposal or change that was cancelled had left this member before: it may have been
-    /// carried out, may be yet, or never. Only an error that clients take for indefinite may be
-    /// given for it.
+    /// A cancelled proposal or change had left this member already: it may have been carried out,
+    /// or may be later, or never. It may only be answered with an error that clients treat as
+    /// indefinite.
     FateUnknown {
         /// Which.
         request: RequestId,
@@ -209,22 +211,22 @@ pub enum Effect {
     },
     /// Role, term or leader changed.
     Role(RoleChange),
-    /// This member was removed from the cluster for good. It only answers messages from here on.
-    /// [`StateMachine::part`](super::StateMachine::part) gives the answer to whoever asked it to remove
-    /// itself.
+    /// This member was removed from the cluster for good. From here on it only answers messages.
+    /// [`StateMachine::part`](super::StateMachine::part) returns the answer to the request with
+    /// which it removed itself.
     Removed {
-        /// The others are known to go on without it whatever happens to them. If not, an election
-        /// timeout has passed since it learned of its removal, in which they had its help.
+        /// Whether the others are known to continue without it under any fault. If not, an election
+        /// timeout has passed since it learned of its removal, during which it still helped them.
         settled: bool,
     },
-    /// Something odd that harms nothing, for the log.
+    /// Something unexpected but harmless, for the log.
     Notice(String),
-    /// Stop the server: going on could lose or corrupt data. Nothing follows.
+    /// Stop the server: continuing could lose or corrupt data. Nothing follows.
     Stop(StopReason),
 }
 
-/// Why a proposal was not appended. It has left no trace, and never will: whoever is told so may
-/// do something else instead.
+/// Why a proposal was not appended. It is in no log and never will be, so the caller may safely do
+/// something else instead.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum ProposalError {
     /// A bounded queue is full, or apply is too far behind; etcd: `too many requests`.
@@ -244,15 +246,15 @@ pub enum ProposalError {
     /// This server is not a member, or not any more.
     #[error("this server is not a member of the cluster")]
     NotAMember,
-    /// It was cancelled while it still waited at the member that took it in, and is in no log.
-    #[error("withdrawn: {}", if *.leaderless { "nobody led" } else { "the leader did not take it" })]
+    /// It was cancelled while it still waited at the member that received it, and is in no log.
+    #[error("withdrawn: {}", if *.leaderless { "no leader was known" } else { "the leader did not take it" })]
     Withdrawn {
-        /// Nobody was known to lead then; etcd: `no leader`.
+        /// No leader was known at that time; etcd: `no leader`.
         leaderless: bool,
     },
 }
 
-/// Why a read or a call about a lease is not answered.
+/// Why a read or a lease request is not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum RequestRefusal {
     /// A bounded queue is full.
@@ -263,7 +265,7 @@ pub enum RequestRefusal {
     NotAMember,
 }
 
-/// Why leadership was not handed over.
+/// Why leadership was not transferred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TransferFailure {
     /// Refused at once; etcd: `not leader`, `bad leader transferee`.
@@ -275,7 +277,7 @@ pub enum TransferFailure {
     /// The target did not take over within an election timeout.
     #[error("the target did not take over in time")]
     TimedOut,
-    /// Another member than the target leads now.
+    /// A member other than the target leads now.
     #[error("another member than the target took over")]
     OtherLeader {
         /// Who.
@@ -286,10 +288,10 @@ pub enum TransferFailure {
 /// Why a server must stop.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StopReason {
-    /// The consensus core found its state untrustworthy.
+    /// The consensus core found its state inconsistent.
     #[error(transparent)]
     Consensus(#[from] raft::Error),
-    /// The log holds what this version cannot apply.
+    /// The log holds an entry that this version cannot apply.
     #[error(transparent)]
     Entry(#[from] UnknownEntry),
     /// The log could not be read.
@@ -308,7 +310,7 @@ pub struct CheckpointInfo {
     pub bytes: u64,
 }
 
-/// What an applier tells the consensus half after a batch, or after restoring a checkpoint.
+/// What the applier reports to the consensus half after a batch, or after restoring a checkpoint.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
     /// The last applied index.
@@ -328,12 +330,12 @@ pub struct Report {
 /// What happened to leases.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaseEvent {
-    /// The state was restored: these are all leases there are.
+    /// The state was restored: these are all the leases.
     Reset(Vec<LeaseInfo>),
-    /// Granted for so many seconds.
+    /// Granted with this TTL in seconds.
     Granted(LeaseId, i64),
     /// Revoked or expired.
     Ended(LeaseId),
-    /// Its remaining seconds were noted; 0: it has its whole time to live again.
+    /// Its remaining seconds were checkpointed; 0: it has its full TTL again.
     Noted(LeaseId, i64),
 }

@@ -1,4 +1,5 @@
-//! The first membership of a cluster, the same bytes on every member, and how IDs are made.
+//! The initial membership of a cluster, with identical bytes on every member, and how IDs are
+//! computed.
 
 use sha1::{Digest, Sha1};
 
@@ -7,11 +8,11 @@ use crate::raft::MemberId;
 use super::change::MembershipError;
 use super::membership::{ChangeKind, FORMAT, MemberRecord, Membership};
 
-/// The index and term of the state that a cluster starts with: as if the first entry had
-/// brought the first membership.
+/// The index and term of the state that a cluster starts with, as if the first entry had created
+/// the initial membership.
 pub const FOUNDING_INDEX: u64 = 1;
 
-/// One member of a cluster that is about to begin.
+/// One member of a cluster that is to be bootstrapped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InitialMember {
     /// Its name.
@@ -63,7 +64,7 @@ impl Membership {
     /// of `initial` does not matter.
     ///
     /// # Errors
-    /// Members without or with the same peer URLs, name or disk.
+    /// Members without peer URLs, or with the same peer URLs, name or disk.
     pub fn bootstrap(
         cluster_uid: &str,
         incarnation: u64,
@@ -84,10 +85,10 @@ impl Membership {
         Self::found(cluster_id, cluster_uid, incarnation, members)
     }
 
-    /// As [`Membership::bootstrap`], from members whose IDs are chosen already.
+    /// As [`Membership::bootstrap`], from members whose IDs are already chosen.
     ///
     /// # Errors
-    /// As [`Membership::bootstrap`], and IDs that are zero or given twice.
+    /// As [`Membership::bootstrap`], and IDs that are zero or occur twice.
     pub fn found(
         cluster_id: u64,
         cluster_uid: &str,

@@ -1,9 +1,9 @@
-//! Changes of the membership as the log and the wire carry them, and why one is refused.
-//! Decides nothing: `membership` holds the replicated rules, `admission` the leader's.
+//! Membership changes as they are encoded in the log and on the wire, and why one is refused.
+//! Decides nothing: `membership` holds the replicated rules, `admission` those of the leader.
 
 use crate::raft::{Index, MemberId};
 
-/// A change with what its caller knew. Travels to the leader and in the log.
+/// A change with the caller's preconditions. Sent to the leader and stored in the log.
 #[derive(Clone, PartialEq, Eq, Hash, prost::Message)]
 pub struct MembershipCommand {
     /// What to change. `None` is a kind that this version does not know.
@@ -42,15 +42,16 @@ pub enum ChangeBody {
     /// Sets peer URLs.
     #[prost(message, tag = "4")]
     Update(Update),
-    /// A server takes the place that was added for it: binds its disk, gives name and URLs.
+    /// A server takes the place that was added for it: binds its disk, and publishes its name and
+    /// URLs.
     #[prost(message, tag = "5")]
     Join(Join),
-    /// The leader binds the disk from which a member speaks.
+    /// The leader binds the disk that a member runs on.
     #[prost(message, tag = "6")]
     Bind(Bind),
 }
 
-/// Adds a member. The proposer chose the ID (see [`member_id`](super::member_id)).
+/// Adds a member. The proposer chooses the ID (see [`member_id`](super::member_id)).
 #[derive(Clone, PartialEq, Eq, Hash, prost::Message)]
 pub struct Add {
     /// Its ID; not zero, never used before.
@@ -73,7 +74,7 @@ pub struct Add {
     pub disk_uuid: String,
 }
 
-/// The member that a change is about.
+/// The member that a change refers to.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, prost::Message)]
 pub struct Target {
     /// Its ID.
@@ -92,19 +93,19 @@ pub struct Update {
     pub peer_urls: Vec<String>,
 }
 
-/// What a member says of itself when it starts. Repeating it is harmless.
+/// What a member publishes about itself when it starts. Repeating it is harmless.
 #[derive(Clone, PartialEq, Eq, Hash, prost::Message)]
 pub struct Join {
     /// The member.
     #[prost(uint64, tag = "1")]
     pub id: MemberId,
-    /// Its disk; another one than the bound one is refused. Empty leaves the binding alone.
+    /// Its disk; refused if another one is bound. Empty leaves the binding unchanged.
     #[prost(string, tag = "2")]
     pub disk_uuid: String,
-    /// Its name; empty leaves the name alone.
+    /// Its name; empty leaves the name unchanged.
     #[prost(string, tag = "3")]
     pub name: String,
-    /// Where clients reach it.
+    /// Its client URLs.
     #[prost(string, repeated, tag = "4")]
     pub client_urls: Vec<String>,
 }
@@ -115,18 +116,18 @@ pub struct Bind {
     /// The member.
     #[prost(uint64, tag = "1")]
     pub id: MemberId,
-    /// The disk; another one than the bound one is refused.
+    /// The disk; refused if another one is bound.
     #[prost(string, tag = "2")]
     pub disk_uuid: String,
 }
 
-/// Why a change of the membership is refused. It has changed nothing.
+/// Why a membership change is refused. It has changed nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum MembershipError {
     /// etcd: `member ID already exist`.
     #[error("a member of this ID exists already")]
     IdExists,
-    /// The ID was removed and is never given again; etcd answers `member not found`.
+    /// The ID was removed and is never reused; etcd answers `member not found`.
     #[error("the member was removed for good")]
     Removed,
     /// etcd: `member not found`.
@@ -138,7 +139,7 @@ pub enum MembershipError {
     /// etcd: `given member URLs are invalid`.
     #[error("a member needs at least one peer URL")]
     NoPeerUrls,
-    /// A name is never given twice.
+    /// A name is never reused.
     #[error("a member has or had this name; names are never given again")]
     NameExists,
     /// etcd: `can only promote a learner member`.
@@ -147,7 +148,7 @@ pub enum MembershipError {
     /// etcd: `can only promote a learner member which is in sync with leader`.
     #[error("the learner is not in sync with the leader: {why}")]
     LearnerNotReady {
-        /// What is missing, in words.
+        /// What is missing, as text.
         why: String,
     },
     /// etcd: `too many learner members in cluster`.
@@ -159,20 +160,20 @@ pub enum MembershipError {
     /// etcd: `unhealthy cluster`.
     #[error("too few voters are in contact with the leader for this change")]
     Unhealthy,
-    /// The membership is not the one that the caller decided on.
+    /// The membership is not the one on which the caller decided.
     #[error("the configuration index is {current}, the caller expected {expected}")]
     ConfigurationChanged {
         /// What the caller expected.
         expected: Index,
-        /// What it is.
+        /// The present index.
         current: Index,
     },
-    /// A newer operator has spoken already.
+    /// A newer operator has made a call already.
     #[error("epoch {given} is older than {current}, which the cluster has seen")]
     StaleEpoch {
-        /// The caller's.
+        /// The caller's epoch.
         given: u64,
-        /// The cluster's.
+        /// The cluster's epoch.
         current: u64,
     },
     /// The member is bound to another disk.
@@ -184,13 +185,13 @@ pub enum MembershipError {
         /// The disk it is bound to.
         bound: String,
     },
-    /// A disk speaks for one member only.
+    /// A disk belongs to one member only.
     #[error("the disk is bound to member {by:x} already")]
     DiskInUse {
         /// The member that it is bound to.
         by: MemberId,
     },
-    /// A kind of change that the leader does not know; members run different versions.
+    /// A kind of change that the leader does not know: members run different versions.
     #[error("the change is of a kind that this version does not know")]
     Unknown,
 }

@@ -1,11 +1,11 @@
-//! When leases end. The store knows which leases there are; only the leader, here, knows how
-//! long each still lasts, in milliseconds of its own monotonic clock.
+//! When leases expire. The store holds the leases; only the leader, here, knows the remaining TTL
+//! of each, in milliseconds of its own monotonic clock.
 //!
-//! A new leader gives every lease its whole time to live again and an election timeout on top,
-//! so that no lease ends early because leadership moved. Where the leader notes what remains of
-//! long leases, a new one gives them that instead; a renewal is answered only once such a note
-//! has been forgotten. Never ends a lease by itself: what is
-//! over becomes a proposal.
+//! A new leader gives every lease its full TTL again and one election timeout on top, so that no
+//! lease expires early because of a change of leader. Where the leader checkpoints the remaining
+//! TTL of long leases, a new leader starts from that instead; a renewal is then answered only after
+//! such a checkpoint has been cleared. Never revokes a lease by itself: an expired lease becomes a
+//! proposal.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,31 +15,31 @@ use crate::store::{LeaseId, LeaseInfo, LeaseRemains};
 use super::api::LeaseEvent;
 use super::peer::LeaseTimes;
 
-/// The most leases that may end in a second, as in etcd.
+/// The most leases that expire in a second, as in etcd.
 const ENDS_A_SECOND: u64 = 1000;
-/// The most leases in one note of what remains, as in etcd.
+/// The most leases in one checkpoint of remaining TTLs, as in etcd.
 const NOTED_AT_ONCE: usize = 1000;
 
 /// The leases and, at a leader, their deadlines.
 #[derive(Debug, Default)]
 pub(super) struct Lessor {
     granted: BTreeMap<LeaseId, Granted>,
-    /// Milliseconds from one note of what remains of a long lease to the next; 0: none.
+    /// Milliseconds between two checkpoints of the remaining TTL of a long lease; 0: none.
     note_every: u64,
     /// Present at a leader only.
     clock: Option<Clock>,
 }
 
-/// What is replicated of a lease, in seconds.
+/// The replicated part of a lease, in seconds.
 #[derive(Clone, Copy, Debug)]
 struct Granted {
     ttl: i64,
-    /// As last noted; 0: the whole time to live.
+    /// As last checkpointed; 0: the full TTL.
     remaining: i64,
 }
 
 impl Granted {
-    /// What a new leader gives it.
+    /// The TTL that a new leader gives it.
     fn left(self) -> i64 {
         if self.remaining > 0 {
             self.remaining
@@ -49,15 +49,15 @@ impl Granted {
     }
 }
 
-/// What came of the wish to renew a lease.
+/// The outcome of a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Renewal {
-    /// It lasts its whole time to live from now.
+    /// It lasts its full TTL from now.
     Renewed(LeaseTimes),
-    /// There is no such lease, it is ending already, or this member does not lead.
+    /// There is no such lease, it is expiring already, or this member does not lead.
     Gone,
-    /// What was noted of it must be forgotten first, or the next leader would end it early. Ask
-    /// again when that has been applied.
+    /// Its checkpointed TTL must be cleared first, or the next leader would let it expire early.
+    /// Retry when that has been applied.
     Wait,
 }
 
@@ -66,25 +66,25 @@ struct Clock {
     deadlines: BTreeMap<LeaseId, u64>,
     /// The same, by deadline.
     queue: BTreeSet<(u64, LeaseId)>,
-    /// Proposed to end; back in the queue at the given time unless they have ended.
+    /// Proposed to be revoked; back in the queue at the given time if the lease still exists then.
     ending: BTreeMap<LeaseId, u64>,
-    /// Leases that may end now, in thousandths.
+    /// How many leases may still expire now, in thousandths.
     budget: u64,
     filled_at: u64,
-    /// When what remains of each long lease is to be noted.
+    /// When the remaining TTL of each long lease is to be checkpointed next.
     notes: BTreeMap<LeaseId, u64>,
     /// The same, by time.
     note_queue: BTreeSet<(u64, LeaseId)>,
-    /// Notes that are proposed and not applied yet.
+    /// Checkpoints that are proposed and not applied yet.
     noting: BTreeSet<LeaseId>,
-    /// Notes that are to be forgotten, and where that is not applied yet.
+    /// Checkpoints to be cleared, where that is not applied yet.
     clearing: BTreeSet<LeaseId>,
-    /// Those of them that were not proposed yet.
+    /// Those of them that are not proposed yet.
     to_clear: Vec<LeaseId>,
 }
 
 impl Lessor {
-    /// A lessor that notes what remains of long leases every so many milliseconds; 0: never.
+    /// A lessor that checkpoints long leases every so many milliseconds; 0: never.
     pub(super) fn new(note_every: u64) -> Self {
         Self {
             note_every,
@@ -92,7 +92,7 @@ impl Lessor {
         }
     }
 
-    /// What applying brought.
+    /// Takes over an event of the applied log.
     pub(super) fn note(&mut self, now: u64, event: &LeaseEvent) {
         match event {
             LeaseEvent::Reset(all) => {
@@ -139,7 +139,7 @@ impl Lessor {
         }
     }
 
-    /// This member leads from now on: arms every lease anew, `extra` milliseconds longer.
+    /// This member leads from now on: rearms every lease, `extra` milliseconds longer.
     pub(super) fn lead(&mut self, now: u64, extra: u64) {
         let mut clock = Clock {
             filled_at: now,
@@ -160,7 +160,7 @@ impl Lessor {
         self.clock = None;
     }
 
-    /// Renews a lease: it lasts its whole time to live from now.
+    /// Renews a lease: it lasts its full TTL from now.
     pub(super) fn renew(&mut self, now: u64, id: LeaseId) -> Renewal {
         let (Some(granted), Some(clock)) = (self.granted.get(&id), self.clock.as_mut()) else {
             return Renewal::Gone;
@@ -168,7 +168,7 @@ impl Lessor {
         if clock.ending.contains_key(&id) {
             return Renewal::Gone;
         }
-        // A note under way counts as well: it will be applied after this renewal.
+        // A checkpoint that is proposed counts as well: it will be applied after this renewal.
         let noted = granted.remaining > 0 || clock.noting.contains(&id);
         if noted || clock.clearing.contains(&id) {
             if clock.clearing.insert(id) {
@@ -183,7 +183,8 @@ impl Lessor {
         })
     }
 
-    /// What remains of a lease; `None` when there is no such lease or this member does not lead.
+    /// The remaining TTL of a lease; `None` when there is no such lease or this member does not
+    /// lead.
     pub(super) fn times(&self, now: u64, id: LeaseId) -> Option<LeaseTimes> {
         let granted = self.granted.get(&id)?.ttl;
         let deadline = *self.clock.as_ref()?.deadlines.get(&id)?;
@@ -194,8 +195,8 @@ impl Lessor {
         })
     }
 
-    /// Leases whose time is over and that may end now. Each is given again after `retry`
-    /// milliseconds unless it has ended by then.
+    /// Leases that have expired and may be revoked now. Each is returned again after `retry`
+    /// milliseconds if it still exists then.
     pub(super) fn expired(&mut self, now: u64, retry: u64) -> Vec<LeaseId> {
         let Some(clock) = &mut self.clock else {
             return Vec::new();
@@ -218,8 +219,8 @@ impl Lessor {
         over
     }
 
-    /// What remains of long leases, where that is to be noted now. Say
-    /// [`unproposed`](Self::unproposed) if it could not be proposed.
+    /// The remaining TTLs of long leases that are due to be checkpointed. If they could not be
+    /// proposed, call [`unproposed`](Self::unproposed).
     pub(super) fn notes(&mut self, now: u64) -> Vec<LeaseRemains> {
         let Some(clock) = &mut self.clock else {
             return Vec::new();
@@ -241,7 +242,7 @@ impl Lessor {
             };
             let left = deadline.saturating_sub(now).div_ceil(1000);
             let remaining = i64::try_from(left).unwrap_or(i64::MAX);
-            // The time of the next note, whatever becomes of this one.
+            // The next checkpoint is scheduled whatever becomes of this one.
             clock.schedule(now, self.note_every, id, granted.ttl);
             let fresh = remaining >= granted.ttl;
             if remaining == 0 || fresh || clock.clearing.contains(&id) {
@@ -253,7 +254,7 @@ impl Lessor {
         notes
     }
 
-    /// Leases whose note is to be forgotten: to be proposed with nothing remaining.
+    /// Leases whose checkpoint is to be cleared, to be proposed with a remaining TTL of zero.
     pub(super) fn take_clearings(&mut self) -> Vec<LeaseRemains> {
         let waiting = self.clock.as_mut().map(|clock| &mut clock.to_clear);
         let ids = waiting.map(std::mem::take).unwrap_or_default();
@@ -261,7 +262,7 @@ impl Lessor {
         ids.into_iter().map(clear).collect()
     }
 
-    /// These notes were not proposed after all.
+    /// These checkpoints could not be proposed.
     pub(super) fn unproposed(&mut self, notes: &[LeaseRemains]) {
         if let Some(clock) = &mut self.clock {
             for note in notes {
@@ -288,7 +289,7 @@ impl Clock {
         self.ending.remove(&id);
     }
 
-    /// Forgets a lease altogether.
+    /// Forgets a lease.
     fn forget(&mut self, id: LeaseId) {
         self.disarm(id);
         if let Some(due) = self.notes.remove(&id) {
@@ -298,7 +299,7 @@ impl Clock {
         self.clearing.remove(&id);
     }
 
-    /// Plans the next note of a lease of which `left` seconds remain, if that is long.
+    /// Schedules the next checkpoint of a lease with `left` remaining seconds, if that is long.
     fn schedule(&mut self, now: u64, every: u64, id: LeaseId, left: i64) {
         if let Some(due) = self.notes.remove(&id) {
             self.note_queue.remove(&(due, id));

@@ -1,4 +1,4 @@
-//! When leases end, what is noted of them, and what a renewal waits for.
+//! When leases expire, when their TTL is checkpointed, and when a renewal has to wait.
 
 use super::*;
 
@@ -155,7 +155,7 @@ fn a_clearing_that_was_not_proposed_comes_again() {
 }
 
 #[test]
-fn nothing_is_noted_of_what_was_just_renewed() {
+fn renewed_leases_are_not_checkpointed() {
     let mut lessor = noting(&[(1, 1000)]);
     assert!(matches!(lessor.renew(EVERY, 1), Renewal::Renewed(_)));
     assert!(lessor.notes(EVERY).is_empty());

@@ -1,6 +1,6 @@
-//! Who belongs to the cluster: members, tombstones, recent changes and the operator's epoch, as
-//! replicated state. Applying a change depends on this state and the entry alone; limits that
-//! may differ between members are checked before proposing (see `admission`).
+//! The replicated membership: members, tombstones, recent changes and the operator's epoch.
+//! Applying a change depends on this state and the entry alone; limits that may differ between
+//! members are checked before proposing (see `admission`).
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::raft::{Configuration, ConfigurationChange, Index, MemberId};
 
 use super::change::{Add, Bind, ChangeBody, Join, MembershipCommand, MembershipError, Update};
 
-/// Changes that the membership remembers, newest last.
+/// Number of changes that the membership remembers, newest last.
 pub const REMEMBERED_CHANGES: usize = 64;
 
 /// The newest format of entries and of the membership that this version can apply.
@@ -24,16 +24,16 @@ pub struct MemberRecord {
     /// Its name; empty until it has joined, when added through etcd's API.
     #[prost(string, tag = "2")]
     pub name: String,
-    /// Where other members reach it, as URLs.
+    /// Its peer URLs.
     #[prost(string, repeated, tag = "3")]
     pub peer_urls: Vec<String>,
-    /// Where clients reach it, as URLs; empty until it has joined.
+    /// Its client URLs; empty until it has joined.
     #[prost(string, repeated, tag = "4")]
     pub client_urls: Vec<String>,
-    /// Learners follow and do not vote.
+    /// Learners receive the log and do not vote.
     #[prost(bool, tag = "5")]
     pub learner: bool,
-    /// The UUID of the one disk that may speak for it; empty until bound. Set once.
+    /// The UUID of the one disk that this member may run on; empty until bound. Set once.
     #[prost(string, tag = "6")]
     pub disk_uuid: String,
     /// Whether it has ever joined; etcd's "started" (`member list` shows it).
@@ -41,7 +41,7 @@ pub struct MemberRecord {
     pub started: bool,
 }
 
-/// A member that was removed. Its ID and name are never given again.
+/// A member that was removed. Its ID and name are never reused.
 #[derive(Clone, PartialEq, Eq, Hash, prost::Message)]
 pub struct Tombstone {
     /// Its ID.
@@ -52,13 +52,13 @@ pub struct Tombstone {
     pub name: String,
 }
 
-/// What kind of change one was. The numbers are stored.
+/// The kind of a change. The numbers are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum ChangeKind {
     /// A kind that this version does not know.
     Unspecified = 0,
-    /// A member of the first membership.
+    /// A member of the initial membership.
     Bootstrap = 1,
     /// A voter was added.
     AddVoter = 2,
@@ -96,13 +96,13 @@ pub struct ChangeRecord {
     /// The index of its entry.
     #[prost(uint64, tag = "1")]
     pub index: Index,
-    /// What kind it was.
+    /// Its kind.
     #[prost(enumeration = "ChangeKind", tag = "2")]
     pub kind: i32,
-    /// The member it was about.
+    /// The member that it changed.
     #[prost(uint64, tag = "3")]
     pub id: MemberId,
-    /// That member's name, as far as it was known.
+    /// That member's name, if it was known.
     #[prost(string, tag = "4")]
     pub name: String,
 }
@@ -116,7 +116,7 @@ pub struct Membership {
     /// The UID of the cluster's resource; empty outside an operator.
     #[prost(string, tag = "2")]
     pub cluster_uid: String,
-    /// The life of the cluster under that UID; raised by explicit recovery alone.
+    /// The incarnation of the cluster under that UID; raised only by an explicit recovery.
     #[prost(uint64, tag = "3")]
     pub incarnation: u64,
     /// The members by ID.
@@ -128,35 +128,36 @@ pub struct Membership {
     /// The last [`REMEMBERED_CHANGES`] changes, oldest first.
     #[prost(message, repeated, tag = "6")]
     pub changes: Vec<ChangeRecord>,
-    /// The index of the last Add, Promote, Remove or Update: what a caller's expectation is
-    /// compared with. Joins and binds leave it alone, since members cause them by themselves.
+    /// The index of the last Add, Promote, Remove or Update, with which a caller's precondition is
+    /// compared. Joins and binds do not change it, since members cause them by themselves.
     #[prost(uint64, tag = "7")]
     pub configuration_index: Index,
     /// The largest operator epoch seen.
     #[prost(uint64, tag = "8")]
     pub epoch: u64,
-    /// The format that every member is able to apply; gates new meanings of entries.
+    /// The format that every member is able to apply; new meanings of entries wait for it.
     #[prost(uint32, tag = "9")]
     pub format: u32,
     /// The last configuration index that a quorum of its own configuration is known to have
-    /// applied or to apply whatever happens; see [`ConfigurationApplied`](super::ConfigurationApplied). The next change of
-    /// the configuration waits for it.
+    /// applied, or to apply under any fault; see
+    /// [`ConfigurationApplied`](super::ConfigurationApplied). The next change of the configuration
+    /// waits for it.
     #[prost(uint64, tag = "10")]
     pub settled_index: Index,
 }
 
 impl Membership {
-    /// The member of this ID.
+    /// The member with this ID.
     pub fn member(&self, id: MemberId) -> Option<&MemberRecord> {
         self.members.get(&id)
     }
 
-    /// The voters, in order of ID.
+    /// The voters, ordered by ID.
     pub fn voters(&self) -> impl Iterator<Item = &MemberRecord> {
         self.members.values().filter(|member| !member.learner)
     }
 
-    /// The learners, in order of ID.
+    /// The learners, ordered by ID.
     pub fn learners(&self) -> impl Iterator<Item = &MemberRecord> {
         self.members.values().filter(|member| member.learner)
     }
@@ -166,15 +167,15 @@ impl Membership {
         self.tombstones.iter().any(|stone| stone.id == id)
     }
 
-    /// The disk that alone may speak for this member; `None` when it is not bound (or not known
-    /// here): then a pin of an earlier hello decides, else the first hello does.
+    /// The only disk that this member may run on; `None` when it is not bound (or the member is not
+    /// known here): then the pin of an earlier hello decides, or the first hello if there is none.
     pub fn expected_disk(&self, id: MemberId) -> Option<&str> {
         self.member(id)
             .map(|member| member.disk_uuid.as_str())
             .filter(|disk| !disk.is_empty())
     }
 
-    /// What the consensus core knows of it.
+    /// The configuration for the consensus core.
     pub fn configuration(&self) -> Configuration {
         Configuration::new(
             self.voters().map(|member| member.id),
@@ -182,8 +183,8 @@ impl Membership {
         )
     }
 
-    /// What an entry changes for the consensus core: `None` for changes that leave the
-    /// configuration alone and therefore travel in normal entries.
+    /// The change of the configuration that an entry makes: `None` for changes that leave the
+    /// configuration as it is and are therefore stored in normal entries.
     pub fn configuration_change(command: &MembershipCommand) -> Option<ConfigurationChange> {
         match command.body.as_ref()? {
             ChangeBody::Add(add) if add.learner => Some(ConfigurationChange::AddLearner(add.id)),
@@ -199,8 +200,8 @@ impl Membership {
         self.settled_index >= self.configuration_index
     }
 
-    /// The membership after the entry at `index`, or why the entry changes nothing. Depends on
-    /// this state and the entry alone.
+    /// The membership after the entry at `index`, or why the entry changes nothing. Depends on this
+    /// state and the entry alone.
     pub fn after(
         &self,
         index: Index,
@@ -216,8 +217,8 @@ impl Membership {
             Some(ChangeBody::Promote(target)) => {
                 if let Some(member) = next.members.get_mut(&target.id) {
                     member.learner = false;
-                    // Only one that follows the log is ever promoted, so it has started even
-                    // if it has not said so.
+                    // Only a learner that follows the log is promoted, so it has started even if
+                    // its Join is not applied yet.
                     member.started = true;
                 }
                 next.remember(index, ChangeKind::Promote, target.id);
@@ -248,7 +249,7 @@ impl Membership {
         Ok(next)
     }
 
-    /// Whether the entry would be carried out by this state: the replicated half of the rules.
+    /// Whether this state would carry out the entry: the replicated half of the rules.
     pub fn check(&self, command: &MembershipCommand) -> Result<(), MembershipError> {
         self.check_fence(command)?;
         match command.body.as_ref().ok_or(MembershipError::Unknown)? {
@@ -323,7 +324,7 @@ impl Membership {
         self.check_disk(add.id, &add.disk_uuid)
     }
 
-    /// Whether a member may be part of the first membership.
+    /// Whether a member may be part of the initial membership.
     pub(super) fn check_new(&self, member: &MemberRecord) -> Result<(), MembershipError> {
         self.check_add(&Add {
             id: member.id,

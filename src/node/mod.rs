@@ -1,39 +1,38 @@
 //! One member as a value: raft, store, leases and the order between them. Inputs in, effects out.
 //!
-//! [`Member`] is the consensus half and lives with whoever steps Raft; [`StateMachine`] is the state
-//! half and lives with the applier. The simulator and the server's threads do nothing but carry
-//! out a member's effects, so the order between durability, sending and applying is simulated
-//! as shipped. Never touches a clock, a socket, a disk, a thread or a random number.
+//! [`Member`] is the consensus half and belongs to the thread that steps Raft; [`StateMachine`] is
+//! the state half and belongs to the applier. The simulator and the server's threads only carry out
+//! a member's effects, so the order between durability, sending and applying is simulated as
+//! shipped. Never touches a clock, a socket, a disk, a thread or a random number.
 //!
 //! # Duties of the owner
 //! 1. Call [`Member::handle`] with one input at a time and a monotonic clock, and carry out the
 //!    effects in their order where they concern the same thing (one log, one applier, one
-//!    receiver). Different things may go on in parallel.
+//!    receiver). Different things may be done in parallel.
 //! 2. [`Effect::Write`]: entries, then hard state, durable together; then [`Input::Persisted`].
-//!    There is one at a time. Whatever must wait for it (votes, acknowledgements) is held back
-//!    inside, so messages may be sent at once.
-//! 3. [`Effect::Apply`]: [`StateMachine::apply`] each entry in order, publish [`StateMachine::view`],
-//!    answer whoever waits for an [`Applied::request`], then [`StateMachine::take_report`] into
-//!    [`Input::Applied`]. The entries are durable here, so neither the machine nor a checkpoint
-//!    of it ever runs ahead of the log. [`Effect::ReadReady`] comes after the report, so what
-//!    is published then is new enough.
+//!    There is one at a time. Whatever depends on it (votes, acknowledgements) is held back by the
+//!    member, so messages may be sent at once.
+//! 3. [`Effect::Apply`]: [`StateMachine::apply`] each entry in order, publish
+//!    [`StateMachine::view`], answer the request of each [`Applied::request`], then pass
+//!    [`StateMachine::take_report`] to [`Input::Applied`]. The entries are durable at this point,
+//!    so neither the machine nor a checkpoint of it is ever ahead of the log. [`Effect::ReadReady`]
+//!    comes after the report, so the state that is published then is recent enough.
 //! 4. [`Effect::TakeCheckpoint`]: [`StateMachine::checkpoint`] between two batches, written in the
 //!    background, then [`Input::CheckpointDone`]. Keep the two newest checkpoints.
-//! 5. A checkpoint received from a leader is made durable, then told by
-//!    [`Input::SnapshotReceived`]. [`Effect::InstallCheckpoint`] may follow: reset the log to
-//!    begin after it, [`StateMachine::restore`], then [`Input::Installed`] with the new machine's
-//!    report.
+//! 5. A checkpoint received from a leader is made durable, then reported with
+//!    [`Input::SnapshotReceived`]. [`Effect::InstallCheckpoint`] may follow: reset the log to begin
+//!    after it, [`StateMachine::restore`], then [`Input::Installed`] with the new machine's report.
 //! 6. Start: newest checkpoint -> [`StateMachine::restore`] -> report and log into [`Member::new`].
-//!    What the log holds beyond the checkpoint comes back through [`Effect::Apply`]. A cluster
-//!    is founded by writing the checkpoint of [`StateMachine::found`] first; a joiner starts with
-//!    nothing at all.
-//! 7. Links deliver a message at most once. Say [`Input::PeerDisk`] when a hello succeeded, also
-//!    after each reconnection, and [`Input::Unreachable`] when a message was dropped,
-//!    and [`Input::Unlinked`] when a connection broke or cannot be made.
-//!    The answer to a change of the configuration comes with a later entry than the change's own,
-//!    once a quorum of the new configuration knows of it for good; see [`ConfigurationApplied`]. The answer to
-//!    a member's own removal comes from [`StateMachine::part`] at [`Effect::Removed`].
-//! 8. A time-out is the owner's: say [`Input::Cancel`] and answer that the fate is unknown.
+//!    Entries of the log after the checkpoint come back through [`Effect::Apply`]. A cluster is
+//!    founded by writing the checkpoint of [`StateMachine::found`] first; a joiner starts with an
+//!    empty disk.
+//! 7. Links deliver a message at most once. Report [`Input::PeerDisk`] after each successful hello,
+//!    also after a reconnection, [`Input::Unreachable`] when a message was dropped, and
+//!    [`Input::Unlinked`] when a connection broke or cannot be made. A change of the configuration
+//!    is answered with a later entry than its own, once a quorum of the new configuration knows of
+//!    it for good; see [`ConfigurationApplied`]. The answer to a member's own removal comes from
+//!    [`StateMachine::part`] at [`Effect::Removed`].
+//! 8. Time-outs are the owner's: give [`Input::Cancel`] and answer that the outcome is unknown.
 //!    [`RequestId`]s must never repeat: a new boot nonce at each start, a counter that grows.
 
 mod admission;

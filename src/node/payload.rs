@@ -1,5 +1,5 @@
-//! What the entries of the log hold. Numbered from day one: an entry of an unknown format or
-//! kind stops the server, since going on would make it diverge.
+//! The content of log entries. Formats and kinds are numbered from the first version: an entry of
+//! an unknown one stops the server, since skipping it would make the replica diverge.
 
 use bytes::Bytes;
 use prost::Message as _;
@@ -10,11 +10,11 @@ use crate::store::Command;
 use super::change::MembershipCommand;
 use super::membership::{FORMAT, Membership};
 
-/// The identity of a proposal: the member that took it in, a number that this member never used
-/// at an earlier start, and a count. The member's applier answers whoever waits for it.
+/// The identity of a proposal: the member that received it, a number that this member has not used
+/// at an earlier start, and a counter. The member's applier answers the request with it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Message)]
 pub struct RequestId {
-    /// The member that took it in.
+    /// The member that received it.
     #[prost(uint64, tag = "1")]
     pub member: MemberId,
     /// That member's boot nonce.
@@ -31,10 +31,10 @@ pub struct LogPayload {
     /// [`FORMAT`] of the proposer.
     #[prost(uint32, tag = "1")]
     pub format: u32,
-    /// Who waits for it. Absent in what a leader proposes by itself.
+    /// The request that waits for it. Absent in what a leader proposes by itself.
     #[prost(message, optional, tag = "2")]
     pub request: Option<RequestId>,
-    /// What to do.
+    /// The command.
     #[prost(oneof = "PayloadBody", tags = "3, 4, 5")]
     pub body: Option<PayloadBody>,
 }
@@ -42,11 +42,11 @@ pub struct LogPayload {
 /// The kinds of entries.
 #[derive(Clone, PartialEq, prost::Oneof)]
 pub enum PayloadBody {
-    /// For the store.
+    /// A command of the store.
     #[prost(message, tag = "3")]
     Command(Command),
-    /// For the membership. One that changes the configuration travels in a configuration entry
-    /// beside what the core needs to know.
+    /// A change of the membership. If it changes the configuration it is stored in a configuration
+    /// entry, beside the change for the core.
     #[prost(message, tag = "4")]
     Membership(MembershipCommand),
     /// The leader has applied a change of the configuration.
@@ -54,11 +54,11 @@ pub enum PayloadBody {
     ConfigurationApplied(ConfigurationApplied),
 }
 
-/// Says that the configuration at an index was applied by a leader before it appended this. A
-/// member that has this entry on its disk has the commit index of the change beside it, so once
-/// this entry is committed, a quorum of the new configuration knows of the new configuration for
-/// good. Only then is a change answered: whoever then deletes the disk of a removed member
-/// strands nobody who would need its vote under the old configuration.
+/// Records that a leader had applied the configuration at an index before it appended this entry. A
+/// member that has this entry on its disk also has the commit index of the change, so once this
+/// entry is committed, a quorum of the new configuration knows the new configuration for good. Only
+/// then is a change answered: if the caller then deletes the disk of a removed member, no remaining
+/// member can still need its vote under the old configuration.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, prost::Message)]
 pub struct ConfigurationApplied {
     /// The configuration index.
@@ -66,7 +66,7 @@ pub struct ConfigurationApplied {
     pub configuration_index: Index,
 }
 
-/// An entry that this version cannot carry out. The server must stop: a newer one may go on.
+/// An entry that this version cannot apply. The server must stop; a newer version may continue.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("entry {index} cannot be applied: {why}; run the version that wrote it")]
 pub struct UnknownEntry {
@@ -77,12 +77,12 @@ pub struct UnknownEntry {
 }
 
 impl LogPayload {
-    /// The encoded data of an entry for the store.
+    /// The encoded data of a store entry.
     pub fn command(request: Option<RequestId>, command: Command) -> Bytes {
         Self::encoded(request, PayloadBody::Command(command))
     }
 
-    /// The encoded data of an entry for the membership.
+    /// The encoded data of a membership entry.
     pub fn membership(request: Option<RequestId>, command: MembershipCommand) -> Bytes {
         Self::encoded(request, PayloadBody::Membership(command))
     }
@@ -104,10 +104,10 @@ impl LogPayload {
         payload.encode_to_vec().into()
     }
 
-    /// What an entry holds; `None` for one that only starts a term.
+    /// The payload of an entry; `None` for one that only starts a term.
     ///
     /// # Errors
-    /// An unknown format or kind, or data that cannot be read.
+    /// An unknown format or kind, or data that cannot be decoded.
     pub fn of(entry: &Entry) -> Result<Option<Self>, UnknownEntry> {
         let broken = |why: String| UnknownEntry {
             index: entry.index,
@@ -133,7 +133,7 @@ impl LogPayload {
         Ok(Some(payload))
     }
 
-    /// What the core and the node read from one entry must agree.
+    /// The kind that the core reads from an entry and the payload that the node reads must agree.
     fn check_kind(&self, entry: &Entry, kind: EntryKind) -> Result<(), String> {
         let body = self.body.as_ref().ok_or("it is of an unknown kind")?;
         let inner = match body {

@@ -1,4 +1,4 @@
-//! What members say to each other, as values with a protobuf encoding. Interprets nothing.
+//! The messages between members, as values with a protobuf encoding. Interprets nothing.
 
 use bytes::Bytes;
 
@@ -12,7 +12,7 @@ use super::payload::RequestId;
 /// One message from a member to another.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct PeerMessage {
-    /// What it says. `None` when a newer version sent something unknown: it is passed over.
+    /// Its content. `None` when a newer version sent an unknown kind: it is ignored.
     #[prost(oneof = "PeerBody", tags = "1, 2, 3, 4, 5, 6, 7")]
     pub body: Option<PeerBody>,
 }
@@ -42,41 +42,41 @@ impl PeerMessage {
 /// The kinds of messages.
 #[derive(Clone, PartialEq, prost::Oneof)]
 pub enum PeerBody {
-    /// Of the consensus core.
+    /// A message of the consensus core.
     #[prost(message, tag = "1")]
     Raft(Message),
-    /// To the leader: append these.
+    /// To the leader: append these proposals.
     #[prost(message, tag = "2")]
     Forward(Forward),
-    /// To the leader: check and append this change of the membership.
+    /// To the leader: check and append this membership change.
     #[prost(message, tag = "3")]
     Change(ForwardChange),
-    /// To the origin: what became of its proposals.
+    /// To the origin: the outcomes of its proposals.
     #[prost(message, tag = "4")]
     ForwardedOutcomes(ForwardedOutcomes),
-    /// To the leader: keepalives and questions about leases.
+    /// To the leader: keepalives and TTL queries of leases.
     #[prost(message, tag = "5")]
     LeaseCalls(LeaseCalls),
-    /// From the leader, in answer.
+    /// From the leader: the answers to them.
     #[prost(message, tag = "6")]
     LeaseAnswers(LeaseAnswers),
-    /// To one whose ID was removed.
+    /// To a server whose ID was removed.
     #[prost(message, tag = "7")]
     Removed(RemovedNotice),
 }
 
-/// A proposal on its way: an identity and the encoded data of its entry.
+/// A forwarded proposal: an identity and the encoded data of its entry.
 #[derive(Clone, PartialEq, Eq, Hash, prost::Message)]
 pub struct Proposal {
-    /// Who waits for it.
+    /// Its identity.
     #[prost(message, required, tag = "1")]
     pub request: RequestId,
-    /// A [`LogPayload`](super::LogPayload) for the store that carries the same identity.
+    /// A [`LogPayload`](super::LogPayload) of the store with the same identity.
     #[prost(bytes = "bytes", tag = "2")]
     pub data: Bytes,
 }
 
-/// Proposals for the leader. Their origins are in their identities.
+/// Proposals for the leader. Their identities contain their origins.
 #[derive(Clone, PartialEq, Eq, Hash, prost::Message)]
 pub struct Forward {
     /// In the order in which they should be appended.
@@ -84,10 +84,10 @@ pub struct Forward {
     pub proposals: Vec<Proposal>,
 }
 
-/// A change of the membership for the leader.
+/// A membership change for the leader.
 #[derive(Clone, PartialEq, Eq, Hash, prost::Message)]
 pub struct ForwardChange {
-    /// Who waits for it.
+    /// Its identity.
     #[prost(message, required, tag = "1")]
     pub request: RequestId,
     /// The change.
@@ -95,7 +95,7 @@ pub struct ForwardChange {
     pub command: MembershipCommand,
 }
 
-/// What became of proposals.
+/// The outcomes of proposals.
 #[derive(Clone, PartialEq, Eq, Hash, prost::Message)]
 pub struct ForwardedOutcomes {
     /// One each.
@@ -103,24 +103,24 @@ pub struct ForwardedOutcomes {
     pub fates: Vec<ForwardedOutcome>,
 }
 
-/// What became of one proposal.
+/// The outcome of one proposal.
 #[derive(Clone, PartialEq, Eq, Hash, prost::Message)]
 pub struct ForwardedOutcome {
     /// The proposal.
     #[prost(message, required, tag = "1")]
     pub request: RequestId,
-    /// What became of it; an unknown kind leaves its fate unknown.
+    /// The outcome; an unknown kind leaves it open.
     #[prost(oneof = "ForwardedOutcomeKind", tags = "2, 3, 4")]
     pub kind: Option<ForwardedOutcomeKind>,
 }
 
-/// The kinds of fates.
+/// The kinds of outcomes.
 #[derive(Clone, PartialEq, Eq, Hash, prost::Oneof)]
 pub enum ForwardedOutcomeKind {
-    /// It is in the leader's log. Should another term's entry be committed there, it is dead.
+    /// It is in the leader's log. If an entry of another term is committed there, it is lost.
     #[prost(message, tag = "2")]
     Appended(Position),
-    /// It was not appended, for the one asked does not lead: try again.
+    /// It was not appended because the receiver does not lead: retry.
     #[prost(message, tag = "3")]
     TryAgain(TryAgain),
     /// It was not appended and will not be.
@@ -128,7 +128,7 @@ pub enum ForwardedOutcomeKind {
     Refused(RefusalRecord),
 }
 
-/// The one asked does not lead.
+/// The receiver does not lead.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, prost::Message)]
 pub struct TryAgain {}
 
@@ -167,8 +167,8 @@ impl From<&ProposalError> for RefusalRecord {
                 code: 4,
                 ..Self::default()
             },
-            // Said by the member that took it in, to its own client alone: not one of those
-            // that travel. Whoever received it all the same may try again later.
+            // The member that received it from its client sends this only to that client, not to
+            // other members. A member that receives it nevertheless may retry later.
             ProposalError::Withdrawn { .. } => Self {
                 code: 1,
                 ..Self::default()
@@ -178,7 +178,7 @@ impl From<&ProposalError> for RefusalRecord {
 }
 
 impl From<RefusalRecord> for ProposalError {
-    /// An unknown code of a newer version counts as an overload: it may be tried again later.
+    /// An unknown code of a newer version counts as an overload: the proposal may be retried later.
     fn from(record: RefusalRecord) -> Self {
         match (record.code, record.membership) {
             (2, _) => Self::TooLarge {
@@ -192,7 +192,7 @@ impl From<RefusalRecord> for ProposalError {
     }
 }
 
-/// Keepalives and questions about leases. Repeating one is harmless.
+/// Keepalives and TTL queries of leases. Repeating one is harmless.
 #[derive(Clone, PartialEq, Eq, Hash, prost::Message)]
 pub struct LeaseCalls {
     /// One each.
@@ -200,7 +200,7 @@ pub struct LeaseCalls {
     pub calls: Vec<LeaseCall>,
 }
 
-/// A keepalive or a question about a lease.
+/// A keepalive or a TTL query of a lease.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, prost::Message)]
 pub struct LeaseCall {
     /// The caller's own number for it.
@@ -209,7 +209,7 @@ pub struct LeaseCall {
     /// The lease.
     #[prost(int64, tag = "2")]
     pub lease: LeaseId,
-    /// Renew it; else only tell what remains.
+    /// Renew it; otherwise only return the remaining TTL.
     #[prost(bool, tag = "3")]
     pub renew: bool,
 }
@@ -236,10 +236,10 @@ pub struct LeaseAnswerRecord {
 /// A lease's times, in seconds.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, prost::Message)]
 pub struct LeaseTimes {
-    /// The time to live that was granted.
+    /// The granted TTL.
     #[prost(int64, tag = "1")]
     pub granted: i64,
-    /// What remains of it, rounded down.
+    /// The remaining TTL, rounded down.
     #[prost(int64, tag = "2")]
     pub remaining: i64,
 }

@@ -1,10 +1,11 @@
-//! Which members report that this one was removed from the cluster, and whether that is enough.
+//! Which members report that this one was removed from the cluster, and whether they suffice.
 //!
-//! A member that believes it ends for good: its disk is of no use any more. So one report is not
-//! enough, whoever sends it: it takes a majority of the voters that this member knows besides itself.
-//! That is a quorum of what is left once it is removed, so wherever the cluster goes on there are
-//! enough to report it: the other two of three, and the other one of two. Silence counts for nothing.
-//! A member whose last known membership is so old that most of it is gone as well is left in doubt.
+//! A member that accepts such reports ends for good and its disk is discarded. One report does not
+//! suffice, whichever member sends it: a majority of the other voters that this member knows is
+//! needed. That is a quorum of what remains after its removal, so wherever the cluster continues
+//! there are enough members to report it: the other two of three, and the other one of two. A
+//! member that does not answer counts as no report. A member whose last known membership is so old
+//! that most of it is gone as well stays in doubt.
 
 use std::collections::BTreeSet;
 
@@ -18,32 +19,32 @@ pub struct PeerReports {
 }
 
 impl PeerReports {
-    /// A member reports that this one was removed; false where it had reported that before.
+    /// A member reports that this one was removed; false if it had reported that before.
     pub fn add(&mut self, id: MemberId) -> bool {
         self.reported.insert(id)
     }
 
-    /// A member takes this one for a member.
+    /// A member treats this one as a member again.
     pub fn withdraw(&mut self, id: MemberId) {
         self.reported.remove(&id);
     }
 
-    /// How many of these report it, and how many have to. `others` are the voters that this member
-    /// knew last, without itself.
+    /// The number of reports, and the number needed. `others` are the voters that this member knew
+    /// last, without itself.
     pub fn count(&self, others: &BTreeSet<MemberId>) -> (usize, usize) {
         let needed = others.len() / 2 + 1;
         (self.reported.intersection(others).count(), needed)
     }
 
-    /// Whether it is true.
+    /// Whether a majority of `others` reports it.
     pub fn is_majority(&self, others: &BTreeSet<MemberId>) -> bool {
         let (reported, needed) = self.count(others);
         reported >= needed || (reported > 0 && mutant!(OneEndsAMember))
     }
 
-    /// Whether it is enough to give up a disk that the cluster still counts on, as one that was set back
-    /// or copied. It takes two, for one other voter may be the one whose disk is wrong: a cluster of two
-    /// would lose its quorum for good by a report of one of them.
+    /// Whether it is enough to give up a disk that the cluster still counts on, as one that was
+    /// rolled back or copied. That takes two reports, for the one other voter may itself be the one
+    /// with the wrong disk: a cluster of two would lose its quorum for good by one false report.
     pub fn condemns(&self, others: &BTreeSet<MemberId>) -> bool {
         others.len() > 1 && self.is_majority(others)
     }
@@ -61,7 +62,7 @@ mod tests {
         removal_reports.is_majority(&others.iter().copied().collect())
     }
 
-    /// One frame used to end a member for good, whoever sent it.
+    /// A single frame used to end a member for good, whatever its sender.
     #[test]
     fn it_takes_a_majority_of_the_others() {
         assert!(believed(&[1], &[1]), "two members became one");
@@ -70,13 +71,13 @@ mod tests {
         assert!(!believed(&[1, 2, 3, 4], &[1, 2]));
         assert!(believed(&[1, 2, 3, 4], &[1, 2, 4]), "two were removed");
         assert!(!believed(&[1, 2], &[7, 8, 9]), "strangers");
-        assert!(!believed(&[], &[7, 8, 9]), "it knows nobody");
+        assert!(!believed(&[], &[7, 8, 9]), "it knows no other member");
     }
 
-    /// In a cluster of two one word of the other, which may be the one that was set back, had a disk
-    /// written off for good.
+    /// In a cluster of two, one report of the other member, possibly the one that was rolled back
+    /// itself, had a disk written off for good.
     #[test]
-    fn one_voice_condemns_no_disk() {
+    fn one_report_condemns_no_disk() {
         let condemned = |others: &[MemberId], reported: &[MemberId]| {
             let mut copied = PeerReports::default();
             for id in reported {
@@ -93,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_voice_counts_once_and_can_be_taken_back() {
+    fn a_report_counts_once_and_can_be_withdrawn() {
         let others = [1, 2].into();
         let mut removal_reports = PeerReports::default();
         assert!(removal_reports.add(1) && !removal_reports.add(1));

@@ -1,5 +1,5 @@
-//! The state half of a member: store and membership as one unit with the index up to which the
-//! log was applied. Lives with the applier, which alone changes it; readers see frozen views.
+//! The state half of a member: store and membership as one unit with the index up to which the log
+//! was applied. Owned by the applier, the only one that changes it; readers use immutable views.
 //!
 //! Apply depends on the entry and the state alone, so machines that were fed the same log are
 //! equal whatever their servers' flags are.
@@ -22,7 +22,7 @@ use super::change::{MembershipCommand, MembershipError};
 use super::membership::{FORMAT, MemberRecord, Membership};
 use super::payload::{LogPayload, PayloadBody, RequestId, UnknownEntry};
 
-/// Everything that the log has brought about.
+/// The applied state of the log.
 #[derive(Debug, Default)]
 pub struct StateMachine {
     own: Own,
@@ -31,40 +31,39 @@ pub struct StateMachine {
     index: Index,
     term: Term,
     report: Report,
-    /// Who waits for a removal or promotion that is not settled yet. Not replicated: one
-    /// that is lost by a restart or a checkpoint is of unknown fate to who waits.
+    /// The request that waits until a removal or promotion is settled. Not replicated: if a restart
+    /// or a checkpoint loses it, the client sees an unknown outcome.
     unsettled: Option<RequestId>,
-    /// The answer to whoever asked this member to remove itself; see [`StateMachine::part`].
+    /// The answer to the request with which this member removed itself; see [`StateMachine::part`].
     parting: Option<Applied>,
 }
 
-/// Whose proposals are reported back.
+/// The start whose proposals are reported back.
 #[derive(Clone, Copy, Debug, Default)]
 struct Own {
     member: MemberId,
     boot_nonce: u64,
 }
 
-/// What came of one entry.
+/// The outcome of one entry.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Applied {
     /// The entry's index.
     pub index: Index,
     /// The entry's term.
     pub term: Term,
-    /// Who has an answer by it, if anyone: whoever proposed it, or the change of the
-    /// configuration that it settles.
+    /// The request that it answers, if any: its own, or the configuration change that it settles.
     pub request: Option<RequestId>,
-    /// What it gave.
+    /// The outcome.
     pub outcome: Outcome,
 }
 
-/// What an entry gave.
+/// The outcome of an entry.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
     /// It only started a leader's term.
     Started,
-    /// The store carried it out or refused it.
+    /// The store carried out or refused the command.
     Store(Result<Response, store::Error>),
     /// The membership after it, or why it changed nothing.
     Membership(Result<Arc<Membership>, MembershipError>),
@@ -73,22 +72,22 @@ pub enum Outcome {
 /// Why a machine cannot be restored from a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RestoreError {
-    /// The description of the checkpoint cannot be read.
+    /// The checkpoint's metadata cannot be decoded.
     #[error("the description of the checkpoint is damaged: {0}")]
     Meta(String),
-    /// A newer version wrote it.
+    /// It was written by a newer version.
     #[error("the checkpoint is of format {found}, this version knows up to {FORMAT}")]
     Format {
         /// Its format.
         found: u32,
     },
-    /// The data cannot be read.
+    /// The data cannot be decoded.
     #[error(transparent)]
     Store(#[from] store::Error),
 }
 
 impl RestoreError {
-    /// Whether a newer version wrote the checkpoint: nothing is wrong with it.
+    /// Whether a newer version wrote the checkpoint, which is then not damaged.
     pub fn is_newer(&self) -> bool {
         matches!(
             self,
@@ -97,7 +96,7 @@ impl RestoreError {
     }
 }
 
-/// The description of a checkpoint: everything in it but the store. Kept beside the chunks.
+/// The metadata of a checkpoint: everything in it but the store. Kept beside the chunks.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct CheckpointMeta {
     /// [`FORMAT`] of the writer.
@@ -115,10 +114,10 @@ pub struct CheckpointMeta {
 }
 
 impl CheckpointMeta {
-    /// Reads a description and checks that this version can restore it.
+    /// Decodes the metadata and checks that this version can restore it.
     ///
     /// # Errors
-    /// A damaged description or one of a newer format.
+    /// Damaged metadata, or those of a newer format.
     pub fn read(bytes: &[u8]) -> Result<Self, RestoreError> {
         let damaged = |why: String| RestoreError::Meta(why);
         let meta = Self::decode(bytes).map_err(|e| damaged(e.to_string()))?;
@@ -134,7 +133,7 @@ impl CheckpointMeta {
         Ok(meta)
     }
 
-    /// What the consensus core needs to know of it.
+    /// The snapshot metadata for the consensus core.
     pub fn snapshot(&self) -> SnapshotMeta {
         SnapshotMeta {
             index: self.index,
@@ -143,7 +142,7 @@ impl CheckpointMeta {
         }
     }
 
-    /// As the member keeps account of it; `bytes` is the size of the whole checkpoint.
+    /// For the member's account of checkpoints; `bytes` is the size of the whole checkpoint.
     pub fn info(&self, bytes: u64) -> CheckpointInfo {
         CheckpointInfo {
             index: self.index,
@@ -153,18 +152,18 @@ impl CheckpointMeta {
     }
 }
 
-/// A frozen machine, to be written by another thread while the machine goes on.
+/// A frozen machine, to be written by another thread while the machine continues.
 #[derive(Debug)]
 pub struct Checkpoint {
-    /// Its description; encode it beside the chunks.
+    /// Its metadata; encoded beside the chunks.
     pub meta: CheckpointMeta,
-    /// The store's chunks, each at most about 1 MiB. The same state gives the same bytes.
+    /// The store's chunks, each at most about 1 MiB. Equal states give equal bytes.
     pub chunks: Export,
 }
 
 impl StateMachine {
-    /// A machine before anything was applied: of a joiner that waits for its first checkpoint.
-    /// `member` and `boot_nonce` say whose proposals [`Report::requests`] lists.
+    /// A machine before anything was applied: that of a joiner that waits for its first checkpoint.
+    /// [`Report::requests`] lists the proposals of `member` with this `boot_nonce`.
     pub fn new(member: MemberId, boot_nonce: u64) -> Self {
         Self {
             own: Own { member, boot_nonce },
@@ -172,11 +171,11 @@ impl StateMachine {
         }
     }
 
-    /// The state that a cluster starts with, as if entry 1 of term 1 had brought it. Its
-    /// checkpoint is the same bytes on each member.
+    /// The state that a cluster starts with, as if entry 1 of term 1 had created it. Its checkpoint
+    /// has the same bytes on each member.
     ///
     /// # Errors
-    /// Members that cannot be together; see [`Membership::found`].
+    /// Members that conflict with each other; see [`Membership::found`].
     pub fn found(
         cluster_id: u64,
         cluster_uid: &str,
@@ -187,7 +186,7 @@ impl StateMachine {
         Ok(Self::founded(membership))
     }
 
-    /// As [`StateMachine::found`], with a membership that is made already.
+    /// As [`StateMachine::found`], with a membership that already exists.
     pub fn founded(membership: Membership) -> Self {
         let mut machine = Self {
             membership: Arc::new(membership),
@@ -199,7 +198,7 @@ impl StateMachine {
         machine
     }
 
-    /// The machine that a checkpoint was taken of.
+    /// The machine from which a checkpoint was taken.
     ///
     /// # Errors
     /// A damaged checkpoint.
@@ -223,8 +222,7 @@ impl StateMachine {
         Ok(machine)
     }
 
-    /// Freezes the machine. O(1) beside a copy of the membership; the chunks are made as they
-    /// are asked for.
+    /// Freezes the machine. O(1) plus a copy of the membership; the chunks are made on demand.
     pub fn checkpoint(&self) -> Checkpoint {
         let index = if mutant!(ApplyTwice) && self.index > FOUNDING_INDEX {
             self.index - 1
@@ -245,8 +243,8 @@ impl StateMachine {
     /// Applies the next entry.
     ///
     /// # Errors
-    /// An entry that this version does not know or that is not the next one: the server must
-    /// stop. A refusal by the store or the membership is an outcome, not an error.
+    /// An entry that this version does not know or that is not the next one: the server must stop.
+    /// A refusal by the store or the membership is an outcome, not an error.
     pub fn apply(&mut self, entry: &Entry) -> Result<Applied, UnknownEntry> {
         if entry.index != self.index + 1 || entry.term < self.term {
             return Err(UnknownEntry {
@@ -341,8 +339,8 @@ impl StateMachine {
         outcome
     }
 
-    /// A removal or promotion is answered once it is settled. The settling entry does not come to
-    /// a member that was removed: its own removal is answered when it has parted.
+    /// A removal or promotion is answered once it is settled. A removed member does not receive the
+    /// settling entry: its own removal is answered by [`StateMachine::part`].
     fn hold_answer(&mut self, entry: &Entry, request: Option<RequestId>, outcome: &Outcome) {
         if !self.membership.is_removed(self.own.member) {
             self.unsettled = request;
@@ -357,13 +355,13 @@ impl StateMachine {
         }
     }
 
-    /// The answer to whoever asked this member to remove itself, once, at
+    /// The answer to the request with which this member removed itself; returned once, at
     /// [`Effect::Removed`](super::Effect::Removed).
     pub fn part(&mut self) -> Option<Applied> {
         self.parting.take()
     }
 
-    /// A configuration is settled: whoever waits for it has its answer.
+    /// A configuration is settled: returns the request that waits for that.
     fn settle(&mut self, index: Index) -> Option<RequestId> {
         if index > self.membership.settled_index {
             let membership = Arc::make_mut(&mut self.membership);
@@ -373,7 +371,7 @@ impl StateMachine {
         self.unsettled.take()
     }
 
-    /// What happened since the last report, for [`Input::Applied`](super::Input::Applied) or
+    /// What was applied since the last report, for [`Input::Applied`](super::Input::Applied) or
     /// [`Input::Installed`](super::Input::Installed).
     pub fn take_report(&mut self) -> Report {
         let mut report = std::mem::take(&mut self.report);
@@ -391,7 +389,7 @@ impl StateMachine {
         };
     }
 
-    /// Freezes the store for readers. O(1); once a batch.
+    /// Freezes the store for readers. O(1); called once a batch.
     pub fn view(&self) -> Arc<View> {
         self.store.publish()
     }
@@ -401,17 +399,17 @@ impl StateMachine {
         self.store.compacted()
     }
 
-    /// The membership as applied.
+    /// The applied membership.
     pub fn membership(&self) -> &Arc<Membership> {
         &self.membership
     }
 
-    /// The configuration as applied.
+    /// The applied configuration.
     pub fn configuration(&self) -> Configuration {
         self.membership.configuration()
     }
 
-    /// The last applied index; 0 before anything was.
+    /// The applied index; 0 before anything was applied.
     pub fn index(&self) -> Index {
         self.index
     }
@@ -421,12 +419,12 @@ impl StateMachine {
         self.term
     }
 
-    /// Gives back memory that compactions made free; see [`Store::reclaim`].
+    /// Frees memory that compactions released; see [`Store::reclaim`].
     pub fn reclaim(&mut self, budget: usize) -> usize {
         self.store.reclaim(budget)
     }
 
-    /// A number that is equal for equal machines at the same index, whatever the flags of their
+    /// A hash that is equal for equal machines at the same index, whatever the flags of their
     /// servers. Reads the whole store: for tests and the simulator.
     pub fn hash(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
@@ -438,9 +436,9 @@ impl StateMachine {
     }
 }
 
-/// Whether a change is answered only when it is settled. An addition is not: it takes nothing away
-/// that somebody could still count on, and where a second voter joins a first one it is settled
-/// only once the new one has started, which nobody does before the answer is there.
+/// Whether a change is answered only when it is settled. An addition is not: it takes away nothing
+/// that could still be needed, and where a second voter joins a single one it is settled only once
+/// the new one has started, which the caller does only after the answer.
 fn must_settle(change: ConfigurationChange) -> bool {
     match change {
         ConfigurationChange::AddVoter(_) | ConfigurationChange::AddLearner(_) => {

@@ -1,5 +1,5 @@
-//! What reads the bytes of clients and peers, as functions of bytes, for the tests that
-//! damage them. Not part of the crate's interface; never opens a socket.
+//! The decoders of what clients and peers send, as functions of bytes, for the tests that damage
+//! the input. Not part of the crate's interface; never opens a socket.
 
 use std::time::Duration;
 
@@ -21,8 +21,8 @@ use crate::node::PeerMessage;
 use crate::store::{Command, LeaseGrant, Operation, Range};
 use crate::wire::etcd;
 
-/// Reads frames until they end or one is refused, each as the message that a peer would expect,
-/// and each again from its own encoding. Returns how many were read.
+/// Reads frames until they end or one is refused, each as the message that a peer would expect, and
+/// each again from its own encoding. Returns how many were read.
 #[must_use]
 pub fn frames(expected: u8, bytes: &[u8]) -> usize {
     match expected % 8 {
@@ -53,17 +53,17 @@ fn frames_of<M: Message + Default + PartialEq>(mut bytes: &[u8], limit: usize) -
     count
 }
 
-/// What a request of a client becomes.
+/// The result of decoding a client's request.
 #[derive(Debug)]
 pub enum Request {
-    /// A question to the store.
+    /// A read of the store.
     Read(Range),
     /// A proposal.
     Propose(Command),
 }
 
-/// Reads a request of a client, by the number of its kind; `None` for what is refused before it is
-/// looked at, or becomes neither.
+/// Decodes a client's request, by the number of its kind; `None` if it is refused before decoding,
+/// or is neither a read nor a proposal.
 #[must_use]
 pub fn request(kind: u8, body: &[u8]) -> Option<Request> {
     let body = Bytes::copy_from_slice(body);
@@ -84,7 +84,7 @@ pub fn request(kind: u8, body: &[u8]) -> Option<Request> {
     Some(Request::Propose(Command::from(operation)))
 }
 
-/// A message, if it can be read; what is written of it is read as the same.
+/// A message, if it can be decoded; its encoding must decode to the same message.
 fn same<M: Message + Default + PartialEq>(body: Bytes) -> Option<M> {
     let message = M::decode(body).ok()?;
     let again = M::decode(Bytes::from(message.encode_to_vec()));
@@ -95,16 +95,16 @@ fn same<M: Message + Default + PartialEq>(body: Bytes) -> Option<M> {
     Some(message)
 }
 
-/// JSON of the gateway's route with this number to a message and back. Returns the message and
-/// its JSON.
+/// Converts JSON of the gateway's route with this number to a message and back. Returns the message
+/// and its JSON.
 #[must_use]
 pub fn json(route: u8, text: &[u8]) -> Option<(Bytes, Bytes)> {
     let (_, method) = routes::ROUTES[usize::from(route) % routes::ROUTES.len()];
     gateway::there_and_back(method, Bytes::copy_from_slice(text))
 }
 
-/// JSON objects one after another, cut into pieces of so many bytes, to messages of the gateway's
-/// route with this number, up to the first that is none.
+/// Converts consecutive JSON objects, cut into pieces of so many bytes, to messages of the
+/// gateway's route with this number, up to the first invalid one.
 #[must_use]
 pub fn json_stream(route: u8, piece: usize, text: &[u8]) -> Vec<Bytes> {
     let (_, method) = routes::ROUTES[usize::from(route) % routes::ROUTES.len()];
@@ -114,8 +114,8 @@ pub fn json_stream(route: u8, piece: usize, text: &[u8]) -> Vec<Bytes> {
     messages.unwrap_or_default()
 }
 
-/// Whose token this is, at a server that signs by a shared secret; with `sealed` it is a head, a
-/// line end and claims, which get a right signature.
+/// The user of this token, at a server that signs with a shared secret; with `sealed` the text is a
+/// header, a line end and claims, which get a valid signature.
 #[must_use]
 pub fn token(sealed: bool, text: &str) -> Option<String> {
     let jwt = Jwt::of(&settings("HS256"), Some(b"a shared secret"), None).ok()?;
@@ -126,7 +126,7 @@ pub fn token(sealed: bool, text: &str) -> Option<String> {
     let _ = simple::index(&token);
     let now = Duration::from_secs(1_000_000);
     let actor = jwt.check(&token, now)?;
-    // Whose it is can be signed again, and is the same one's then.
+    // A token signed again for that user must be valid for the same user.
     let again = jwt.check(&jwt.sign(&actor, now)?, now);
     assert!(
         again.as_ref() == Some(&actor),
@@ -135,8 +135,8 @@ pub fn token(sealed: bool, text: &str) -> Option<String> {
     Some(actor.user)
 }
 
-/// Whether a file holds a key of the method with this number, private or public; one that does
-/// must sign, or judge a token.
+/// Whether a file holds a key of the method with this number, private or public; if it does, it
+/// must sign, or verify a token.
 #[must_use]
 pub fn key(method: u8, private: bool, file: &[u8]) -> bool {
     let settings = settings(jwt::METHODS[usize::from(method) % jwt::METHODS.len()]);
@@ -163,8 +163,8 @@ fn settings(method: &str) -> JwtSettings {
     }
 }
 
-/// Why the proof of an operator's call does not hold, if it does not: its time, nonce and proof
-/// are lines, and what follows is the call. With `sealed` the proof is right.
+/// Why the proof of an operator's call is invalid, if it is: its time, nonce and proof are lines,
+/// and the rest is the call. With `sealed` the proof is computed to be valid.
 #[must_use]
 pub fn proof(sealed: bool, text: &str) -> Option<&'static str> {
     let mut lines = text.splitn(4, '\n');

@@ -1,21 +1,22 @@
-//! The shell that carries out the node's effects: listeners, services, peer links, threads.
+//! The server around the node: it carries out effects with listeners, services, peer links and
+//! threads.
 //!
 //! | folder | what it is for |
 //! |---|---|
 //! | `process` | start and end of the server as a process, its log and its exit codes |
-//! | `flags` | etcd's flags, environment and file of settings, judged and made one `Config` |
+//! | `flags` | etcd's flags, environment and configuration file, validated and converted to one `Config` |
 //! | `core` | the threads of a member and the handle that services use |
 //! | `member_runtime` | the server among its peers: its identity, joining, checkpoints |
 //! | `link` | framed messages between members on the peer port |
 //! | `listen` | sockets of the client port and of the metrics port, connections and bodies |
-//! | `scheduling` | shares of the threads that serve clients |
+//! | `scheduling` | fair shares of the threads that serve clients |
 //! | `tls` | certificates of both ports |
-//! | `auth` | how clients prove who they are |
-//! | `etcd` | etcd's client API, a file a service |
+//! | `auth` | how clients authenticate |
+//! | `etcd` | etcd's client API, one file per service |
 //! | `gateway` | the same as JSON over HTTP |
 //! | `http`, `metrics` | probes, `/version`, `/metrics` |
 //! | `operator_api` | `quorate.v1` between the operator and members |
-//! | `maintenance` | compaction and comparison in the background, as decisions |
+//! | `maintenance` | compaction and comparison in the background: the decisions |
 
 mod auth;
 mod core;
@@ -39,7 +40,7 @@ pub mod tls;
 pub use flags::from_flags::{ConfigError, HostFacts};
 #[cfg(feature = "simulators")]
 pub(crate) use member_runtime::refusal;
-/// Members of now and of 0.1.0, for the tests of those that ask them.
+/// Simulated members of this version and of 0.1.0, for tests of their callers.
 #[cfg(test)]
 pub(crate) use operator_api::signed::tests as answering;
 pub use process::start::run;

@@ -1,8 +1,8 @@
-//! A new member's data directory from a snapshot that etcd or this server saved, as `etcdutl
-//! snapshot restore` makes one for etcd: same data, new cluster. The whole snapshot is checked
+//! Creates a new member's data directory from a snapshot that etcd or this server saved, as
+//! `etcdutl snapshot restore` does for etcd: same data, new cluster. The whole snapshot is checked
 //! before the directory is touched, and the directory holds a member only once it is complete.
 //!
-//! Never looks at a running member, and never keeps who the members of the saved cluster were.
+//! Never looks at a running member, and never keeps the membership of the saved cluster.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -26,31 +26,32 @@ use crate::disk::{
 use crate::node::{InitialMember, Membership, MembershipError, StateMachine};
 use crate::raft::HardState;
 
-/// Length of the digest behind a snapshot.
+/// Length of the digest at the end of a snapshot.
 const DIGEST: u64 = 32;
-/// A database is a multiple of this.
+/// The size of a database is a multiple of this.
 const SECTOR: u64 = 512;
-/// Where a member's files are made before they count.
+/// The subdirectory in which a member's files are prepared.
 const WORKSHOP: &str = "restoring";
 /// Bytes read at once.
 const PIECE: usize = 1 << 20;
 
-/// What to restore, and as whom.
+/// What to restore, and for which member.
 #[derive(Debug)]
 pub struct Restore {
     /// The snapshot.
     pub file: PathBuf,
-    /// Name of the member to be.
+    /// Name of the new member.
     pub name: String,
     /// Every member of the new cluster with its peer URLs.
     pub members: BTreeMap<String, Vec<String>>,
     /// `--initial-cluster-token`.
     pub token: String,
-    /// Where the member is to live.
+    /// The data directory of the new member.
     pub data_dir: PathBuf,
-    /// Take a file without a digest, or with a wrong one.
+    /// Accept a file without a digest, or with a wrong one.
     pub skip_hash_check: bool,
-    /// Raise the revision by so much and mark everything before as compacted; 0 leaves it.
+    /// Increase the revision by so much and mark everything before as compacted; 0 leaves it
+    /// unchanged.
     pub bump_revision: u64,
 }
 
@@ -71,9 +72,9 @@ pub struct Restored {
     pub alarms: usize,
     /// Users.
     pub users: usize,
-    /// Whether requests need a user.
+    /// Whether authentication is enabled.
     pub auth_enabled: bool,
-    /// What deserves a word.
+    /// Warnings for the user.
     pub warnings: Vec<String>,
 }
 
@@ -99,16 +100,16 @@ pub enum RestoreError {
         /// The snapshot.
         file: PathBuf,
     },
-    /// The digest is another one.
+    /// The digest does not match.
     #[error(
         "{} is damaged: its SHA-256 is {found} and it ends with {expected}; use another copy", file.display()
     )]
     Digest {
         /// The snapshot.
         file: PathBuf,
-        /// What it should be.
+        /// The digest in the file.
         expected: String,
-        /// What it is.
+        /// The digest of the data.
         found: String,
     },
     /// The database in it cannot be used.
@@ -119,7 +120,7 @@ pub enum RestoreError {
         /// Why.
         source: backup::Error,
     },
-    /// There is something already.
+    /// The data directory is not empty.
     #[error(
         "the data directory {} is not empty: give --data-dir a directory that does not exist yet, or empty it", directory.display()
     )]
@@ -127,7 +128,7 @@ pub enum RestoreError {
         /// The directory.
         directory: PathBuf,
     },
-    /// The members cannot be together.
+    /// The members conflict with each other.
     #[error("--initial-cluster")]
     Members(#[from] MembershipError),
     /// The member's files cannot be made.
@@ -138,16 +139,16 @@ pub enum RestoreError {
         /// Why.
         source: io::Error,
     },
-    /// The same, told by the disk's room.
+    /// The same, as an error of the disk room.
     #[error("cannot make the data directory")]
     Disk(#[from] disk::Error),
 }
 
 impl Restore {
-    /// Reads those flags that are the server's own, with the server's rules and words.
+    /// Parses the flags that it shares with the server, with the server's rules and errors.
     ///
     /// # Errors
-    /// What the server says of the same flags.
+    /// The server's errors for the same flags.
     pub fn from_server_flags(file: PathBuf, arguments: &[String]) -> Result<Restore, RestoreError> {
         let flags = Flags::parse(arguments, &BTreeMap::new())
             .map_err(|error| RestoreError::Flags(error.to_string()))?;
@@ -170,10 +171,10 @@ impl Restore {
         })
     }
 
-    /// Restores. On an error nothing of a member is left behind.
+    /// Restores. After an error no file of a member is left behind.
     ///
     /// # Errors
-    /// Whatever keeps the member from being complete.
+    /// Any failure before the member is complete.
     pub fn run(&self) -> Result<Restored, RestoreError> {
         let existed = self.check_empty()?;
         let mut membership = self.membership()?;
@@ -202,7 +203,7 @@ impl Restore {
         };
         let machine = StateMachine::founded(membership);
         if let Err(error) = self.make(&machine, chunks, member_id, cluster_id) {
-            // What is half done must not be taken for a member; the first error is what counts.
+            // Incomplete files must not be taken for a member; the first error is the one returned.
             let _ = fs::remove_dir_all(self.data_dir.join(WORKSHOP));
             if !existed {
                 let _ = fs::remove_dir_all(&self.data_dir);
@@ -220,7 +221,7 @@ impl Restore {
             Err(source) => return Err(self.directory(source)),
         };
         for name in names {
-            // A volume of its own has this from the start.
+            // The root of a volume has this from the start.
             if name.map_err(|error| self.directory(error))?.file_name() != "lost+found" {
                 let directory = self.data_dir.clone();
                 return Err(RestoreError::NotEmpty { directory });
@@ -300,8 +301,8 @@ impl Restore {
         })
     }
 
-    /// Makes the member's files aside and moves them to their place, the identity last: before
-    /// that, no server takes the directory for a member's, nor for an empty one.
+    /// Creates the member's files in a subdirectory and moves them to their place, the identity
+    /// last: before that, a server treats the directory neither as a member's nor as an empty one.
     fn make(
         &self,
         machine: &StateMachine,
@@ -358,8 +359,8 @@ impl Restore {
     }
 }
 
-/// A cluster's ID, bound to the data that it begins with: members that were restored from
-/// different snapshots refuse each other, where etcd's would go on with different data.
+/// A cluster's ID, derived from its initial data as well: members that were restored from different
+/// snapshots refuse each other, where etcd's would continue with different data.
 fn bound(cluster_id: u64, chunks: &[Vec<u8>]) -> u64 {
     let mut digest = Sha256::new();
     digest.update(cluster_id.to_be_bytes());

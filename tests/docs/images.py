@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Draws the images of the README from what is committed: the transcript of `make demo`, and the data in docs/data.
+"""Draws the images of the README from committed data: the transcript of `make demo`, and the data in docs/data.
 
     tests/docs/images.py            writes docs/images/*.svg
-    tests/docs/images.py --check    fails where an image is not what its data make, or a table is not its data
+    tests/docs/images.py --check    fails if an image or a table differs from its data
 
-It measures nothing and knows no figure. Each image is readable in the light and the dark theme, is drawn with text
-of the system's fonts, and shows its end where nothing moves.
+It measures nothing and contains no figures. Each image is readable in the light and the dark theme, uses the
+system's fonts, and shows its last frame where animations are disabled.
 """
 
 import csv
@@ -32,7 +32,7 @@ COLOURS = [
 
 
 def theme(at):
-    """What is filled and what is drawn with each colour."""
+    """CSS rules for the fill and the stroke of each colour."""
     return "".join(f".{colour[0]}{{fill:{colour[at]}}}.s{colour[0]}{{stroke:{colour[at]}}}" for colour in COLOURS)
 
 
@@ -49,14 +49,14 @@ def svg(width, height, title, font, body, style=""):
     )
 
 
-# --- the demo, as a terminal shows it
+# --- the demo, as a terminal displays it
 
 ROWS, LINE, WIDE, SIZE = 22, 17, 112, 11.5
-HOLD = 6.0  # seconds that the end stands
+HOLD = 6.0  # seconds for which the end is displayed
 
 
 def shown(line):
-    """A line of the transcript as one of the image: what it is, and its text cut to the width."""
+    """A line of the transcript for the image: its kind, and its text cut to the width."""
     text = line if len(line) <= WIDE else line[: WIDE - 1] + "\u2026"
     kinds = [("== ", "bold"), ("ok: ", "good"), ("  ok ", "good"), ("! ", "bad"), ("  waits:", "dim")]
     rest = re.sub(r"^\s*[0-9.]+s  ", "", line)
@@ -64,7 +64,7 @@ def shown(line):
 
 
 def demo(lines):
-    """Every line at its own time; the screen scrolls, so that one movement is all that there is."""
+    """Every line at its own time; the only animation is the scrolling of the screen."""
     times, now = [], 0.0
     for line in lines:
         found = re.match(r"^\s*([0-9.]+)s  ", line)
@@ -103,14 +103,14 @@ def demo(lines):
 
 
 def table(name):
-    """The head of a file of data, and its rows as dictionaries."""
+    """The header of a data file, and its rows as dictionaries."""
     lines = (DATA / name).read_text().splitlines()
     about = [line[2:] for line in lines if line.startswith("# ")]
     return about, list(csv.DictReader(line for line in lines if not line.startswith("#")))
 
 
 def nice(top):
-    """A step for a scale up to this, of which three to six fit."""
+    """A step for a scale up to this value, of which three to six fit."""
     step = 1
     while True:
         for factor in (1, 2, 5):
@@ -130,7 +130,7 @@ def path(points, colour, width):
 
 
 def latency(title, data, events_of):
-    """Median and longest of each piece of time, and what happened to the members meanwhile."""
+    """Median and longest of each interval, and the events of the members meanwhile."""
     about, rows = table(data)
     _, events = table(events_of)
     width, height, left, right, top, bottom = 820, 330, 52, 14, 74, 282
@@ -203,7 +203,7 @@ def images():
 
 
 def differing_table():
-    """Whether docs/figures.md shows other figures than docs/data/beside-etcd.csv."""
+    """Whether the figures in docs/figures.md differ from docs/data/beside-etcd.csv."""
     _, rows = table("beside-etcd.csv")
     page = (ROOT / "docs/figures.md").read_text().replace(",", "")
     for row in rows:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Records what a writer sees while every member of a cluster is replaced, one at a time.
+"""Records the latencies of a writer while every member of a cluster is replaced, one at a time.
 
 It starts `quorate local` with three members, writes without pause by the JSON gateway, and lists all members in
 `spec.replaceMembers` after a few quiet seconds. A write counts from its first attempt until it is acknowledged, at
@@ -26,8 +26,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 QUORATE = os.environ.get("QUORATE", str(ROOT / "target/debug/quorate"))
 BUCKET = 0.25
 QUIET = 5.0  # seconds before the first replacement and after the last
-ATTEMPT = 1.0  # seconds until another member is asked
-GIVE_UP = 10.0  # seconds until a write has failed
+ATTEMPT = 1.0  # seconds until the request goes to another member
+GIVE_UP = 10.0  # seconds until a write counts as failed
 BOUND = 120.0
 
 RESOURCE = """apiVersion: quorate.dev/v1alpha1
@@ -43,7 +43,7 @@ EVENT = re.compile(r"^\s*[0-9.]+s  (promote|remove|move leadership from) (demo-\
 
 
 class Cluster:
-    """A `quorate local`, and what it printed."""
+    """A `quorate local`, and its output."""
 
     def __init__(self, folder):
         self.file = folder / "demo.yaml"
@@ -64,7 +64,7 @@ class Cluster:
         new.replace(self.file)
 
     def ports(self):
-        """The ports for clients of the members that are there, by name."""
+        """The client ports of the running members, by name."""
         try:
             state = json.loads((self.folder / "state.json").read_text())
         except (OSError, ValueError):
@@ -72,7 +72,7 @@ class Cluster:
         return {name: state["ports"][name]["client"] for name in state["sets"] if name in state["ports"]}
 
     def voters(self):
-        """Names of the voters, as a member lists them; None where no member answers."""
+        """Names of the voters, as a member lists them; None if no member answers."""
         for port in self.ports().values():
             try:
                 members = post(port, "/v3/cluster/member/list", {}, {}, ATTEMPT)["members"]
@@ -107,7 +107,7 @@ def post(port, path, body, connections, timeout):
 
 
 class Writer(threading.Thread):
-    """Writes one key after the other, and notes when each began and how long it took."""
+    """Writes one key after the other, and records the start and the duration of each."""
 
     def __init__(self, cluster):
         super().__init__(daemon=True)

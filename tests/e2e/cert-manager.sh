@@ -1,13 +1,13 @@
 # shellcheck shell=bash
-# What scenarios with cert-manager share: its controllers as a process of this machine, and questions
-# about certificates of the cluster $cluster. Sourced after the scenario has set $cluster.
+# Shared by the scenarios with cert-manager: its controllers as a process of this machine, and checks of the
+# certificates of the cluster $cluster. Sourced after the scenario has set $cluster.
 . tests/e2e/given-certificates.sh
 
-# --- cert-manager: its definitions from its module, its controllers as a process of this machine
+# --- cert-manager: its CRDs from its module, its controllers as a process of this machine
 tests/kubernetes/build.sh cert-manager
 definitions=$(cd tests/kubernetes/cert-manager && go mod download github.com/cert-manager/cert-manager &&
   go list -m -f '{{.Dir}}/deploy/crds' github.com/cert-manager/cert-manager)
-definitions_do() { # definitions_do VERB FLAG...: with its own definitions, not those of ACME
+definitions_do() { # definitions_do VERB FLAG...: with its own CRDs, not those of ACME
   local file names=()
   for file in "$definitions"/cert-manager.io_*.yaml; do names+=(-f "$file"); done
   kubectl "$@" "${names[@]}" >/dev/null
@@ -32,11 +32,11 @@ cert_manager_start() {
   definitions_do wait --for=condition=Established --timeout=60s
   cert-manager "$KUBECONFIG" >>"$manager_log" 2>&1 </dev/null &
   manager=$!
-  echo "$manager" >"$manager_pid" # so that whoever takes the cluster down ends it as well
+  echo "$manager" >"$manager_pid" # so that it is ended together with the cluster
 }
 
-# --- what scenarios ask
-issuer() { # issuer NAME: an authority that signs itself, and who issues by it
+# --- checks for scenarios
+issuer() { # issuer NAME: a self-signed CA, and an issuer that uses it
   kubectl -n "$ns" apply -f - >/dev/null <<EOF
 apiVersion: cert-manager.io/v1
 kind: Issuer
@@ -62,7 +62,7 @@ spec:
 EOF
   eventually 60 "issuer $1 issues" is_true issuer "$1" Ready
 }
-application() { # application ISSUER: the certificate of a client
+application() { # application ISSUER: a client certificate
   kubectl -n "$ns" apply -f - >/dev/null <<EOF
 apiVersion: cert-manager.io/v1
 kind: Certificate
@@ -77,15 +77,15 @@ EOF
 is_true() { [ "$(kubectl -n "$ns" get "$1" "$2" -o jsonpath="{.status.conditions[?(@.type==\"$3\")].status}")" = True ]; } # is_true KIND NAME CONDITION
 revision() { kubectl -n "$ns" get certificate "$1" -o jsonpath='{.status.revision}'; }
 shown() { kubectl -n "$ns" get secret "$1" -o jsonpath='{.data.tls\.crt}' | base64 -d; }
-issued_since() { # issued_since CERTIFICATE REVISION: another one is in the Secret
+issued_since() { # issued_since CERTIFICATE REVISION: a newer one is in the Secret
   [ "$(revision "$1")" -gt "$2" ] && is_true certificate "$1" Ready && ! is_true certificate "$1" Issuing
 }
-ask() { # ask CERTIFICATE: to be renewed now, as `cmctl renew` does
+ask() { # ask CERTIFICATE: requests its renewal, as `cmctl renew` does
   kubectl -n "$ns" get certificate "$1" -o json | jq --arg now "$(date -u +%FT%TZ)" \
     '.status.conditions = [.status.conditions[] | select(.type != "Issuing")] + [{type: "Issuing", status: "True", reason: "ManuallyTriggered", message: "asked by hand", lastTransitionTime: $now}]' |
     kubectl replace --subresource=status -f - >/dev/null
 }
-in_use() { # in_use SECRET...: the operator has seen what is in each, and every server has loaded it
+in_use() { # in_use SECRET...: the operator has seen the content of each, and every server has loaded it
   local secret
   for secret in "$@"; do shown "$secret" | is_seen "$secret" || return 1; done
   all_loaded

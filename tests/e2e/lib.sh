@@ -1,5 +1,5 @@
-# What scenarios share: waiting for what must come true, asking a cluster, and saying what failed.
-# Sourced, never run. Every wait polls the thing itself and has an end; nothing sleeps and hopes.
+# Shared by the scenarios: waiting for conditions, querying a cluster, and reporting failures. Sourced, never run.
+# Every wait polls its condition and has a timeout; there are no fixed sleeps.
 
 etcdctl_image=${E2E_ETCDCTL_IMAGE:-localhost/etcdctl:1}
 quorate_image=${E2E_IMAGE:-localhost/quorate:test}
@@ -32,7 +32,7 @@ eventually() {
   say "$what ($((SECONDS - began)) s)"
 }
 
-# never SECONDS WHAT COMMAND...: the command must go on failing for so long
+# never SECONDS WHAT COMMAND...: the command must fail for so long
 never() {
   local seconds=$1 what=$2 until=$((SECONDS + $1)); shift 2
   while [ $SECONDS -lt $until ]; do
@@ -45,14 +45,14 @@ equal() { # equal WHAT WANTED GOT
   [ "$2" = "$3" ] || die "$1: wanted \"$2\", got \"$3\""
 }
 
-says() { # says TEXT WORDS...: the text has each of them
+contains() { # contains TEXT WORDS...: the text contains each of them
   local text=$1 words; shift
   for words in "$@"; do
     case $text in *"$words"*) ;; *) die "no \"$words\" in: $text" ;; esac
   done
 }
 
-# The plugin, found by kubectl under its name as a user's kubectl finds it: the image's own binary.
+# The plugin, found by kubectl by its name, as for a user: the binary of the image.
 quorate_plugin() {
   local folder=target/image/plugin
   mkdir -p "$folder"
@@ -62,7 +62,7 @@ quorate_plugin() {
 
 status() { kubectl -n "$ns" get qec "$1" -o jsonpath="{.status.$2}"; }
 condition() { kubectl -n "$ns" get qec "$1" -o jsonpath="{.status.conditions[?(@.type==\"$2\")].status}"; }
-is_ready() { # is_ready CLUSTER VOTERS: the latest generation is served by so many voters, all ready
+is_ready() { # is_ready CLUSTER VOTERS: the latest generation has so many voters, all ready
   kubectl -n "$ns" get qec "$1" -o json | jq -e --argjson voters "$2" '.status.observedGeneration == .metadata.generation and
     .status.replicas == $voters and .status.readyReplicas == $voters and
     any(.status.conditions[]?; .type == "Ready" and .status == "True")' >/dev/null
@@ -72,7 +72,7 @@ members() { status "$1" 'members[*].name' | tr ' ' '\n' | sort; }
 leader() { status "$1" leader; }
 follower() { members "$1" | grep -vx "$(leader "$1")" | tail -1; }
 node_of() { kubectl -n "$ns" get pod "$1-0" -o jsonpath='{.spec.nodeName}'; } # node_of MEMBER
-whole() { is_ready "$1" "$2" && [ -z "$(status "$1" step)" ]; } # whole CLUSTER VOTERS: and nothing is to be done
+whole() { is_ready "$1" "$2" && [ -z "$(status "$1" step)" ]; } # whole CLUSTER VOTERS: and the plan is empty
 
 # The test cluster's classes, or on an existing one E2E_STORAGE_CLASS, else its default.
 storage_class() {
@@ -105,7 +105,7 @@ run_pod() {
     kubectl -n "$ns" apply -f - >/dev/null
 }
 
-# etcdctl as a pod of its own, through the client Service: what any client in the cluster does
+# etcdctl as a separate pod, through the client Service, like any client in the cluster
 etcdctl_pod() { # etcdctl_pod CLUSTER ARGUMENT...
   local cluster=$1; shift
   etcdctl_at "http://$cluster-client:2379" "$@"
@@ -115,7 +115,7 @@ etcdctl_at() { # etcdctl_at ENDPOINTS ARGUMENT...
   run_pod "$pod" "$etcdctl_image" --endpoints="$endpoints" "$@"
   pod_ends "$pod"
 }
-pod_ends() { # pod_ends POD: waits for its end, shows what it printed and deletes it; fails as it did
+pod_ends() { # pod_ends POD: waits for its end, prints its log and deletes it; returns its result
   local until=$((SECONDS + 60)) phase=
   until [ "$phase" = Succeeded ] || [ "$phase" = Failed ]; do
     [ $SECONDS -lt $until ] || die "pod $1 did not end"
@@ -127,12 +127,12 @@ pod_ends() { # pod_ends POD: waits for its end, shows what it printed and delete
   [ "$phase" = Succeeded ]
 }
 
-witness_start() { # witness_start CLUSTER NAME: a pod that writes until it is told to stop
+witness_start() { # witness_start CLUSTER NAME: a pod that writes until it is stopped
   run_pod "witness-$2" "$quorate_image" witness --endpoints="http://$1-client:2379" --prefix="witness-$2/" --allow-failed="${3:-0}"
   eventually 60 "witness $2 writes" witness_writes "$1" "$2"
 }
 witness_writes() { [ -n "$(etcdctl_pod "$1" get "witness-$2/writes/" --prefix --limit=1 --keys-only)" ]; }
-witness_stop() { # witness_stop CLUSTER NAME: tells it to stop; fails unless every acknowledged write is there
+witness_stop() { # witness_stop CLUSTER NAME: stops it; fails unless every acknowledged write is present
   etcdctl_pod "$1" put "witness-$2/stop" now >/dev/null || die "cannot tell witness $2 to stop"
   local until=$((SECONDS + 120)) phase=
   until [ "$phase" = Succeeded ] || [ "$phase" = Failed ]; do
@@ -144,20 +144,20 @@ witness_stop() { # witness_stop CLUSTER NAME: tells it to stop; fails unless eve
   [ "$phase" = Succeeded ] || die "witness $2: an acknowledged write is missing, or too many writes failed"
 }
 
-# The slots: one Service a wanted voter, each in front of one voter of its own.
+# The slots: one Service per desired voter, each in front of its own voter.
 slot_endpoints() { status "$1" 'endpoints.slots[*]' | tr ' ' ','; }
-slot_members() { # slot_members CLUSTER: "Service member", one line a slot, by the selectors
+slot_members() { # slot_members CLUSTER: "Service member", one line per slot, from the selectors
   kubectl -n "$ns" get services -l "app.kubernetes.io/instance=$1" -o json |
     jq -r --arg name "$1-client-" '.items[] | select(.metadata.name | startswith($name)) | "\(.metadata.name) \(.spec.selector["quorate.dev/member"])"' | sort
 }
-slots_are_mapped() { # slots_are_mapped CLUSTER VOTERS: so many, and they lead to all the voters
+slots_are_mapped() { # slots_are_mapped CLUSTER VOTERS: so many, and they select all the voters
   local voters
   voters=$(kubectl -n "$ns" get qec "$1" -o json | jq -r '.status.members[] | select(.role == "Voter") | .name' | sort)
   [ "$(slot_members "$1" | wc -l)" = "$2" ] && [ "$(slot_members "$1" | cut -d' ' -f2 | sort)" = "$voters" ]
 }
-slots_answer() { # slots_answer CLUSTER VOTERS: every slot is healthy, and no two lead to the same member
+slots_answer() { # slots_answer CLUSTER VOTERS: every slot is healthy, and no two select the same member
   local answers health
-  exec 3< <(etcdctl_at "$(slot_endpoints "$1")" endpoint health) # one pod beside the other
+  exec 3< <(etcdctl_at "$(slot_endpoints "$1")" endpoint health) # both pods in parallel
   answers=$(etcdctl_at "$(slot_endpoints "$1")" endpoint status --write-out=json) || return 1
   health=$(cat <&3)
   [ "$(jq '[.[].Status.header.member_id] | unique | length' <<<"$answers")" = "$2" ] && [ "$(grep -c 'is healthy' <<<"$health")" = "$2" ]
@@ -168,15 +168,16 @@ slots() { # slots CLUSTER VOTERS
 }
 
 operator_pod() { kubectl -n quorate-system get pods -l app.kubernetes.io/name=quorate,app.kubernetes.io/component=operator -o jsonpath='{.items[0].metadata.name}'; }
-# The operators' pods, if one of them acts: the holder's identity begins with its name. Who was killed has no pod any more.
+# The operators' pods, if one of them acts: the holder's identity begins with its name. A killed one has no pod any
+# more.
 operators_at_work() {
   kubectl -n quorate-system get leases,pods -o json | jq -er '
     (.items | map(select(.kind == "Lease" and .metadata.name == "quorate-operator")) | .[0].spec.holderIdentity // "") as $holder |
     [.items[] | select(.kind == "Pod" and .metadata.labels["app.kubernetes.io/component"] == "operator") | .metadata.name] |
     if any(. as $pod | $holder | startswith($pod)) then join(" ") else empty end'
 }
-# with_operator COMMAND...: runs it when an operator acts, and no scenario beside this one kills that meanwhile. A
-# command that does it itself would wait for ever.
+# with_operator COMMAND...: runs it when an operator acts, while no other scenario kills that one. A command that
+# does it itself would wait for ever.
 with_operator() {
   (
     flock 9
@@ -188,20 +189,20 @@ with_operator() {
     "$@" 9>&-
   ) 9>"$QUORATE_E2E_OPERATOR"
 }
-operator_kill() { # every operator dies without warning, its Lease not given up; the Deployment starts others
+operator_kill() { # kills every operator, without releasing the Lease; the Deployment starts others
   with_operator operators_die
   say "the operator was killed"
 }
-operators_die() { # $operators are those of with_operator, for the kill must not come late
+operators_die() { # $operators comes from with_operator, since the kill must not be late
   local pod
   for pod in $operators; do
-    # on a cluster that is not ours SIGKILL is out of reach, and the pod gets a SIGTERM
+    # on an existing cluster SIGKILL is not possible, and the pod gets a SIGTERM
     [ -n "${E2E_EXISTING:-}" ] || tests/kubernetes/cluster.sh kill-pod quorate-system "$pod"
     kubectl -n quorate-system delete pod "$pod" --grace-period=0 --force >/dev/null 2>&1
   done
 }
 
-# A fourth node for a while. It goes with whatever of Kubernetes' own has come to it.
+# A fourth node for a while. It is removed together with any pods of Kubernetes that were scheduled to it.
 spare=4
 spare_node_comes() {
   tests/kubernetes/cluster.sh node $spare
@@ -214,11 +215,11 @@ spare_node_goes() {
   eventually 120 "cluster DNS runs" kubectl -n kube-system rollout status deployment/coredns --timeout=1s
 }
 
-# The cluster's own membership history, read from the member and not from the operator's word:
-# one line a change, "kind name".
+# The cluster's own membership history, read from the member and not from the operator's status: one line per
+# change, "kind name".
 history_of() { kubectl -n "$ns" exec "$1" -- /quorate describe --changes 2>/dev/null; }
 
-drop_cluster() { # drop_cluster NAME: the resource and, through ownership, everything of it
+drop_cluster() { # drop_cluster NAME: deletes the resource and, through ownership, all its objects
   kubectl -n "$ns" delete qec "$1" --wait=true >/dev/null
   eventually 90 "nothing of $1 is left but its PVCs" gone "$1"
   kubectl -n "$ns" delete pvc -l "app.kubernetes.io/instance=$1" --wait=false >/dev/null
@@ -227,18 +228,18 @@ gone() { [ -z "$(kubectl -n "$ns" get sts,pods,svc,pdb,secrets -l "app.kubernete
 has_members() { [ "$(members "$1" | grep -c .)" -ge "$2" ]; }
 pod_uid() { kubectl -n "$ns" get pod "$1" -o jsonpath='{.metadata.uid}'; }
 
-# The API server's own word on its store: no consistent list fell back from the cache, because the cache
-# never reached the store's revision in time, and no comparison of cache and store found a difference (an
-# error is none: the cache's revision was compacted meanwhile). A list that failed without falling back is
-# not judged: the API server counts each client that left in the middle of one, 78 of 400 connections that
-# were closed within 4 ms. Scenarios that ask something of the store see their own lists fail.
+# The API server's metrics about its store: no consistent list fell back from the cache because the cache did not
+# reach the store's revision in time, and no comparison of cache and store found a difference (an error is none:
+# the cache's revision was compacted meanwhile). A list that failed without a fallback is not judged: the API
+# server counts each client that disconnects in the middle of one, 78 of 400 connections that were closed within 4
+# ms. Scenarios that test the store check their own lists.
 store_verdict() {
   local bad
   bad=$(kubectl get --raw /metrics | grep -E '^apiserver_watch_cache_consistent_read_total\{.*fallback="true"|^apiserver_storage_consistency_checks_total.*status="failure"' || true)
   [ -z "$bad" ] || die "the API server says of its store: $bad"
 }
 
-# What the API server measured of its store, all resources together.
+# The API server's measurements of its store, all resources together.
 store_figures() {
   kubectl get --raw /metrics | awk '
     function quantile(op, q,   i) {

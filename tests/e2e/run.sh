@@ -5,20 +5,20 @@
 #   tests/e2e/run.sh NAME...     these
 #   E2E_SOAK=1 tests/e2e/run.sh  all, those for `make soak` too
 #
-# Brings up the test cluster of tests/kubernetes, installs the operator by the Helm chart for the
-# first half of the scenarios and by deploy/install.yaml for the rest, and leaves nothing behind.
+# Brings up the test cluster of tests/kubernetes, installs the operator with the Helm chart for the first half of
+# the scenarios and with deploy/install.yaml for the rest, and cleans up afterwards.
 #
-# Two scenarios run at a time, each in a namespace of its own: most of what they do is waiting. What
-# each printed is shown when it ends. After those come, one by one, the scenarios that disturb others or
-# would be disturbed: each has one of these lines in its head.
+# Two scenarios run at a time, each in a namespace of its own, since they mostly wait. The output of each is
+# printed when it ends. After those, the scenarios that disturb others or would be disturbed run one by one: each
+# has one of these lines in its head.
 #
-#   # alone         cordons a node, looks whether something stays undone for a while, or the like
-#   # by chart      changes the chart's values; it comes in the first half
+#   # alone         cordons a node, checks that nothing happens for a while, or the like
+#   # by chart      changes the chart's values; it runs in the first half
 #   # own cluster   needs the test cluster, and touches its nodes, its API server or its store
 #
-# The operator is everybody's. Its death is what most scenarios are about and all must withstand; only one
-# kills it at a time, when it acts and nobody is asking it (with_operator in lib.sh).
-# The first failure ends the run, and the scenario beside it.
+# The operator is shared. Its death is what most scenarios test and all must tolerate; only one scenario kills it
+# at a time, while it acts and no scenario is querying it (with_operator in lib.sh). The first failure ends the
+# run, and the scenario beside it.
 #
 #   E2E_LANES=1      one scenario at a time, or more than 2
 #   E2E_NO_BUILD=1   takes image and binaries as they are
@@ -56,7 +56,7 @@ scenarios=()
 for name in "${wanted[@]}"; do if marked "$name" 'by chart'; then scenarios+=("$name"); fi; done
 for name in "${wanted[@]}"; do if ! marked "$name" 'by chart'; then scenarios+=("$name"); fi; done
 
-declare -A running=() began=() # the name of each scenario that runs by its process, which leads a group of its own; since when
+declare -A running=() began=() # by process id (each leads a process group): the name of each running scenario, and its start
 passed=0 failed=0 table=()
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
@@ -64,7 +64,7 @@ trap 'exit 129' HUP
 trap 'exit 130' INT
 trap 'exit 143' TERM
 export QUORATE_E2E_OPERATOR=$logs/operator.lock
-leave() { # on every way out, once there is a cluster
+leave() { # on every exit, once there is a cluster
   end_running "the run ends"
   down
   rm -rf "$logs"
@@ -105,22 +105,22 @@ install_by_manifest() {
   say "the operator runs, installed by deploy/install.yaml"
 }
 
-# the first line of a scenario's head that is not a mark
+# the title: the first line of a scenario's head that is not a mark
 title() { grep -m1 -vE '^# (shellcheck |alone$|own cluster$|by chart$|soak$)' "tests/e2e/scenarios/$1.sh" | sed 's/^# //'; }
 
-start() { # start NAME [FILE]: what it prints goes to the file
+start() { # start NAME [FILE]: its output goes to the file
   local name=$1 namespace=e2e-$1 out=1
   kubectl create namespace "$namespace" >/dev/null
   kubectl label namespace "$namespace" quorate.dev/e2e=scenario pod-security.kubernetes.io/enforce=restricted >/dev/null
   began[$name]=$SECONDS
   [ $# = 1 ] || exec {out}>"$2"
-  # a shell of its own, because errexit does not hold inside of a condition
+  # a separate shell, because errexit does not apply inside a condition
   ns=$namespace setsid bash -euo pipefail -c '. tests/e2e/lib.sh; . "$1"' - "tests/e2e/scenarios/$name.sh" </dev/null >&"$out" 2>&1 8>&- &
   running[$!]=$name
   [ $# = 1 ] || exec {out}>&-
 }
 
-# Waits for the first of those that run to end, and shows what it printed.
+# Waits for the first of the running ones to end, and prints its output.
 finish() {
   local pid name seconds status=0
   wait -n -p pid "${!running[@]}" || status=$?
@@ -137,14 +137,14 @@ finish() {
   fi
 }
 
-# show NAME: what it printed, unless that was seen already
+# show NAME: its output, unless that was printed already
 show() {
   [ -f "$logs/$1" ] || return 0
   echo "=== scenario $1: $(title "$1")"
   cat "$logs/$1"
 }
 
-# end_running WHY: the scenarios that still run are told to end, and after 20 s ended
+# end_running WHY: the scenarios that still run get a SIGTERM, and after 20 s a SIGKILL
 end_running() {
   local pid name until
   for pid in "${!running[@]}"; do
@@ -159,8 +159,8 @@ end_running() {
   running=()
 }
 
-# run COUNT NAME...: so many at a time; those that come after a failure are not begun, because they would run on
-# a cluster in an unknown state
+# run COUNT NAME...: so many at a time; after a failure no further ones are started, because they would run on a
+# cluster in an unknown state
 run() {
   local count=$1 name; shift
   [ $# -gt 1 ] || count=1
@@ -181,7 +181,7 @@ run() {
 run_half() { # run_half NAME...: those that may run beside others, then the rest
   local name beside=() others=()
   for name in "$@"; do if alone "$name"; then others+=("$name"); else beside+=("$name"); fi; done
-  # those that wait most often first: who begins last is waited for alone
+  # those that wait most often first: the last one to start has nothing beside it
   mapfile -t beside < <(cd tests/e2e/scenarios; for name in "${beside[@]}"; do echo "$(grep -cE 'eventually|ready|slots|witness' "$name.sh") $name"; done | sort -srn -k1,1 | cut -d' ' -f2)
   run "$lanes" "${beside[@]}"
   run 1 "${others[@]}"
@@ -227,7 +227,7 @@ if [ $failed = 0 ] && [ ${#second[@]} -gt 0 ]; then
   run_half "${second[@]}"
 fi
 [ ${#table[@]} -eq 0 ] || printf '%s\n' "--- seconds a scenario" "${table[@]}" "$(printf '%6d s  in all' $SECONDS)"
-# the first words are those that tests/soak.sh counts
+# tests/soak.sh parses the beginning of this line
 [ $failed -gt 0 ] || echo "test result: ok. $passed passed"
 [ $failed -eq 0 ] || echo "$passed passed, $failed failed"
 [ $failed -eq 0 ]

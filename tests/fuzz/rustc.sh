@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Cargo's RUSTC_WRAPPER for the fuzzer's build: the crate under test gets libFuzzer's counters, and no
-# other, so that dependencies are those of any other build and no build script wants libFuzzer. What is
-# generic in them is compiled with the crate that uses it, and counts with it. The flags are stable ones.
+# Cargo's RUSTC_WRAPPER for the fuzzer's build: only the crate under test gets libFuzzer's counters, so that
+# dependencies are shared with other builds and no build script needs libFuzzer. Their generic code is compiled
+# with the crate that uses it, and is counted with it. The flags are stable ones.
 case " $* " in
 *" --crate-name quorate "*)
   exec "$@" -C passes=sancov-module \

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# Builds what `make bench` needs into target/interop/bin: etcd's own load generator, and the disk
-# whose syncs take time. Their versions are pinned in go.mod and go.sum; nothing is built when
-# those have not changed.
+# Builds the programs for `make bench` into target/interop/bin: etcd's own load generator, and the disk with slow
+# syncs. Their versions are pinned in go.mod and go.sum; nothing is built if those have not changed.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 out=${PEERS_OUT:-$here/../../target/interop/bin}

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Builds the real etcd, etcdctl and etcdutl that the tests compare against into target/interop/bin,
-# with the story of the Go client library, the printer of etcd's descriptors, the cluster
-# of etcd's Raft library and porcupine. Their versions are pinned in go.mod and go.sum; nothing is built when those have not changed.
+# Builds the real etcd, etcdctl and etcdutl for the comparing tests into target/interop/bin, and the Go client's
+# test program, the printer of etcd's descriptors, the cluster of etcd's Raft library and porcupine. Their versions
+# are pinned in go.mod and go.sum; nothing is built if those have not changed.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 out=${PEERS_OUT:-$here/../../target/interop/bin}

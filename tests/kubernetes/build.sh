@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Builds what the test cluster runs: Kubernetes, CoreDNS, helm, the pause program, and (by
-# tests/interop) etcd and etcdctl; with a NAME only that one. Only by its name, because few need it: cert-manager, for the scenario
-# of that name. Everything lands in target/kubernetes/bin; what is newer than its sources is not built again. Needs Go; touches nothing outside target/ and Go's own caches.
+# Builds the programs of the test cluster: Kubernetes, CoreDNS, helm, the pause program, and (by tests/interop)
+# etcd and etcdctl; with a NAME only that one. cert-manager is built only by its name, since only the scenarios
+# with it need it. All output is in target/kubernetes/bin; what is newer than its sources is not built again. Needs
+# Go; touches nothing outside target/ and Go's own caches.
 set -euo pipefail
 cd "$(dirname "$0")"
 top=$(cd ../.. && pwd)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# certificates.sh DIRECTORY ADDRESS...: a store's certificates as kubeadm lays them out: ca, server and
-# peer (for these addresses and 127.0.0.1), client. Test keys: the CA's key stays beside them.
+# certificates.sh DIRECTORY ADDRESS...: a store's certificates in kubeadm's layout: ca, server and peer (for these
+# addresses and 127.0.0.1), client. Test keys: the CA's key is kept beside them.
 set -euo pipefail
 mkdir -p "$1"; cd "$1"; shift
 names=$(printf ',IP:%s' "$@")

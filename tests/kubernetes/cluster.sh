@@ -5,24 +5,24 @@
 #   cluster.sh node N       one more node, N from 1 to 9
 #   cluster.sh import N ARCHIVE  an image more on node N
 #   cluster.sh lose N       node N loses power: kubelet, containerd and every container die at once
-#   cluster.sh revive N     a lost node boots again: kubelet, containerd, its pods' sandboxes anew
-#   cluster.sh forget N     what is left of a lost node goes: its Node object, namespace, files
+#   cluster.sh revive N     a lost node boots again: kubelet, containerd, new sandboxes for its pods
+#   cluster.sh forget N     removes the rest of a lost node: its Node object, namespace, files
 #   cluster.sh kill-pod NAMESPACE POD  the processes of a pod's containers die by SIGKILL, its sandbox stays
 #   cluster.sh kill-store   the control plane's store dies by SIGKILL and starts again on its disk
-#   cluster.sh direct SECONDS  a second API server on the same store, without a watch cache: what it answers
-#                           is what the store answers. It compacts so often; 0 is never. Prints its URL
+#   cluster.sh direct SECONDS  a second API server on the same store, without a watch cache: its responses
+#                           come from the store. It compacts at this interval; 0 is never. Prints its URL
 #   cluster.sh direct stop  ends it
-#   cluster.sh clear        what a run that was killed left goes, as by down; one that is in use is an error
-#   cluster.sh down         everything goes: processes, mounts, namespaces, bridge, cgroups, files
+#   cluster.sh clear        removes the remains of a killed run, as by down; one that is in use is an error
+#   cluster.sh down         removes everything: processes, mounts, namespaces, bridge, cgroups, files
 #
 # The control plane keeps its state in a Quorate server with the command line of deploy/static-pod;
 # E2E_STORE=etcd takes real etcd with the same flags instead, to compare.
 #
-# State is in $QUORATE_E2E_DIR; the kubeconfig is there. Needs root and the packages that
-# packages.sh installs; the binaries come from build.sh. One cluster at a time on one machine,
-# because its address ranges are fixed: a lock says so instead of letting two runs mix. A run of
-# scenarios leaves the file "of-a-run" in $QUORATE_E2E_DIR for as long as the cluster is its own.
-# All nodes share one kernel and one file system: see docs/kubernetes-tests.md for what that cannot show.
+# State is in $QUORATE_E2E_DIR, including the kubeconfig. Needs root and the packages that packages.sh installs;
+# the binaries come from build.sh. One cluster at a time on one machine, because its address ranges are fixed: a
+# lock refuses a second run instead of mixing the two. A run of scenarios leaves the file "of-a-run" in
+# $QUORATE_E2E_DIR while the cluster is its own. All nodes share one kernel and one file system: see
+# docs/kubernetes-tests.md for the consequences.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -42,8 +42,8 @@ export PATH=$bin:$PATH KUBECONFIG=$dir/kubeconfig
 
 fail() { echo "cluster.sh: $*" >&2; exit 1; }
 
-# Every process that this script starts is recorded by its id, and only those are ever ended: all of
-# them name a file of $dir on their command line, which a stranger that has the id today does not.
+# Every process that this script starts is recorded by its id, and only those are ever ended: all of them have a
+# file of $dir on their command line, which an unrelated process that reused the id does not.
 ours() { grep -qaF "$dir/" "/proc/$1/cmdline" 2>/dev/null; }
 
 start() {
@@ -131,7 +131,7 @@ kill_store() {
   start_store
 }
 
-# api_server NAME PORT [FLAG...]: one on the store; the cluster's own is on 6443
+# api_server NAME PORT [FLAG...]: an API server on the store; the cluster's own is on 6443
 api_server() {
   local name=$1 port=$2; shift 2
   start "$name" kube-apiserver --etcd-servers=https://127.0.0.1:23790 --etcd-cafile="$dir/pki/store/ca.crt" \
@@ -192,7 +192,7 @@ node_network() {
   done
 }
 
-# Kubelets that share a cgroup root delete one another's pods, so each has a root of its own.
+# Kubelets that share a cgroup root delete one another's pods, so each has its own root.
 node_cgroups() {
   local ns=$1 h
   for h in $(cgroup_hierarchies); do mkdir -p "$h/$ns"; done
@@ -267,7 +267,7 @@ node_processes() {
     --cluster-cidr=$pods.0.0/16 --conntrack-max-per-core=0
 }
 
-# As after a boot: the disks are there, what lived in memory is not.
+# As after a boot: the disks are present, the state in memory is lost.
 revive() {
   local n=$1 mount d=$dir/node$1
   [ -d "$d" ] && [ ! -f "$dir/pids/node$n-kubelet" ] || fail "node $n is not a lost one"
@@ -289,7 +289,7 @@ kill_containers() {
 
 kill_pod() {
   local uid p killed=
-  # a static pod's cgroup has the name of its manifest's hash, not of its mirror
+  # a static pod's cgroup is named after its manifest's hash, not its mirror pod
   uid=$(kubectl -n "$1" get pod "$2" -o json | jq -r '.metadata.annotations["kubernetes.io/config.hash"] // .metadata.uid')
   for p in $(find /sys/fs/cgroup/pids/$prefix* /sys/fs/cgroup/$prefix* -path "*pod$uid*" -name cgroup.procs -exec cat {} + 2>/dev/null | sort -u); do
     [ "$(cat "/proc/$p/comm" 2>/dev/null)" = pause ] || { kill -9 "$p" 2>/dev/null && killed=yes; }
@@ -306,11 +306,12 @@ lose() {
   kill_containers "$prefix$1" "$dir/node$1"
 }
 
-release_node() { # what the kernel holds for node N
+release_node() { # releases the kernel's resources of node N
   local n=$1 ns=$prefix$1 mount h cni
   for mount in $(awk -v d="$dir/node$n/" 'index($2, d) == 1 {print $2}' /proc/mounts | sort -r); do umount -l "$mount" || true; done
   for cni in $(ls /var/run/netns 2>/dev/null | grep '^cni-' || true); do
-    # a pod's namespace is this cluster's when its peer link lives in the node's namespace; all are gone with it
+    # a pod's namespace belongs to this cluster if its peer link is in the node's namespace; all are removed with
+    # it
     grep -rqs "$cni" "$dir/node$n/containerd" "$dir/node$n/run" && { umount -l "/var/run/netns/$cni" 2>/dev/null || true; rm -f "/var/run/netns/$cni"; }
   done
   ip netns del "$ns" 2>/dev/null || true
@@ -334,7 +335,7 @@ in_use() {
   return 1
 }
 
-# A machine keeps bridges and namespaces when all the processes of a run were killed.
+# A machine keeps bridges and namespaces if all the processes of a run were killed.
 clear_remains() {
   ip link show $bridge >/dev/null 2>&1 || [ -d "$dir" ] || return 0
   [ -f "$dir/of-a-run" ] || ! in_use || fail "a test cluster is up already (bridge $bridge): run cluster.sh down"
@@ -350,7 +351,7 @@ down() {
     for f in $(ip netns pids $prefix$n 2>/dev/null); do kill -9 "$f" 2>/dev/null || true; done
   done
   stop "$dir"/pids/*
-  until=$((SECONDS + 2)) # an API server with open watches takes a minute of its own accord
+  until=$((SECONDS + 2)) # an API server with open watches takes a minute to end by itself
   for f in "$dir"/pids/*; do
     while [ -f "$f" ] && ours "$(cat "$f")"; do
       [ $SECONDS -lt $until ] || { kill -9 "$(cat "$f")" 2>/dev/null || true; break; }
@@ -362,7 +363,7 @@ down() {
   for n in 1 2 3 4 5 6 7 8 9; do ip route del "$pods.$n.0/24" 2>/dev/null || true; done
   ip link del $bridge 2>/dev/null || true
   [ -f "$dir/ip_forward" ] && sysctl -qw "net.ipv4.ip_forward=$(cat "$dir/ip_forward")" || true
-  # kept on request, because logs tell why a run failed
+  # kept on request, because logs show why a run failed
   if [ -n "${QUORATE_E2E_KEEP_LOGS:-}" ]; then rm -rf "$QUORATE_E2E_KEEP_LOGS"; cp -r "$dir/log" "$QUORATE_E2E_KEEP_LOGS" 2>/dev/null || true; fi
   rm -rf "$dir"
 }
@@ -381,7 +382,7 @@ up() {
   "$here/image.sh" localhost/etcdctl:1 "$top/target/interop/bin/etcdctl" "$images/etcdctl.tar"
   control_plane
   for n in $(seq "$nodes"); do node "$n" & boots+=($!); done
-  for n in "${boots[@]}"; do wait "$n" || failed=yes; done # all of them, so that none is still at it when it fails
+  for n in "${boots[@]}"; do wait "$n" || failed=yes; done # all of them, so that none is still running on a failure
   [ -z "$failed" ] || exit 1
   kubectl apply -f "$here/manifests/dns.yaml" >/dev/null
   wait_for 90 "cluster DNS" kubectl -n kube-system rollout status deployment/coredns --timeout=1s

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# image.sh NAME BINARY ARCHIVE: an image archive that holds one static binary, made without any
-# image tool: a layer, a configuration and a manifest in one tar file.
+# image.sh NAME BINARY ARCHIVE: an image archive with one static binary, created without any image tool: a layer, a
+# configuration and a manifest in one tar file.
 set -euo pipefail
 [ $# -eq 3 ] || { echo "usage: image.sh NAME BINARY ARCHIVE" >&2; exit 2; }
 name=$1 binary=$2 archive=$3

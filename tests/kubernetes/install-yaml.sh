@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # deploy/install.yaml is the chart, rendered: one file for those who do not use Helm.
 #   install-yaml.sh           writes it
-#   install-yaml.sh --check   fails when it differs from what the chart renders now; where helm is not
-#                             built yet, when the chart is not the one that it was rendered from
+#   install-yaml.sh --check   fails if it differs from what the chart renders now or, if helm is not built
+#                             yet, if the chart has changed since it was rendered
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 helm=target/kubernetes/bin/helm
-# Of names and contents, in an order that no locale changes.
+# The hash of names and contents, in an order that no locale changes.
 chart() { (cd charts/quorate && find . -type f | LC_ALL=C sort | xargs sha256sum | sha256sum | cut -d ' ' -f 1); }
 render() {
   printf '%s\n' "# Generated from charts/quorate by make generate; edit the chart." \

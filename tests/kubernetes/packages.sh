@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what the test cluster takes from Debian, when it is missing. Needs root, and Debian or what
-# comes from it; elsewhere it says by name what to install.
+# Installs the Debian packages of the test cluster if they are missing. Needs root, and Debian or a derivative;
+# elsewhere it names what to install.
 set -euo pipefail
 need=()
 while read -r command package; do
@@ -21,7 +21,7 @@ node nodejs
 npm npm
 curl curl
 EOF
-# Debian's python3 comes without what makes a virtual environment.
+# Debian's python3 comes without the module that creates virtual environments.
 python3 -c 'import ensurepip' 2>/dev/null || need+=(python3-venv)
 [ ${#need[@]} -eq 0 ] && exit 0
 if ! command -v apt-get >/dev/null || [ "$(id -u)" != 0 ]; then

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# Builds the static binary and, from the Dockerfile's own final stage, the image archive
-# target/image/quorate.tar. Needs a Rust toolchain with the musl target, which rustup is asked for where
-# it is missing, musl-gcc and buildah.
+# Builds the static binary and, from the Dockerfile's own final stage, the image archive target/image/quorate.tar.
+# Needs a Rust toolchain with the musl target (installed with rustup if it is missing), musl-gcc and buildah.
 #   QUORATE_IMAGE_PROFILE=ci   without link-time optimisation, for tests of behaviour; else as shipped
 set -euo pipefail
 cd "$(dirname "$0")/../.."

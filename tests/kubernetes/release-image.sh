@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# release-image.sh VERSION: a released version of this repository, for tests of upgrades. Builds the commit
-# that CHANGELOG.md names for it; leaves in target/releases/VERSION its chart (chart), its static binary
-# (quorate) and an image archive (quorate.tar) named localhost/quorate:VERSION. What is there of the same
-# commit is not built again. Needs git with that commit, and what quorate-image.sh needs but buildah.
+# release-image.sh VERSION: a released version of this repository, for tests of upgrades. Builds the commit that
+# CHANGELOG.md names for it; leaves in target/releases/VERSION its chart (chart), its static binary (quorate) and
+# an image archive (quorate.tar) named localhost/quorate:VERSION. Output of the same commit is not built again.
+# Needs git with that commit, and the requirements of quorate-image.sh except buildah.
 #   QUORATE_IMAGE_PROFILE=ci   as in quorate-image.sh
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -19,7 +19,7 @@ tests/needs.sh rust cc musl
 target=$(uname -m)-unknown-linux-musl
 rm -rf $out; mkdir -p $out/source
 git archive "$commit" | tar -C $out/source -x
-if [ "${QUORATE_IMAGE_PROFILE:-release}" = ci ]; then # the profile of that name, which older versions do not have
+if [ "${QUORATE_IMAGE_PROFILE:-release}" = ci ]; then # the profile with that name, which older versions do not have
   export CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_OPT_LEVEL=1 CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
 fi
 CARGO_TARGET_DIR=$PWD/$out/target cargo build --locked --release --target "$target" --bin quorate --manifest-path $out/source/Cargo.toml

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Hosts outside Kubernetes: network namespaces that run the command line of deploy/systemd with the
-# certificates of its guide, cut off from one another.
+# Hosts outside Kubernetes: network namespaces that run the command line of deploy/systemd with the certificates of
+# its guide, and are partitioned.
 #
 #   tests/topology/run.sh           clusters of 1 to 7 hosts against the quorum table; partitions 3:2 and
-#                                   3:3 and a leader alone; who serves, who refuses and how, nothing lost;
-#                                   and three hosts that have addresses of IPv6 alone, one of them
+#                                   3:3 and a leader alone; which hosts serve, which refuse and how, nothing lost;
+#                                   and three IPv6-only hosts, one of them
 #                                   known to the others and to clients by its name
-#   tests/topology/run.sh SIZE...   these sizes; TOPOLOGY_FAMILY=6: with IPv6 alone
+#   tests/topology/run.sh SIZE...   these sizes; TOPOLOGY_FAMILY=6: with IPv6 only
 #
-# Two bridges are the two sides of a partition: a host moves from one to the other, connections hang as
-# they do when a switch dies. TOPOLOGY_SERVER=etcd runs real etcd with the same flags, to compare.
-# Needs root, iproute2, curl, jq and target/interop/bin; leaves nothing behind.
+# Two bridges are the two sides of a partition: a host is moved from one to the other, and its connections hang as
+# if a switch had failed. TOPOLOGY_SERVER=etcd runs real etcd with the same flags, to compare. Needs root,
+# iproute2, curl, jq and target/interop/bin; cleans up afterwards.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 top=$PWD
@@ -21,8 +21,8 @@ prefix=qtp
 family=${TOPOLOGY_FAMILY:-4}
 address() { if [ "$family" = 6 ]; then echo "fd98::$1"; else echo "10.98.0.$1"; fi; } # of host N
 at() { if [ "$family" = 6 ]; then echo "[fd98::$1]"; else echo "10.98.0.$1"; fi; }    # the same in a URL
-named=; [ "$family" != 6 ] || named=2 # the host whose URLs have its name, which leads to its address alone
-called() { if [ "$1" = "$named" ]; then echo "$prefix$1"; else at "$1"; fi; }      # host N in what others are told
+named=; [ "$family" != 6 ] || named=2 # the host whose URLs contain its name, which resolves to its address only
+called() { if [ "$1" = "$named" ]; then echo "$prefix$1"; else at "$1"; fi; }      # host N in the URLs given to others
 bridges=(${prefix}A ${prefix}B)
 dir=$(mktemp -d /tmp/quorate-topology.XXXXXX)
 given=$*
@@ -43,11 +43,11 @@ preflight() {
   [ -x target/interop/bin/etcdctl ] || { echo "topology: target/interop/bin/etcdctl is missing: make interop builds it" >&2; exit 1; }
   [ "$server" != etcd ] || binary=$top/target/interop/bin/etcd
   [ -x "$binary" ] || { echo "topology: $binary is missing: cargo build --bin quorate" >&2; exit 1; }
-  # the run without SIZES ends with hosts that have IPv6 alone, and is not to pass without them
+  # a run without SIZES ends with IPv6-only hosts, and must not pass without them
   [ -e /proc/sys/net/ipv6 ] || { [ "$family" = 4 ] && [ -n "$given" ]; } ||
     { echo "topology: this kernel has no IPv6 (/proc/sys/net/ipv6 is missing): boot it without ipv6.disable=1; for IPv4 alone name the sizes: SIZES='1 2 3 4 5 6 7'" >&2; exit 1; }
   exec 7>/tmp/quorate-topology.lock; flock -n 7 || { echo "topology: another run is under way" >&2; exit 1; }
-  # nobody else holds the lock, so hosts that are there are those of a run that was killed
+  # no other run holds the lock, so existing hosts are those of a killed run
   local pid
   for pid in $(for n in $(seq 7); do ip netns pids $prefix$n 2>/dev/null; done); do kill -9 "$pid" 2>/dev/null || true; done
   remove_network
@@ -55,7 +55,7 @@ preflight() {
 cleanup() {
   local pid
   for pid in "${pids[@]}"; do kill -9 "$pid" 2>/dev/null || true; done
-  wait 2>/dev/null || true # also for what clients are still waiting for: it ends by its own deadline
+  wait 2>/dev/null || true # also for pending requests of clients, which end by their own deadline
   remove_network
   rm -rf "$dir"
 }
@@ -63,7 +63,7 @@ cleanup() {
 # --- hosts and their network
 remove_network() {
   local n
-  # the link first: what goes with a namespace goes some time later
+  # the link first: a link that is removed with its namespace disappears only later
   for n in $(seq 7); do ip link del ${prefix}v$n 2>/dev/null || true; ip netns del $prefix$n 2>/dev/null || true; rm -rf /etc/netns/$prefix$n; done
   for n in "${bridges[@]}"; do ip link del $n 2>/dev/null || true; done
 }
@@ -75,10 +75,10 @@ network() {
     ip link add ${prefix}v$n type veth peer name eth0 netns $prefix$n
     ip link set ${prefix}v$n master ${bridges[0]} up
     if [ "$family" = 6 ]; then
-      # whatever the machine has set for new interfaces
+      # whatever the machine's defaults for new interfaces
       ip netns exec $prefix$n sh -c 'for one in all default eth0; do echo 0 >/proc/sys/net/ipv6/conf/$one/disable_ipv6; done'
       ip -n $prefix$n addr add "$(address $n)/64" dev eth0 nodad
-      # ip netns exec puts it in the place of /etc/hosts
+      # ip netns exec mounts it over /etc/hosts
       mkdir -p /etc/netns/$prefix$n
       for m in $(seq 7); do echo "$(address $m) $prefix$m"; done >/etc/netns/$prefix$n/hosts
     else
@@ -92,7 +92,7 @@ side() { local bridge=$1 n; shift; for n in "$@"; do ip link set ${prefix}v$n ma
 cut_off() { local n; for n in "$@"; do ip link set ${prefix}v$n down; done; }
 heal() { side ${bridges[0]} $(seq $size); }
 
-# The unit's command line, as systemd would put it together from host.env.
+# The unit's command line, as systemd assembles it from host.env.
 command_line() { # command_line HOST: one word a line
   local n=$1 name=$prefix$1 initial
   initial=$(for m in $(seq $size); do printf ',%s=https://%s:2380' $prefix$m "$(called $m)"; done)
@@ -125,7 +125,7 @@ ctl() { # ctl HOST ARGUMENT...
     --cacert="$dir/pki/ca.crt" --cert="$dir/pki/client.crt" --key="$dir/pki/client.key" --command-timeout="${limit:-5s}" "$@" 2>&1
 }
 written=0
-put() { # put HOST: a new key; it is remembered once it was acknowledged
+put() { # put HOST: a new key; it is recorded once it is acknowledged
   local key
   key=k$1-$BASHPID-$((written += 1))
   ctl "$1" put "$key" "value of $key" >/dev/null && echo "$key" >>"$dir/acknowledged"
@@ -141,7 +141,7 @@ no_leader_seen() { [ "$(field "$1" Leader)" = 0 ]; }
 # all_refuse HOST...: neither writes nor linearizable reads; a serializable read is still answered
 all_refuse() {
   local n until=$((SECONDS + 20)) job jobs=()
-  for n in "$@"; do # a leader that lost its quorum knows so within an election timeout
+  for n in "$@"; do # a leader without a quorum steps down within an election timeout
     until no_leader_seen "$n"; do [ $SECONDS -lt $until ] || die "host $n still believes in a leader: $(ctl "$n" endpoint status -w json)"; done
   done
   for n in "$@"; do
@@ -159,16 +159,16 @@ refuses() {
   answer=$(ctl "$n" get anchor --consistency=s --print-value-only) || { say "host $n refused a serializable read: $answer"; return 1; }
   [ "$answer" = anchor ] || { say "host $n has another anchor: $answer"; return 1; }
   [ -n "${refusal_limit:-}" ] || return 0
-  # in a partition the client waits for the server's own words
+  # in a partition the client waits for the server's own error
   answer=$(grep -oE 'etcdserver: (request timed out|no leader|leader changed)' "$dir/refusal-$n" | sort -u | paste -sd, || true)
   [ -n "$answer" ] || { say "host $n gave no reason: $(cat "$dir/refusal-$n")"; return 1; }
   echo "$answer" >"$dir/reason-$n"
   [ "$(health "$n" health)" = 503 ] && [ "$(health "$n" livez)" = 200 ] || { say "host $n: /health $(health "$n" health), /livez $(health "$n" livez)"; return 1; }
-  # readiness forgives one election
-  until [ "$(health "$n" readyz)" = 503 ]; do [ $SECONDS -lt $until ] || { say "host $n still says that it is ready"; return 1; }; sleep 0.2; done
+  # readiness tolerates one election
+  until [ "$(health "$n" readyz)" = 503 ]; do [ $SECONDS -lt $until ] || { say "host $n still reports that it is ready"; return 1; }; sleep 0.2; done
 }
 health() { ip netns exec $prefix$1 curl -s -m 20 -o /dev/null -w '%{http_code}' http://127.0.0.1:2381/$2; }
-# field HOST NAME: of its status, as text: jq would round the identities
+# field HOST NAME: a field of its status, as text: jq would round the IDs
 field() { ctl "$1" endpoint status -w fields | awk -v name="\"$2\"" '$1 == name {print $3}'; }
 leads() { local id; id=$(field "$1" MemberID) && [ -n "$id" ] && [ "$id" = "$(field "$1" Leader)" ]; }
 leading() { # the host that leads
@@ -189,7 +189,7 @@ nothing_lost() { # every acknowledged key is on every host, and the hosts are eq
 }
 without() { comm -23 <(seq "$size" | sort) <(printf '%s\n' "$@" | sort); }
 
-# --- what is tried
+# --- the tests
 found() {
   local n answer
   size=$1
@@ -213,7 +213,7 @@ table() { # one line of the quorum table
     all_refuse $lost
   fi
   if [ "$size" = 1 ]; then
-    cut_off 1; all_serve 20 1 # alone it is its own quorum
+    cut_off 1; all_serve 20 1 # a single host is its own quorum
   else
     cut_off $((size - tolerated))
     all_refuse $(seq "$size")
@@ -241,7 +241,7 @@ split() { # split MAJORITY-OR-HALF: hosts 1..N against the others, with a leader
   heal
   all_serve 30 $(seq "$size")
   nothing_lost
-  say "size $size: $ours:$((size - ours)) with the leader among the $((size - ours)): as the table says, refused with \"$(cat "$dir"/reason-* | sort -u | paste -sd,)\"; healed, nothing lost"
+  say "size $size: $ours:$((size - ours)) with the leader among the $((size - ours)): as in the table, refused with \"$(cat "$dir"/reason-* | sort -u | paste -sd,)\"; healed, nothing lost"
   rm -f "$dir"/reason-*
 }
 lonely_leader() {
@@ -271,7 +271,7 @@ trap cleanup EXIT
 trap 'exit 130' INT TERM
 if command -v systemd-analyze >/dev/null; then
   sed "s|/usr/local/bin/quorate|$binary|" deploy/systemd/quorate.service >"$dir/quorate.service"
-  answer=$(systemd-analyze verify "$dir/quorate.service" 2>&1) && [ -z "$answer" ] || { say "FAILED: systemd says of the unit: $answer"; exit 1; }
+  answer=$(systemd-analyze verify "$dir/quorate.service" 2>&1) && [ -z "$answer" ] || { say "FAILED: systemd reports about the unit: $answer"; exit 1; }
   say "systemd accepts the unit"
 else
   say "skipped: systemd's own look at the unit (no systemd-analyze: Debian package systemd)"

@@ -1,5 +1,5 @@
-//! Who is in contact with this leader, since when, and who is in sync with it. Kept from ticks;
-//! decides nothing.
+//! Which members are in contact with this leader, since when, and which are in sync with it.
+//! Updated at each tick; decides nothing.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -7,43 +7,44 @@ use crate::mutants::mutant;
 use crate::node::admission::Standing;
 use crate::raft::{Index, MemberId, ProgressStatus, Status};
 
-/// How one member stands towards its leader.
+/// The progress of one member, as its leader knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerStatus {
-    /// The last index that it is known to hold durably.
+    /// The match index: the last index that it is known to hold durably.
     pub matched: Index,
-    /// The last index that it said it has applied.
+    /// The last index that it reported as applied.
     pub applied: Index,
-    /// Milliseconds since it last answered; `None` if it never answered this leader.
+    /// Milliseconds since its last answer; `None` if it never answered this leader.
     pub last_ack_age_ms: Option<u64>,
-    /// Milliseconds since it last held more durably than before, while it was sent more than it
-    /// holds; 0 while it holds all there is. Answers to heartbeats need no disk, so that a member
-    /// whose disk hangs is in contact like any other.
+    /// Milliseconds since its match index last grew, while it lags behind the leader's log; 0 while
+    /// it holds the whole log. Answers to heartbeats need no disk, so a member whose disk hangs
+    /// still counts as in contact.
     pub unsynced_ms: u64,
-    /// Whether a checkpoint is on its way to it.
+    /// Whether a checkpoint is being sent to it.
     pub snapshot_pending: bool,
     /// Why it is not in sync; `None` when it is.
     pub behind: Option<String>,
 }
 
-/// What a leader knows of the others.
+/// The leader's record of its contact with the other members.
 #[derive(Debug, Default)]
 pub(super) struct Contacts {
     leading_since: u64,
     /// Since when a member has answered without a gap of an election timeout.
     since: BTreeMap<MemberId, u64>,
-    /// When each member that is connected was last met by a hello, whoever led then: it is met anew
-    /// with each connection. Servers that are no members are not noted: anyone can be one.
+    /// When the present connection to each member was made, under whichever leader. Servers that
+    /// are not in the membership are not recorded: any server may connect.
     met: BTreeMap<MemberId, u64>,
     /// (time, commit index) at each tick of the last election timeout and a bit more.
     commits: VecDeque<(u64, Index)>,
     peers: BTreeMap<MemberId, PeerStatus>,
-    /// What each member held durably, this one included, and when it last was more or all.
+    /// The match index of each member, this one included, and when it last grew or was the last
+    /// index.
     held: BTreeMap<MemberId, (Index, u64)>,
     own_unsynced_ms: u64,
 }
 
-/// The times that contact is measured with, in milliseconds.
+/// The intervals with which contact is measured, in milliseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Spans {
     pub(super) tick: u64,
@@ -75,22 +76,22 @@ impl Contacts {
         self.met.insert(id, now);
     }
 
-    /// It broke, or cannot be made.
+    /// The connection broke, or cannot be made.
     pub(super) fn lose(&mut self, id: MemberId) {
         self.met.remove(&id);
     }
 
-    /// Only these are members.
+    /// Keeps only members.
     pub(super) fn keep(&mut self, is_member: impl Fn(MemberId) -> bool) {
         self.met.retain(|id, _| is_member(*id));
     }
 
-    /// Members that are connected at all, whoever leads.
+    /// Members that are connected, under whichever leader.
     pub(super) fn connected(&self) -> BTreeSet<MemberId> {
         self.met.keys().copied().collect()
     }
 
-    /// Members that have been connected for the health interval, whoever leads.
+    /// Members that have been connected for the health interval, under whichever leader.
     pub(super) fn long_connected(&self, now: u64, spans: Spans) -> BTreeSet<MemberId> {
         let long = self
             .met
@@ -143,7 +144,7 @@ impl Contacts {
             .retain(|id, _| status.progress.contains_key(id) || *id == status.id);
     }
 
-    /// For how long a member has held no more than it does, of all that there is up to `last`.
+    /// For how long the match index of a member has not grown although it is below `last`.
     fn unsynced_ms(&mut self, now: u64, id: MemberId, holds: Index, last: Index) -> u64 {
         let (before, since) = self.held.entry(id).or_insert((holds, now));
         if holds != *before || holds >= last {
@@ -152,7 +153,7 @@ impl Contacts {
         now.saturating_sub(*since)
     }
 
-    /// The same of this leader's own disk.
+    /// The same for this leader's own disk.
     pub(super) fn own_unsynced_ms(&self) -> u64 {
         self.own_unsynced_ms
     }
@@ -166,7 +167,8 @@ impl Contacts {
         }
     }
 
-    /// The commit index one election timeout ago; a newer leader asks for all there is.
+    /// The commit index one election timeout ago; under a younger leader the present one, so that a
+    /// member needs everything that is committed.
     fn commit_before(&self, now: u64, spans: Spans, commit: Index) -> Index {
         match self.commits.front() {
             Some((at, before)) if at + spans.election <= now => *before,
@@ -174,7 +176,7 @@ impl Contacts {
         }
     }
 
-    /// How the others stand, as of the last tick.
+    /// The progress of the others, as of the last tick.
     pub(super) fn peers(&self) -> &BTreeMap<MemberId, PeerStatus> {
         &self.peers
     }
@@ -190,15 +192,15 @@ impl Contacts {
         self.since.keys().copied().collect()
     }
 
-    /// This leader is so young that its followers may not have answered it yet: what it misses of
-    /// them says nothing. Nor do their connections, which stand for seconds after a power loss.
+    /// This leader is so young that its followers may not have answered it yet: a missing answer
+    /// proves nothing. Nor does a connection, which stays open for seconds after a power loss.
     pub(super) fn is_unanswered(&self, now: u64, spans: Spans) -> bool {
         now < self.leading_since + spans.election
     }
 
-    /// Members in contact for the health interval. With a leader younger than that, those that
-    /// answered it from its beginning and whose connection is as old. So nobody counts in the
-    /// first seconds of a process, as in etcd, which looks at its connections alone.
+    /// Members in contact for the health interval. Under a leader younger than that: those that
+    /// answered within its first election timeout and whose connection is that old. So no member
+    /// counts in the first seconds of a process, as in etcd, which looks only at connections.
     pub(super) fn steady(&self, now: u64, spans: Spans) -> BTreeSet<MemberId> {
         let from_the_start = self.leading_since + spans.election;
         let long_ago = |at: u64| at + spans.health <= now;
@@ -212,7 +214,8 @@ impl Contacts {
         steady.map(|(id, _)| *id).collect()
     }
 
-    /// The voter to hand leadership to: in sync, in contact for longest, furthest ahead.
+    /// The voter to which leadership is transferred: in sync, in contact for longest, highest match
+    /// index.
     pub(super) fn best_target(&self, voters: &BTreeSet<MemberId>) -> Option<MemberId> {
         let fit = self.peers.iter().filter(|(id, peer)| {
             peer.behind.is_none() && voters.contains(id) && self.since.contains_key(id)
@@ -239,7 +242,7 @@ mod tests {
         health: 5000,
     };
 
-    /// Leader 1 at a tick and a commit index; the others by ID, index held and tick of the last
+    /// Leader 1 at a tick and a commit index; the others by ID, match index and tick of the last
     /// answer.
     fn status(ticks: u64, commit: Index, others: &[(MemberId, Index, Option<u64>)]) -> Status {
         let progress = |matched, last_ack_tick| ProgressStatus {
@@ -311,7 +314,7 @@ mod tests {
         }
         contacts.lead(10_000);
         for tick in 101..=200 {
-            // 3 says nothing from tick 140 to tick 160.
+            // 3 does not answer from tick 140 to tick 160.
             let ack = if (140..160).contains(&tick) {
                 139
             } else {
@@ -333,9 +336,9 @@ mod tests {
         assert_eq!(contacts.steady(21_000, SPANS), [2, 3].into());
     }
 
-    /// In the first five seconds of a cluster a removal was taken that etcd refuses: its first
-    /// leader counted on everybody who had answered it at all. A leader of a cluster that runs
-    /// already may do so, except for those that have just connected.
+    /// In the first five seconds of a cluster a removal was accepted that etcd refuses: its first
+    /// leader counted on every member that had answered it at all. The leader of a cluster that has
+    /// been running may do so, except for members that have just connected.
     #[test]
     fn new_leader_counts_on_older_links() {
         let mut contacts = Contacts::default();
@@ -369,7 +372,7 @@ mod tests {
         let mut contacts = Contacts::default();
         contacts.lead(0);
         for tick in 1..=50 {
-            // 2 syncs nothing from tick 20 to 40; 3 is always a little behind, and goes on.
+            // 2 syncs nothing from tick 20 to 40; 3 is always a little behind, and keeps syncing.
             let held = if (20..40).contains(&tick) { 20 } else { tick };
             let at = status(
                 tick,
@@ -394,9 +397,10 @@ mod tests {
         assert_eq!(contacts.own_unsynced_ms(), 1000);
     }
 
-    /// A change that had waited for a leader was refused in the moment of its election: nobody had
-    /// answered it yet. Then a leader counted on connections until they could have, and with them on
-    /// a host that had lost power. It counts on answers alone, and knows when none can be there yet.
+    /// A change that had waited for a leader was refused at the moment of its election: no member
+    /// had answered the leader yet. A later version counted on connections until members could have
+    /// answered, and so on a host that had lost power. The leader counts on answers alone, and
+    /// knows while there can be none yet.
     #[test]
     fn leader_counts_on_answers() {
         let mut contacts = Contacts::default();

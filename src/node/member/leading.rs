@@ -1,5 +1,5 @@
-//! What happens with time: at every member, and at a leader the ends of leases and the binding
-//! of disks.
+//! What happens with time: at every member, and at a leader the expiry of leases and the binding of
+//! disks.
 
 use crate::node::api::{Effect, StopReason};
 use crate::node::change::{Bind, ChangeBody};
@@ -11,13 +11,13 @@ use super::Member;
 
 impl Member {
     pub(super) fn tick(&mut self, out: &mut Vec<Effect>) -> Result<(), StopReason> {
-        self.told_removed.clear();
+        self.notified_removed.clear();
         self.distrusted = None;
         let election = self.spans().election;
         self.transfers.tick(self.now, out);
         self.return_forwarded(out);
-        // A removed one goes on as well: the others may need its vote until they know of the
-        // removal, and it must forget the leader that it does not hear any more.
+        // A removed member ticks as well: the others may need its vote until they know of the
+        // removal, and it must forget a leader from which it no longer hears.
         if self.voting {
             self.tolerate(out, crate::raft::Raft::tick)?;
         }
@@ -46,8 +46,8 @@ impl Member {
         Ok(())
     }
 
-    /// Proposes to end the leases whose time is over. Never forwarded, and void under another
-    /// term than this leader's; one that is not appended comes up again.
+    /// Proposes to revoke expired leases. Never forwarded, and void under another term than this
+    /// leader's; one that is not appended is proposed again.
     fn end_leases(&mut self) {
         let ids = self.lessor.expired(self.now, self.spans().election);
         if ids.is_empty() {
@@ -58,17 +58,17 @@ impl Member {
             term: self.term(),
         };
         let command = Operation::LeaseExpire(expire).into();
-        // Refused during a transfer or an overload: tried again after an election timeout.
+        // Refused during a transfer or an overload: retried after an election timeout.
         let _ = self.raft.propose(vec![LogPayload::command(None, command)]);
     }
 
-    /// Proposes to note what remains of long leases.
+    /// Proposes to checkpoint the remaining TTL of long leases.
     fn note_leases(&mut self) {
         let notes = self.lessor.notes(self.now);
         self.propose_notes(notes);
     }
 
-    /// Proposes to forget what was noted of leases that are to be renewed.
+    /// Proposes to clear the checkpoints of leases that are to be renewed.
     pub(super) fn clear_notes(&mut self) {
         let notes = self.lessor.take_clearings();
         self.propose_notes(notes);
@@ -87,7 +87,7 @@ impl Member {
             .propose(vec![LogPayload::command(None, command)])
             .is_err()
         {
-            // Refused during a transfer or an overload: it comes up again.
+            // Refused during a transfer or an overload: proposed again later.
             self.lessor.unproposed(&leases);
         }
     }
@@ -103,7 +103,7 @@ impl Member {
         }
     }
 
-    /// Proposes to bind the disks that members without a bound one were heard to speak from.
+    /// Proposes to bind the disks of members that have none bound, as seen in their hellos.
     fn bind_disks(&mut self) {
         let own = self.id();
         let unbound: Vec<MemberId> = self

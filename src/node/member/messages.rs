@@ -1,4 +1,4 @@
-//! What other members say: whom to hear at all, and whose business it is.
+//! Messages of other members: which are accepted at all, and which part of the member handles them.
 
 use std::collections::BTreeSet;
 
@@ -10,17 +10,17 @@ use crate::raft::{Body, MemberId};
 use super::Member;
 use super::proposals::Payload;
 
-/// Servers that the membership does not hold, whose disks are remembered.
+/// Servers outside the membership whose disks are remembered, at most.
 const STRANGERS: usize = 64;
 
 impl Member {
-    /// A hello said which disk a member speaks from.
+    /// A hello succeeded and named the disk on which a member runs.
     pub(super) fn meet(&mut self, id: MemberId, disk_uuid: String, out: &mut Vec<Effect>) {
         let bound = self.membership.expected_disk(id);
         let pinned = self.pins.get(&id).map(|(_, disk)| disk.as_str());
         match bound.or(pinned) {
             Some(known) if known != disk_uuid => {
-                let text = format!("member {id:x} speaks from disk {disk_uuid}, not {known}");
+                let text = format!("member {id:x} runs on disk {disk_uuid}, not on {known}");
                 out.push(Effect::Notice(text));
                 self.disks.remove(&id);
             }
@@ -38,8 +38,8 @@ impl Member {
         }
     }
 
-    /// Remembers some of those that the membership does not hold, not all that ever came: those
-    /// that came last.
+    /// Bounds what is remembered of servers outside the membership: the one met longest ago is
+    /// forgotten.
     fn forget_strangers(&mut self, newest: MemberId) {
         let (membership, leader) = (&self.membership, self.role.leader);
         let strangers = self.pins.iter();
@@ -54,7 +54,8 @@ impl Member {
         }
     }
 
-    /// One that is no member has lost its place among those that are heard.
+    /// Forgets a server that is not in the membership, as when it loses its connection slot to
+    /// another.
     pub(super) fn forget_stranger(&mut self, id: MemberId) {
         if self.membership.member(id).is_none() {
             self.pins.remove(&id);
@@ -63,13 +64,13 @@ impl Member {
         }
     }
 
-    /// The membership that was applied last does not hold it: it joined since, or never did.
+    /// Whether the applied membership does not contain it: it was added later, or never.
     pub(super) fn is_stranger(&self, id: MemberId) -> bool {
         let known = &self.membership.members;
         !known.is_empty() && !known.contains_key(&id) && !mutant!(StrangersPropose)
     }
 
-    /// Whether it leads, or a leader that the membership holds is in contact.
+    /// Whether it leads, or a leader that is in its membership is in contact.
     pub(super) fn is_led(&self) -> bool {
         let election = self.spans().election;
         self.leads() || self.led.is_some_and(|heard| self.now <= heard + election)
@@ -135,10 +136,10 @@ impl Member {
         }
     }
 
-    /// A member that was away while others joined may be led by one of those, and asked for its
-    /// vote. Nothing else is heard from one that is not known, and nothing at all while a known
-    /// leader is in contact: that leader tells of whoever joins. A vote that overrides the leader,
-    /// and a call to campaign, are for members alone.
+    /// A member that was away while others joined may be led by one of them, or be asked for its
+    /// vote. Nothing else is accepted from a server outside the membership, and nothing at all
+    /// while a known leader is in contact: the log of that leader adds whichever members join. A
+    /// vote that overrides the leader, and a request to campaign, are accepted from members alone.
     fn hear_stranger(
         &mut self,
         from: MemberId,
@@ -169,15 +170,16 @@ impl Member {
         }
     }
 
-    /// A removed member may not know it yet. Its votes and acknowledgements count for nothing,
-    /// but it is told, and a leader that removed itself is heard to the end.
+    /// A removed member may not know of its removal yet. Its votes and acknowledgements do not
+    /// count, but it is notified, and messages of a leader that removed itself are accepted until
+    /// it stops.
     fn hear_removed(
         &mut self,
         from: MemberId,
         message: PeerMessage,
         out: &mut Vec<Effect>,
     ) -> Result<(), StopReason> {
-        if self.told_removed.insert(from) && !self.removed {
+        if self.notified_removed.insert(from) && !self.removed {
             let notice = RemovedNotice {
                 configuration_index: self.membership.configuration_index,
             };
@@ -209,10 +211,10 @@ impl Member {
             return Ok(());
         }
         let refused = match &message.body {
-            // Made by this member itself, once the checkpoint is on its disk.
+            // This member creates it itself, once the checkpoint is on its disk.
             Some(Body::InstallSnapshot(_)) => true,
             Some(Body::PreVote(_) | Body::Vote(_) | Body::TimeoutNow(_)) => !self.voting,
-            // Who leads this member does not take it for removed.
+            // A leader that still replicates to this member does not treat it as removed.
             Some(Body::Append(_) | Body::Heartbeat(_)) => {
                 self.removal_reports.withdraw(from);
                 if message.term >= self.raft.term() && self.membership.member(from).is_some() {

@@ -1,5 +1,5 @@
-//! The consensus half of a member: the core, the queues before it, the checks of a leader, the
-//! account of checkpoints and log, and the leases' deadlines.
+//! The consensus half of a member: the core, the queues in front of it, the checks of a leader, the
+//! account of checkpoints and log, and the deadlines of leases.
 
 mod contact;
 mod leading;
@@ -33,17 +33,17 @@ pub use retention::CheckpointPolicy;
 use retention::Retention;
 use transfer::Transfers;
 
-/// Elections that lie between this member's term and one that a stranger tells of, at most. No
-/// correct member is that far ahead, and a frame that says so would leave no terms for elections to
-/// come.
+/// The largest distance from this member's term to the term of a message from a server outside the
+/// membership. No correct member is that far ahead, and accepting such a term would use up the
+/// terms of later elections.
 const TERM_LEAP: Term = 1 << 32;
-/// Up to here a member is believed, however far behind this one is: strangers can move one member's
-/// term in many leaps, and members that then took each other's terms for impossible would never
-/// meet again.
+/// The largest term accepted from a member, however far behind this one is: servers outside the
+/// membership can advance one member's term in many steps, and members that then rejected each
+/// other's terms would never communicate again.
 const TERM_OF_MEMBERS: Term = 1 << 62;
 
-/// The settings of a member. They may differ between members of one cluster: none of them
-/// reaches what is applied.
+/// The settings of a member. They may differ between members of one cluster: none of them affects
+/// what is applied.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MemberConfig {
     /// The settings of the consensus core, with this member's ID and boot nonce.
@@ -56,18 +56,18 @@ pub struct MemberConfig {
     pub max_learners: usize,
     /// `--strict-reconfig-check`.
     pub strict_reconfig: bool,
-    /// Milliseconds of unbroken contact after which a member counts as connected in etcd's
-    /// checks of changes (etcd: 5000). A younger leader asks for contact since it leads, over a
+    /// Milliseconds of uninterrupted contact after which a member counts as connected in etcd's
+    /// checks of changes (etcd: 5000). A younger leader requires contact since it leads, over a
     /// connection that is as old.
     pub health_ms: u64,
-    /// When to take checkpoints, and how much log to hold for others.
+    /// When to take checkpoints, and how much log to keep for others.
     pub checkpoints: CheckpointPolicy,
-    /// The most bytes of proposals that wait here or whose fate is not known yet.
+    /// The most bytes of proposals that wait here or whose outcome is not known yet.
     pub max_waiting_bytes: u64,
-    /// The most reads and calls about leases that wait here.
+    /// The most reads and lease requests that wait here.
     pub max_waiting_reads: usize,
-    /// Milliseconds from one note of what remains of a long lease to the next (etcd: 300,000 with
-    /// its gate `LeaseCheckpoint`); 0: none.
+    /// Milliseconds between two checkpoints of the remaining TTL of a long lease (etcd: 300,000
+    /// with its gate `LeaseCheckpoint`); 0: none.
     pub lease_note_ms: u64,
     /// Proposals are refused while this many committed entries wait to be applied (etcd: 5000).
     pub max_apply_gap: u64,
@@ -96,11 +96,11 @@ impl MemberConfig {
     }
 }
 
-/// What a member starts from.
+/// The state from which a member starts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MemberRestored {
-    /// The log and the newest checkpoint, as the core wants them. `applied` is the machine's
-    /// index. All of it default for a joiner that waits for its first checkpoint.
+    /// The log and the newest checkpoint, in the form that the core needs. `applied` is the
+    /// machine's index. All default for a joiner that waits for its first checkpoint.
     pub raft: raft::Restored,
     /// The durable checkpoints, oldest first.
     pub checkpoints: Vec<CheckpointInfo>,
@@ -108,7 +108,7 @@ pub struct MemberRestored {
     pub machine: Report,
 }
 
-/// How a member stands, for people, metrics and `quorate.v1`.
+/// The status of a member, for logs, metrics and `quorate.v1`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberStatus {
     /// The core's view.
@@ -117,9 +117,9 @@ pub struct MemberStatus {
     pub removed: bool,
     /// Whether it may vote; see [`MemberConfig::voting`].
     pub voting: bool,
-    /// At a leader that heard from a quorum of voters within one election timeout.
+    /// It leads and heard from a quorum of voters within one election timeout.
     pub leader_with_quorum: bool,
-    /// It leads, or heard a leader that its membership holds within one election timeout.
+    /// It leads, or heard within one election timeout from a leader that is in its membership.
     pub led: bool,
     /// At a leader: the other members, as of the last tick.
     pub peers: BTreeMap<MemberId, PeerStatus>,
@@ -127,62 +127,64 @@ pub struct MemberStatus {
     pub unsynced_ms: u64,
     /// The newest durable checkpoint.
     pub checkpoint: CheckpointInfo,
-    /// Proposals that wait or whose fate is not known here yet.
+    /// Proposals that wait or whose outcome is not known here yet.
     pub proposals_waiting: usize,
     /// Reads that wait.
     pub reads_waiting: usize,
 }
 
-/// The consensus half of a member. See the head of the room for the duties of its owner.
+/// The consensus half of a member. The head of the room lists the duties of its owner.
 pub struct Member {
     config: MemberConfig,
     raft: Raft,
     now: u64,
     role: RoleChange,
     membership: Arc<Membership>,
-    /// Disks that peers speak from, where they agree with what is bound or pinned.
+    /// Disks on which peers run, where they agree with the bound or pinned one.
     disks: BTreeMap<MemberId, String>,
-    /// The first disk that each member was heard to speak from: the one, until one is bound. With
-    /// a number that is larger for whoever was met later.
+    /// The first disk seen in a hello of each member: the accepted one until one is bound. With a
+    /// number that is larger for members met later.
     pins: BTreeMap<MemberId, (u64, String)>,
     meetings: u64,
     contacts: Contacts,
     proposals: Proposals,
-    /// A follower that said it does not lead, until the next tick or change of role.
+    /// A follower that answered that it does not lead, until the next tick or change of role.
     distrusted: Option<MemberId>,
     reads: ReadRounds,
-    /// Calls about leases of this member's clients, with when and whether they were sent.
+    /// Lease requests of this member's clients, with when they were sent, if they were.
     lease_calls: BTreeMap<u64, (LeaseCall, Option<u64>)>,
     lessor: Lessor,
-    /// Renewals that wait until what was noted of their leases is forgotten, with who asked.
+    /// Renewals that wait until the checkpoints of their leases are cleared, with the member that
+    /// asked.
     renewals: Vec<(MemberId, LeaseCall)>,
     retention: Retention,
     received: Option<CheckpointInfo>,
-    /// A checkpoint is wanted by this member, and the one on disk is too old for it.
+    /// The core requested a checkpoint for a member, and the newest one on disk is too old for it.
     send_later: Option<raft::SnapshotSend>,
     transfers: Transfers,
     /// The configuration index that this leader has proposed to settle in its term.
     settling: Index,
     /// Members whose disk this leader has proposed to bind in its term.
     binding: BTreeSet<MemberId>,
-    /// Removed members that were told so since the last tick.
-    told_removed: BTreeSet<MemberId>,
-    /// Who says that this member was removed.
+    /// Removed members that were notified since the last tick.
+    notified_removed: BTreeSet<MemberId>,
+    /// The members that report that this one was removed.
     removal_reports: PeerReports,
-    /// When a leader that the membership holds was heard last.
+    /// When it last heard from a leader that is in its membership.
     led: Option<u64>,
     voting: bool,
     removed: bool,
-    /// Removed since, and nobody was told yet.
+    /// When this member learned of its removal, while [`Effect::Removed`] is not yet given.
     parting: Option<u64>,
     stopped: bool,
 }
 
 impl Member {
-    /// A member from what its disk gave back. Feed [`Input::Tick`]s from here on.
+    /// A member from its restored state. Needs [`Input::Tick`]s from here on.
     ///
     /// # Errors
-    /// Settings that cannot work, and a disk that contradicts itself: the server must not start.
+    /// Settings that cannot work, and restored state that is inconsistent: the server must not
+    /// start.
     pub fn new(config: MemberConfig, restored: MemberRestored) -> Result<Self, StopReason> {
         let keeps_from = restored.raft.log.as_ref();
         let keeps_from = keeps_from.map_or(restored.raft.snapshot.index, raft::LogShape::floor) + 1;
@@ -214,7 +216,7 @@ impl Member {
             transfers: Transfers::default(),
             settling: 0,
             binding: BTreeSet::new(),
-            told_removed: BTreeSet::new(),
+            notified_removed: BTreeSet::new(),
             removal_reports: PeerReports::default(),
             led: None,
             voting: config.voting,
@@ -238,7 +240,7 @@ impl Member {
         &self.membership
     }
 
-    /// Servers that it remembers anything of.
+    /// Servers of which it remembers anything.
     #[cfg(test)]
     pub(in crate::node) fn remembered(&self) -> BTreeSet<MemberId> {
         let mut all = self.contacts.connected();
@@ -246,7 +248,7 @@ impl Member {
         all
     }
 
-    /// How this member stands. Cheap enough for each tick.
+    /// The status of this member. Cheap enough for each tick.
     pub fn status(&self) -> MemberStatus {
         let status = self.raft.status();
         MemberStatus {
@@ -263,8 +265,8 @@ impl Member {
         }
     }
 
-    /// Takes one input at a time of the owner's monotonic clock, and says what to do about it.
-    /// Effects are to be carried out in their order, as far as they concern the same thing.
+    /// Handles one input, at a time of the owner's monotonic clock, and returns the effects. They
+    /// are to be carried out in order where they concern the same thing.
     pub fn handle(&mut self, now_ms: u64, input: Input, effects: &mut Vec<Effect>) {
         if self.stopped {
             return;
@@ -378,7 +380,7 @@ impl Member {
         self.reads.cancel(&reads);
     }
 
-    /// Carries on until the core has nothing more to say.
+    /// Repeats until the core has no more output.
     fn pump(&mut self, effects: &mut Vec<Effect>) -> Result<(), StopReason> {
         loop {
             self.move_proposals(effects);
@@ -429,7 +431,7 @@ impl Member {
         }
     }
 
-    /// Runs a call of the core whose harmless errors are worth a notice.
+    /// Runs a call of the core whose harmless errors only need a notice.
     fn tolerate(
         &mut self,
         effects: &mut Vec<Effect>,
@@ -477,7 +479,7 @@ impl Member {
         } else if led && !self.leads() {
             self.contacts.follow();
             self.lessor.follow();
-            // Their members ask the new leader.
+            // Their members ask the new leader again.
             self.renewals.clear();
             self.send_later = None;
         }
@@ -497,7 +499,7 @@ impl Member {
         self.role.role == Role::Leader
     }
 
-    /// The leader to send to: known, another one, and on a disk that was heard.
+    /// The leader to send to: known, another member, and on a disk that its hello named.
     fn leader_elsewhere(&self) -> Option<MemberId> {
         let leader = self.role.leader.filter(|leader| *leader != self.id())?;
         (self.disks.contains_key(&leader) && self.distrusted != Some(leader)).then_some(leader)
@@ -524,7 +526,7 @@ impl Member {
     }
 
     fn send(&self, to: MemberId, body: PeerBody, effects: &mut Vec<Effect>) -> bool {
-        // Nothing is said to one whose disk was not heard: it could be the wrong one.
+        // Nothing is sent to a member whose disk is not known: it could run on the wrong one.
         let known = self.disks.contains_key(&to);
         if known {
             let message = PeerMessage::from(body);
@@ -534,7 +536,7 @@ impl Member {
     }
 
     fn applied(&mut self, report: &Report, effects: &mut Vec<Effect>) -> Result<(), StopReason> {
-        // The core wants a configuration entry to be the last of what is reported at once.
+        // The core requires a configuration entry to be the last of those reported at once.
         for (index, change) in report.configurations.iter().copied() {
             if let Some(change) = change {
                 self.tolerate(effects, |raft| {
@@ -557,7 +559,7 @@ impl Member {
         Ok(())
     }
 
-    /// Takes over what the machine reports.
+    /// Takes over the machine's report.
     fn learn(&mut self, report: &Report) {
         for counter in &report.requests {
             self.proposals
@@ -604,9 +606,9 @@ impl Member {
         self.part(effects);
     }
 
-    /// Says that it was removed, upon which its disk may be deleted. If it led until the others
-    /// knew for good, at once. If not, the others may need its vote or its word that the removal
-    /// is committed, so they have an election timeout of its help first.
+    /// Reports that it was removed, after which its disk may be deleted. If it led until the others
+    /// knew of the removal for good, it reports at once. If not, they may need its vote, or learn
+    /// from it that the removal is committed, so it helps them for one election timeout first.
     fn part(&mut self, effects: &mut Vec<Effect>) {
         let Some(since) = self.parting else { return };
         let settled = self.raft.left_in_order() || mutant!(PartsAtOnce);
@@ -672,7 +674,7 @@ impl Member {
         });
     }
 
-    /// Says which part of the log nobody needs any more.
+    /// Requests to drop the part of the log that no member needs any more.
     fn drop_log(&mut self, effects: &mut Vec<Effect>) {
         let active = self.contacts.peers().values();
         let election = self.spans().election;
@@ -686,7 +688,7 @@ impl Member {
         }
     }
 
-    /// The current term, for what this member says by itself.
+    /// The current term, for messages that this member sends outside the core.
     fn term(&self) -> Term {
         self.role.term
     }

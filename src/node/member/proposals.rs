@@ -1,9 +1,9 @@
-//! Proposals between their origin and the log: what waits for a leader, what is on its way,
-//! what was appended where, and what is provably dead and may be proposed again.
+//! Proposals between their origin and the log: which wait for a leader, which are on their way,
+//! which were appended where, and which are provably lost and may be proposed again.
 //!
-//! The rule that everything here serves: a proposal is sent to a leader a second time only if
-//! it is certain that the first time left nothing in any log that could still be committed.
-//! One whose fate is unknown is never repeated.
+//! A proposal is sent to a leader a second time only if it is certain that the first time left
+//! nothing in any log that could still be committed. One whose outcome is unknown is never
+//! repeated.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -16,11 +16,11 @@ use crate::raft::{Index, MemberId, Position, Term};
 
 /// Runs of terms of committed entries that are remembered.
 const REMEMBERED_RUNS: usize = 1024;
-/// Bytes that a waiting proposal counts for beside its entry.
+/// Bytes added to the size of a waiting proposal beside its entry.
 const OVERHEAD: u64 = 128;
-/// Bytes that the core counts for an entry beside its data.
+/// Bytes that the core adds to the size of an entry beside its data.
 const ENTRY_OVERHEAD: u64 = 24;
-/// At least what the entry of a change needs beside the change.
+/// The minimum that the entry of a change needs beside the change.
 const CHANGE_OVERHEAD: u64 = 128;
 
 /// What is proposed.
@@ -28,7 +28,7 @@ const CHANGE_OVERHEAD: u64 = 128;
 pub(super) enum Payload {
     /// The encoded data of a normal entry.
     Data(Bytes),
-    /// A change of the membership, to be judged by the leader.
+    /// A membership change, to be checked by the leader.
     Change(MembershipCommand),
 }
 
@@ -46,7 +46,7 @@ impl Payload {
     }
 }
 
-/// One that waits here to be appended or sent on.
+/// A proposal that waits here to be appended or sent to the leader.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Waiting {
     pub(super) request: RequestId,
@@ -65,21 +65,21 @@ struct Own {
 enum State {
     /// In the queue.
     Waiting,
-    /// Sent to a leader; its fate is unknown until whoever has it answers. There is one copy of
-    /// it at a time (links repeat nothing), so an answer is never about an earlier sending.
+    /// Sent to a leader; its outcome is unknown until that member answers. There is one copy of it
+    /// at a time (links repeat nothing), so an answer never refers to an earlier sending.
     Sent,
     /// In a leader's log.
     Appended(Position),
 }
 
-/// All proposals that this member has to do with and that are not in its own state yet.
+/// All proposals that concern this member and are not applied here yet.
 #[derive(Debug)]
 pub(super) struct Proposals {
     member: MemberId,
     limit: u64,
     bytes: u64,
     own: BTreeMap<RequestId, Own>,
-    /// Own ones in state waiting and those of others that were parked here, in order.
+    /// Own proposals in state `Waiting` and those of other members that are parked here, in order.
     queue: VecDeque<Waiting>,
     places: BTreeMap<(Index, Term), RequestId>,
     committed: Committed,
@@ -93,7 +93,7 @@ struct Committed {
     last: Option<Position>,
 }
 
-/// What is known of an entry at a place.
+/// What is known of the entry at a position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
     Committed,
@@ -114,7 +114,7 @@ impl Committed {
         self.last = Some(Position { index, term });
     }
 
-    /// A checkpoint took the place of the entries up to here: their terms are not known.
+    /// A checkpoint replaced the entries up to here: their terms are not known.
     fn jump(&mut self, index: Index, term: Term) {
         self.runs.clear();
         self.note(index, term);
@@ -123,7 +123,7 @@ impl Committed {
     fn standing(&self, place: Position) -> Standing {
         match self.last {
             None => Standing::Open,
-            // Terms never fall along a log, so no committed log ever has it here.
+            // Terms never decrease along a log, so no committed log ever has it here.
             Some(last)
                 if (place.index > last.index || mutant!(DeadByTerm)) && place.term < last.term =>
             {
@@ -168,7 +168,7 @@ impl Proposals {
         self.own.len() + forwarded.count()
     }
 
-    /// Takes one in, of a client of this member or, parked here, of another member. False when
+    /// Queues a proposal of a client of this member or, parked here, of another member. False when
     /// there is no room.
     pub(super) fn take_in(&mut self, now: u64, request: RequestId, payload: Payload) -> bool {
         let cost = payload.cost();
@@ -194,8 +194,8 @@ impl Proposals {
         true
     }
 
-    /// Everything that waits, in order, out of the queue. What cannot be moved on is to be
-    /// given back.
+    /// Takes all waiting proposals out of the queue, in order. Those that cannot be moved on have
+    /// to be put back.
     pub(super) fn take_waiting(&mut self) -> VecDeque<Waiting> {
         std::mem::take(&mut self.queue)
     }
@@ -205,13 +205,13 @@ impl Proposals {
         !self.queue.is_empty()
     }
 
-    /// Puts back what could not be moved on, before what has come since.
+    /// Puts back what could not be moved on, before what has arrived since.
     pub(super) fn put_back(&mut self, mut waiting: VecDeque<Waiting>) {
         waiting.append(&mut self.queue);
         self.queue = waiting;
     }
 
-    /// It was sent to a leader: one of another member is no longer this one's affair.
+    /// It was sent to a leader: this member no longer keeps it if it is another member's.
     pub(super) fn sent(&mut self, waiting: &Waiting) {
         match self.own.get_mut(&waiting.request) {
             Some(own) => own.state = State::Sent,
@@ -225,7 +225,7 @@ impl Proposals {
         self.placed(now, waiting.request, place);
     }
 
-    /// It will not be appended. Whether it was an own one that somebody waits for.
+    /// It will not be appended. Returns whether it is an own one for which a caller waits.
     pub(super) fn refused(&mut self, waiting: &Waiting) -> bool {
         if self.own.contains_key(&waiting.request) {
             return self.forget(waiting.request);
@@ -234,7 +234,7 @@ impl Proposals {
         false
     }
 
-    /// A leader says where it appended an own one.
+    /// A leader reported where it appended an own one.
     pub(super) fn placed(&mut self, now: u64, request: RequestId, place: Position) {
         let Some(own) = self.own.get_mut(&request) else {
             return;
@@ -254,7 +254,7 @@ impl Proposals {
         }
     }
 
-    /// The one asked did not append it, and will not: it may be sent again.
+    /// The receiver did not append it and will not: it may be sent again.
     pub(super) fn try_again(&mut self, now: u64, request: RequestId) {
         let state = self.own.get(&request).map(|own| own.state);
         if state == Some(State::Sent) {
@@ -262,7 +262,7 @@ impl Proposals {
         }
     }
 
-    /// An own one is certain not to be in any log: back to the queue with it.
+    /// An own one is certain not to be in any log: it is queued again.
     fn again(&mut self, now: u64, request: RequestId) {
         let Some(own) = self.own.get_mut(&request) else {
             return;
@@ -278,7 +278,7 @@ impl Proposals {
         });
     }
 
-    /// Done with, for good or ill. Whether it was known.
+    /// Its outcome is final. Returns whether it was known.
     pub(super) fn forget(&mut self, request: RequestId) -> bool {
         let Some(own) = self.own.remove(&request) else {
             return false;
@@ -294,8 +294,8 @@ impl Proposals {
         true
     }
 
-    /// Nobody waits for an own one any more. True if it had not left this member: it is in no
-    /// log then, and never will be. One that was sent or appended before may be carried out yet.
+    /// The caller no longer waits for an own one. True if it had not left this member: then it is
+    /// in no log, and never will be. One that was sent or appended before may still be carried out.
     pub(super) fn withdraw(&mut self, request: RequestId) -> bool {
         let waits = |own: &Own| own.state == State::Waiting;
         let here = self.own.get(&request).is_some_and(waits);
@@ -305,7 +305,7 @@ impl Proposals {
         here || mutant!(UnknownRefused)
     }
 
-    /// Entries were committed: settles what was appended at or before them.
+    /// Entries were committed: decides what was appended at or before them.
     pub(super) fn committed(&mut self, now: u64, places: impl Iterator<Item = Position>) {
         for place in places {
             self.committed.note(place.index, place.term);
@@ -313,7 +313,7 @@ impl Proposals {
         self.settle(now);
     }
 
-    /// A checkpoint took the place of the log up to `place`.
+    /// A checkpoint replaced the log up to `place`.
     pub(super) fn jumped(&mut self, now: u64, place: Position) {
         self.committed.jump(place.index, place.term);
         self.settle(now);
@@ -339,7 +339,7 @@ impl Proposals {
         for (place, request) in settled {
             match self.committed.standing(place) {
                 Standing::Dead => self.again(now, request),
-                // An unknown one is left alone: whoever waits for it gives up in time.
+                // An unknown one is left alone: its caller times out.
                 Standing::Committed | Standing::Unknown => {
                     self.forget(request);
                 }
@@ -374,8 +374,8 @@ impl Proposals {
         });
     }
 
-    /// Gives up all own ones, for a member that will propose no more. Returns those that never
-    /// left it; the fate of the others stays unknown here.
+    /// Gives up all own ones, for a member that will propose no more. Returns those that never left
+    /// it; the outcome of the others stays unknown here.
     pub(super) fn give_up(&mut self) -> Vec<RequestId> {
         let own: Vec<(RequestId, State)> =
             self.own.iter().map(|(id, own)| (*id, own.state)).collect();
@@ -405,7 +405,7 @@ mod tests {
         Position { index, term }
     }
 
-    /// Member 1 with one own proposal that a leader says it has appended at index 10, term 2.
+    /// Member 1 with one own proposal that a leader reported as appended at index 10, term 2.
     fn appended() -> Proposals {
         let mut proposals = Proposals::new(1, 1 << 20);
         let data = Payload::Data(Bytes::from_static(b"data"));
@@ -467,9 +467,9 @@ mod tests {
         }
     }
 
-    /// A member without a leader keeps what its clients propose. One whose client had given up
-    /// was once kept for good: it was carried out when a leader came back, hours after its client
-    /// had been told that there was none.
+    /// A member without a leader keeps what its clients propose. One whose client had given up used
+    /// to be kept for good: it was carried out when a leader came back, hours after its client had
+    /// been answered that there was none.
     #[test]
     fn withdrawn_proposal_is_never_sent() {
         let data = || Payload::Data(Bytes::from_static(b"data"));
@@ -498,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_is_bounded_and_given_back() {
+    fn waiting_proposals_are_bounded() {
         let mut proposals = Proposals::new(1, 2000);
         let data = || Payload::Data(Bytes::from(vec![0; 500]));
         assert!(proposals.take_in(0, request(1, 1), data()));

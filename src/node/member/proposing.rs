@@ -1,5 +1,5 @@
-//! The way of proposals through a member: into the queue, from there into the log of this
-//! leader or on to another one, with an answer to whoever waits.
+//! The path of proposals through a member: into the queue, from there into the log of this leader
+//! or to another one, with an answer to the caller.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -18,12 +18,12 @@ use crate::raft::{ChangeRefusal, MemberId, Position, ProposeError};
 use super::Member;
 use super::proposals::{Payload, Waiting};
 
-/// Bytes of proposals forwarded in one message or appended at once; a larger one goes alone.
+/// Bytes of proposals forwarded in one message or appended at once; a larger one is sent alone.
 const FORWARD_BYTES: usize = 1 << 20;
 /// Proposals appended at a time.
 const APPEND_AT_ONCE: usize = 256;
 
-/// What came of moving one proposal on.
+/// The result of moving one proposal on.
 enum Moved {
     /// Into this leader's log.
     Appended(Position),
@@ -41,15 +41,15 @@ impl Member {
         }
     }
 
-    /// A change of the membership asked for at this member.
+    /// A membership change that a client of this member requests.
     pub(super) fn propose_change(
         &mut self,
         request: RequestId,
         command: MembershipCommand,
         out: &mut Vec<Effect>,
     ) {
-        // Where nobody leads, what etcd's strict check would say of it anyway is said at once, as
-        // etcd says it, instead of after a wait for a leader.
+        // Without a leader, the errors of etcd's strict check are returned at once, as in etcd,
+        // instead of after a wait for a leader.
         let strict = self.config.strict_reconfig && self.role.leader.is_none();
         let adds_or_removes = matches!(
             command.body,
@@ -66,13 +66,14 @@ impl Member {
         self.take_in(request, Payload::Change(command), out);
     }
 
-    /// The checks of a change by a member that knows no leader. As in etcd it counts on those that
-    /// it is connected to: an election in a cluster that is whole refuses nothing.
+    /// The checks of a change by a member that knows no leader. As in etcd it counts the members
+    /// that it is connected to, so that an election in a healthy cluster causes no refusal.
     fn admit_leaderless(&self, command: &MembershipCommand) -> Result<(), MembershipError> {
         let in_contact = self.contacts.connected();
         let steady = self.contacts.long_connected(self.now, self.spans());
         match self.judge(command, in_contact, steady, &BTreeMap::new()) {
-            // Whoever asks by an older membership than the leader's is judged by the leader.
+            // Other errors may come from a membership older than the leader's: the leader decides
+            // those.
             Err(error @ (MembershipError::NotEnoughStarted | MembershipError::Unhealthy)) => {
                 Err(error)
             }
@@ -80,8 +81,8 @@ impl Member {
         }
     }
 
-    /// Nobody waits for it any more. What had not left this member is taken out of the queue, so
-    /// that it can be refused for good.
+    /// The caller no longer waits. What had not left this member is taken out of the queue, so that
+    /// it can be refused for good.
     pub(super) fn withdraw(&mut self, request: RequestId, out: &mut Vec<Effect>) {
         let leaderless = self.role.leader.is_none();
         out.push(match self.proposals.withdraw(request) {
@@ -109,7 +110,7 @@ impl Member {
         out.push(Effect::ProposalFailed { request, error });
     }
 
-    /// One that the core would refuse must not stand among others when they are appended.
+    /// Checked here, since the core refuses a whole batch if one entry is too large.
     fn check_size(&self, payload: &Payload) -> Result<(), ProposalError> {
         let limit = self.config.raft.max_entry_bytes;
         let size = payload.entry_bytes();
@@ -127,7 +128,7 @@ impl Member {
         out: &mut Vec<Effect>,
     ) {
         if request.member == self.id() {
-            // An earlier leader hands back what it had parked for this member.
+            // An earlier leader returns what it had parked for this member.
             self.proposals.try_again(self.now, request);
             return;
         }
@@ -140,14 +141,14 @@ impl Member {
         } else {
             ForwardedOutcomeKind::Refused((&ProposalError::Overloaded).into())
         };
-        self.tell(
+        self.send_outcomes(
             BTreeMap::from([(request.member, vec![(request, kind)])]),
             out,
         );
     }
 
-    /// Tells origins what became of their proposals.
-    fn tell(
+    /// Sends the outcomes of proposals to their origins.
+    fn send_outcomes(
         &self,
         fates: BTreeMap<MemberId, Vec<(RequestId, ForwardedOutcomeKind)>>,
         out: &mut Vec<Effect>,
@@ -166,7 +167,7 @@ impl Member {
         }
     }
 
-    /// Moves on what waits, as far as it goes.
+    /// Appends or forwards what waits, as far as possible.
     pub(super) fn move_proposals(&mut self, out: &mut Vec<Effect>) {
         if self.removed || !self.proposals.any_waiting() {
             return;
@@ -234,10 +235,10 @@ impl Member {
             rest.push_front(waiting);
         }
         self.proposals.put_back(rest);
-        self.tell(fates, out);
+        self.send_outcomes(fates, out);
     }
 
-    /// Notes what became of one of a chunk.
+    /// Records the outcome of one proposal of a chunk.
     fn conclude(
         &mut self,
         waiting: &Waiting,
@@ -291,8 +292,8 @@ impl Member {
         use MembershipError::{NotEnoughStarted, Unhealthy};
         match self.admit(&command) {
             Ok(()) => {}
-            // Those that it misses may not have had the time to answer this leader: it is judged
-            // again, with each tick, until they have had it.
+            // Members that count as missing may not have had the time to answer this leader: the
+            // change is checked again, at each tick, until they have had it.
             Err(Unhealthy | NotEnoughStarted)
                 if self.contacts.is_unanswered(self.now, self.spans()) =>
             {
@@ -316,11 +317,11 @@ impl Member {
         }
     }
 
-    /// The leader's checks of a change of the membership.
+    /// The leader's checks of a membership change.
     fn admit(&self, command: &MembershipCommand) -> Result<(), MembershipError> {
         let mut in_contact = self.contacts.in_contact();
-        // One that is down may always go. The silence of one that has had no time to answer does not
-        // say that it is.
+        // A member that is down may always be removed. One that has had no time to answer is not
+        // known to be down, so it counts as in contact.
         if self.contacts.is_unanswered(self.now, self.spans())
             && let Some(ChangeBody::Remove(target)) = &command.body
         {
@@ -330,7 +331,7 @@ impl Member {
         self.judge(command, in_contact, steady, &self.contacts.behind())
     }
 
-    /// The checks of a change by a member that counts on itself and on these.
+    /// The checks of a change, with this member and the given ones counted as present.
     fn judge(
         &self,
         command: &MembershipCommand,
@@ -353,8 +354,8 @@ impl Member {
         facts.admit(command)
     }
 
-    /// Sends back what was parked here for others for longer than an election timeout while
-    /// nobody was found to lead.
+    /// Returns what was parked here for others for longer than an election timeout while no leader
+    /// was known.
     pub(super) fn return_forwarded(&mut self, out: &mut Vec<Effect>) {
         if self.leads() && !self.removed {
             return;
@@ -365,11 +366,11 @@ impl Member {
             let of_origin = fates.entry(waiting.request.member).or_default();
             of_origin.push((waiting.request, ForwardedOutcomeKind::TryAgain(TryAgain {})));
         }
-        self.tell(fates, out);
+        self.send_outcomes(fates, out);
     }
 }
 
-/// The next ones to append together: one change, or proposals up to a bound.
+/// The next proposals to append together: one change, or proposals up to a bound.
 fn next_chunk(rest: &mut VecDeque<Waiting>) -> Vec<Waiting> {
     if let Some(Payload::Change(_)) = rest.front().map(|first| &first.payload) {
         return rest.drain(..1).collect();
@@ -384,7 +385,7 @@ fn next_chunk(rest: &mut VecDeque<Waiting>) -> Vec<Waiting> {
     rest.drain(..count).collect()
 }
 
-/// What an error of the core means for the proposal.
+/// The result for the proposal of an error of the core.
 fn not_appended(error: ProposeError) -> Moved {
     match error {
         ProposeError::NotLeader { .. }

@@ -1,6 +1,6 @@
-//! Linearizable reads and calls about leases: collected into rounds that the core answers once
-//! a quorum has confirmed the leader. One round is under way at a time, so a burst of reads
-//! costs one exchange; what comes meanwhile waits for the next one, as in etcd.
+//! Linearizable reads and lease requests, collected into rounds that the core answers once a quorum
+//! has confirmed the leader. One round is under way at a time, so a burst of reads costs one
+//! exchange; requests that arrive meanwhile wait for the next one, as in etcd.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,12 +8,12 @@ use crate::mutants::mutant;
 use crate::node::peer::LeaseCall;
 use crate::raft::{Index, MemberId};
 
-/// What waits for a round.
+/// The requests of one round.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Batch {
     /// Reads by the caller's numbers.
     pub(super) reads: Vec<u64>,
-    /// Calls about leases that this leader answers, with who asked.
+    /// Lease requests that this leader answers, with the member that asked.
     pub(super) leases: Vec<(MemberId, LeaseCall)>,
 }
 
@@ -28,7 +28,7 @@ impl Batch {
     }
 }
 
-/// All that waits.
+/// All waiting reads and lease requests.
 #[derive(Debug, Default)]
 pub(super) struct ReadRounds {
     waiting: Batch,
@@ -54,7 +54,7 @@ impl ReadRounds {
         self.waiting.reads.extend(ids);
     }
 
-    /// Adds a call that this leader is to answer.
+    /// Adds a lease request that this leader is to answer.
     pub(super) fn lease(&mut self, origin: MemberId, call: LeaseCall) {
         self.waiting.leases.push((origin, call));
     }
@@ -80,7 +80,7 @@ impl ReadRounds {
         Some(self.count)
     }
 
-    /// The core confirmed a round. One that was given up counts no more.
+    /// The core confirmed a round. One that was given up is ignored.
     pub(super) fn confirm(&mut self, number: u64, index: Index) {
         if self.round.as_ref().is_some_and(|(n, _, _)| *n == number)
             && let Some((_, _, batch)) = self.round.take()
@@ -89,7 +89,7 @@ impl ReadRounds {
         }
     }
 
-    /// The core failed a round: what waited for it waits for the next one.
+    /// The core failed a round: its requests wait for the next one.
     pub(super) fn fail(&mut self, number: u64) {
         if self.round.as_ref().is_some_and(|(n, _, _)| *n == number) {
             self.give_up();
@@ -104,7 +104,8 @@ impl ReadRounds {
         }
     }
 
-    /// Time passes: a round without an answer for `retry` milliseconds is asked for anew.
+    /// Time passes: a round without an answer for `retry` milliseconds is given up, and a new one
+    /// may begin.
     pub(super) fn tick(&mut self, now: u64, retry: u64) {
         self.paused = false;
         if self
@@ -116,13 +117,13 @@ impl ReadRounds {
         }
     }
 
-    /// Another leader or term: what is under way will not be answered.
+    /// The leader or term changed: the round under way will not be answered.
     pub(super) fn leader_changed(&mut self) {
         self.give_up();
         self.paused = false;
     }
 
-    /// What may be answered now that `applied` is applied.
+    /// The requests that may be answered at this applied index.
     pub(super) fn ready(&mut self, applied: Index) -> Vec<(Index, Batch)> {
         let applied = mutant!(ReadBeforeApply => Index::MAX - 1, else applied);
         let later = self.confirmed.split_off(&(applied + 1));
@@ -133,7 +134,7 @@ impl ReadRounds {
             .collect()
     }
 
-    /// Everything, for a member that will answer no more.
+    /// All requests, for a member that will answer no more.
     pub(super) fn take_all(&mut self) -> Batch {
         self.give_up();
         let mut all = std::mem::take(&mut self.waiting);

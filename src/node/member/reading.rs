@@ -1,4 +1,4 @@
-//! Reads and calls about leases: what the member does with its queues of them.
+//! Reads and lease requests: how the member processes its queues of them.
 
 use crate::mutants::mutant;
 use crate::node::api::{Effect, RequestRefusal};
@@ -39,7 +39,7 @@ impl Member {
         self.move_lease_calls(out);
     }
 
-    /// Passes on what was not sent to the present leader yet.
+    /// Forwards what was not yet sent to the present leader.
     pub(super) fn move_lease_calls(&mut self, out: &mut Vec<Effect>) {
         let (own, leads, leader) = (self.id(), self.leads(), self.leader_elsewhere());
         if !leads && leader.is_none() {
@@ -82,7 +82,7 @@ impl Member {
         self.move_lease_calls(out);
     }
 
-    /// Another member's calls. One that does not lead passes over them: they come again.
+    /// Requests of another member. A follower ignores them: they are repeated.
     pub(super) fn lease_calls_of(&mut self, from: MemberId, calls: Vec<LeaseCall>) {
         if !self.leads() {
             return;
@@ -94,7 +94,7 @@ impl Member {
         }
     }
 
-    /// Answers what was confirmed and applied.
+    /// Answers requests of confirmed rounds whose read index is applied.
     pub(super) fn answer_reads(&mut self, out: &mut Vec<Effect>) {
         for (index, batch) in self.reads.ready(self.applied_index()) {
             if !batch.reads.is_empty() {
@@ -111,7 +111,7 @@ impl Member {
         out: &mut Vec<Effect>,
     ) {
         if !self.leads() {
-            // Nobody is answered by one that does not lead any more; the calls come again.
+            // A member that no longer leads does not answer; the requests are repeated.
             return;
         }
         let mut answers: Vec<(MemberId, LeaseAnswerRecord)> = Vec::new();
@@ -162,7 +162,7 @@ impl Member {
         }
     }
 
-    /// Refuses all that waits.
+    /// Refuses all waiting requests.
     pub(super) fn refuse_reads(&mut self, reason: RequestRefusal, out: &mut Vec<Effect>) {
         let ids = self.reads.take_all().reads;
         if !ids.is_empty() {

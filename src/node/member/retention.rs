@@ -1,6 +1,6 @@
 //! When to take a checkpoint and how much of the log to keep.
 //!
-//! Two checkpoints and the log from the older one are kept. What is older stays a while, capped
+//! Two checkpoints and the log from the older one are kept. Older log is kept for a while, capped
 //! in bytes, for a checkpoint that is being sent and for members that were active lately.
 
 use std::collections::VecDeque;
@@ -12,15 +12,15 @@ use crate::raft::{Entry, Index};
 /// Bytes of log between two marks.
 const MARK_BYTES: u64 = 64 << 10;
 
-/// When a checkpoint is due and how much log is held back for others.
+/// When a checkpoint is due and how much log is kept for others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CheckpointPolicy {
-    /// Due when the log since the last one exceeds this many bytes, or half the size of the
-    /// last checkpoint if that is more.
+    /// Due when the log since the last one exceeds this many bytes, or half the size of the last
+    /// checkpoint if that is more.
     pub log_bytes: u64,
     /// Never due before this many entries (`--snapshot-count`).
     pub entries: u64,
-    /// The most bytes of log kept beyond the older checkpoint for others.
+    /// The most bytes of log kept for others beyond the older checkpoint.
     pub hold_bytes: u64,
 }
 
@@ -47,9 +47,9 @@ pub(super) struct Retention {
     marks: VecDeque<(Index, u64)>,
     taking: bool,
     not_before: u64,
-    /// The checkpoint on its way to another member.
+    /// The index of the checkpoint that is being sent to another member.
     sending: Option<Index>,
-    /// The first index that was not said to be droppable yet.
+    /// The first index that [`Retention::droppable`] has not released yet.
     keeps_from: Index,
 }
 
@@ -82,7 +82,7 @@ impl Retention {
         self.newest
     }
 
-    /// Committed entries go to the machine.
+    /// Committed entries are handed to the machine.
     pub(super) fn note(&mut self, entries: &[Entry]) {
         let counted = self.last;
         for entry in entries.iter().filter(|entry| entry.index > counted) {
@@ -105,7 +105,7 @@ impl Retention {
         mark.map_or(0, |(_, bytes)| *bytes)
     }
 
-    /// Whether a checkpoint is to be taken now; says so once until it is done.
+    /// Whether a checkpoint is to be taken now; then false until that one is done.
     pub(super) fn due(&mut self, now: u64, applied: Index) -> bool {
         let log = self.bytes - self.bytes_at(self.newest.index);
         let entries = applied.saturating_sub(self.newest.index);
@@ -114,7 +114,7 @@ impl Retention {
         due && self.take(now)
     }
 
-    /// Asks for a checkpoint whatever the policy says; false if one is being taken.
+    /// Begins a checkpoint regardless of the policy; false if one is being taken.
     pub(super) fn take(&mut self, now: u64) -> bool {
         if self.taking || now < self.not_before {
             return false;
@@ -123,7 +123,7 @@ impl Retention {
         true
     }
 
-    /// A checkpoint is durable, or failed: then it is tried again after `retry` milliseconds.
+    /// A checkpoint is durable, or failed: then it is retried after `retry` milliseconds.
     pub(super) fn done(&mut self, now: u64, retry: u64, info: Option<CheckpointInfo>) {
         self.taking = false;
         match info {
@@ -139,7 +139,7 @@ impl Retention {
         }
     }
 
-    /// Log and machine stand at a received checkpoint.
+    /// Log and machine were reset to a received checkpoint.
     pub(super) fn installed(&mut self, info: CheckpointInfo) {
         self.older = info;
         self.newest = info;
@@ -148,17 +148,17 @@ impl Retention {
         self.marks.clear();
     }
 
-    /// A checkpoint goes to another member, or no longer does.
+    /// A checkpoint is being sent to another member, or no longer is.
     pub(super) fn sending(&mut self, index: Option<Index>) {
         self.sending = index;
     }
 
-    /// The checkpoint on its way, if any.
+    /// The index of the checkpoint that is being sent, if any.
     pub(super) fn sent(&self) -> Option<Index> {
         self.sending
     }
 
-    /// The first index to keep, if more may go than was said before. `needed` is the first index
+    /// The first index to keep, if more may be dropped than before. `needed` is the first index
     /// that an active member still lacks.
     pub(super) fn droppable(&mut self, needed: Option<Index>) -> Option<Index> {
         let must = mutant!(DropsOlderLog => self.newest.index + 1, else self.older.index + 1);
@@ -166,7 +166,7 @@ impl Retention {
         let held = held.into_iter().flatten().min();
         let mut from = held.map_or(must, |index| index.min(must));
         if from < must {
-            // Over the cap the hold gives way, mark by mark.
+            // Above the cap, log is released mark by mark.
             let until = self.bytes_at(self.older.index);
             let floor = until.saturating_sub(self.policy.hold_bytes);
             let mut marks = self.marks.iter().filter(|(_, bytes)| *bytes >= floor);
@@ -219,7 +219,7 @@ mod tests {
         let mut retention = Retention::new(POLICY, &[info(1)], 2);
         retention.note(&entries(2, 9));
         assert!(retention.due(0, 9));
-        assert!(!retention.due(0, 9), "said once");
+        assert!(!retention.due(0, 9), "due only once");
         retention.done(0, 1000, Some(info(9)));
         assert!(!retention.due(0, 9));
         let huge = Entry::normal(1, 10, Bytes::from(vec![0; 4 << 20]));
@@ -266,7 +266,7 @@ mod tests {
         );
         retention.done(0, 1000, Some(info(40)));
         assert_eq!(retention.droppable(None), Some(21));
-        assert_eq!(retention.droppable(None), None, "said once");
+        assert_eq!(retention.droppable(None), None, "released only once");
     }
 
     #[test]

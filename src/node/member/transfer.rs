@@ -1,11 +1,11 @@
-//! Handing leadership over, and telling who asked for it how it ended.
+//! Leadership transfers, and the answer to their callers.
 
 use crate::node::api::{Effect, TransferFailure};
 use crate::raft::{MemberId, Role, RoleChange, TransferError};
 
 use super::Member;
 
-/// Transfers that somebody waits for.
+/// Transfers whose callers wait.
 #[derive(Debug, Default)]
 pub(super) struct Transfers {
     waiting: Vec<(u64, MemberId, u64)>,
@@ -16,11 +16,11 @@ impl Transfers {
         self.waiting.push((id, to, until));
     }
 
-    /// A leader is known: answers those who waited for one.
+    /// A leader is known: answers the transfers that waited for one.
     pub(super) fn leader_is(&mut self, own: MemberId, role: RoleChange, out: &mut Vec<Effect>) {
         let Some(leader) = role.leader else { return };
         if leader == own && role.role == Role::Leader && self.waiting.iter().all(|w| w.1 != own) {
-            // Still or again the leader; time tells whether the transfer comes about.
+            // Still or again the leader: the transfer may still succeed or time out.
             return;
         }
         for (id, to, _) in self.waiting.drain(..) {
@@ -50,8 +50,8 @@ impl Member {
     pub(super) fn transfer(&mut self, id: u64, to: Option<MemberId>, out: &mut Vec<Effect>) {
         match self.begin_transfer(to) {
             Ok(target) => {
-                // The core gives up after one election timeout; the new leader may need a
-                // moment more to be heard.
+                // The core gives up after one election timeout; it may take a moment more to hear
+                // from the new leader.
                 let until = self.now + 2 * self.spans().election;
                 self.transfers.add(id, target, until);
             }

@@ -1,7 +1,7 @@
-//! Random schedules: messages, disks, appliers, ticks, cuts, crashes, hand-overs and changes of
-//! membership in any order, drawn from a seed. Checked throughout: members that applied the
-//! same index are equal, no proposal is applied twice, none is applied after it was said to
-//! have failed; and once the faults stop, all answered writes are there and new ones are served.
+//! Random schedules: messages, disks, appliers, ticks, cuts, crashes, transfers and changes of
+//! membership in any order, drawn from a seed. Checked throughout: members that applied the same
+//! index are equal, no proposal is applied twice, none is applied after it was reported as failed;
+//! and once the faults stop, all answered writes are present and new ones are served.
 //!
 //! `SEEDS=n` runs more of them, `SEED=x` one.
 
@@ -19,7 +19,7 @@ struct Chaos {
     /// Keys by the proposal that wrote them.
     asked: BTreeMap<RequestId, String>,
     answered: Vec<String>,
-    /// The hash of the state at each index, and who was first.
+    /// The hash of the state at each index, and the first member with it.
     hashes: BTreeMap<Index, (MemberId, u64)>,
     /// The identity of each applied proposal and its index.
     applied: BTreeMap<RequestId, Index>,
@@ -176,7 +176,7 @@ impl Chaos {
         }
     }
 
-    /// Takes over what a member has applied and answered since it was last looked at.
+    /// Checks and records what a member has applied and answered since the last check.
     fn check(&mut self, id: MemberId) {
         let seed = self.seed;
         let server = self.cluster.servers.get_mut(&id).unwrap();
@@ -231,7 +231,7 @@ impl Chaos {
     fn finish(&mut self) {
         println!("seed {}", self.seed);
         self.cluster.heal();
-        // A removed one is still needed by those that do not know of the removal yet.
+        // Members that do not know of a removal yet still need the removed one.
         for _ in 0..6 {
             self.cluster.ticks(20);
             for id in self.gone() {
@@ -265,7 +265,7 @@ impl Chaos {
         }
     }
 
-    /// Servers that nobody needs any more: removed, and that is settled; or never added after all.
+    /// Servers that are no longer needed: removed and settled, or never added after all.
     fn gone(&self) -> Vec<MemberId> {
         let servers = &self.cluster.servers;
         let settled = |server: &&Server| server.machine.membership().is_settled();

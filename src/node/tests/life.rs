@@ -1,4 +1,4 @@
-//! What a cluster lives through.
+//! The life of a cluster: elections, transfers, restarts, joins, removals, leases and checkpoints.
 
 use super::*;
 use crate::store::LeaseGrant;
@@ -117,7 +117,7 @@ fn a_removed_member_that_was_away_learns_of_it() {
     cluster.heal();
     cluster.ticks(40);
     assert!(cluster.server(away).removed);
-    assert_eq!(cluster.leader(), leader, "it disturbed nobody");
+    assert_eq!(cluster.leader(), leader, "it did not disturb the others");
     let number = cluster.propose(away, put("key", "value"));
     cluster.settle();
     let refused = cluster.server(away).failures.get(&number);
@@ -199,7 +199,7 @@ fn a_proposal_of_unknown_fate_is_never_repeated() {
     let leader = cluster.leader();
     let origin = cluster.followers()[0];
     cluster.ticks(2);
-    // The forward arrives nowhere, as far as the origin can tell.
+    // The forward is lost, as far as the origin knows.
     cluster.cut(leader, origin);
     let number = cluster.propose(origin, put("key", "value"));
     cluster.settle();
@@ -291,7 +291,7 @@ fn a_lease_outlives_its_leader() {
     assert_eq!(
         cluster.get(through, "key").as_deref(),
         Some("value"),
-        "armed anew"
+        "rearmed"
     );
     cluster.ticks(30);
     assert_eq!(cluster.get(through, "key"), None);
@@ -423,11 +423,11 @@ fn checkpoints_bound_the_log() {
     cluster.assert_equal();
 }
 
-/// A leader that gave up sending a checkpoint sends entries instead, and the checkpoint arrives
-/// all the same, while the entries wait to be applied. What was handed out before the checkpoint
-/// is applied before it, although the log has begun anew by then; nothing comes between; and the
-/// changes of membership among it do not take those of the checkpoint back. The simulator once
-/// restored the checkpoint first, and its machine then refused the entries.
+/// A leader that gave up sending a checkpoint sends entries instead, and the checkpoint arrives all
+/// the same, while the entries wait to be applied. Entries handed out before the checkpoint are
+/// applied before it, although the log has been reset by then; nothing is applied between them; and
+/// their membership changes do not revert those of the checkpoint. In a run of the simulator the
+/// checkpoint was restored first, and the machine then refused the entries.
 #[test]
 fn checkpoint_is_installed_in_order() {
     let mut cluster = Cluster::new(&[1, 2, 3]);
@@ -461,7 +461,7 @@ fn checkpoint_is_installed_in_order() {
     cluster.give(late, received);
     cluster.settle();
     let server = cluster.server(late);
-    assert_eq!(server.disk.floor.0, info.index, "the log begins anew");
+    assert_eq!(server.disk.floor.0, info.index, "the log begins after it");
     assert_eq!(server.machine.index(), before, "the machine lags");
     let jobs: Vec<&ApplyJob> = server.apply_jobs.iter().collect();
     let (last, rest) = jobs.split_last().unwrap();

@@ -1,6 +1,5 @@
 //! A few members in memory, with a disk, an applier and a network that are as fast or as slow as
-//! the test wants: enough to live through what a cluster lives through. The simulator does the
-//! same over the real log and with faults of the disk.
+//! the test needs. The simulator does the same with the real log and with disk faults.
 
 mod chaos;
 mod life;
@@ -70,7 +69,7 @@ pub(super) fn value(view: &View, key: &str) -> Option<String> {
     Some(String::from_utf8(found.value.to_vec()).unwrap())
 }
 
-/// A checkpoint on a disk: its description and chunks as bytes.
+/// A checkpoint on a disk: its metadata and chunks as bytes.
 #[derive(Clone)]
 struct Stored {
     meta: Vec<u8>,
@@ -175,7 +174,7 @@ pub(super) struct Server {
     pub(super) transfers: BTreeMap<u64, Result<MemberId, TransferFailure>>,
     pub(super) removed: bool,
     pub(super) installs: usize,
-    /// The applier does nothing.
+    /// The applier is paused.
     pub(super) applier_waits: bool,
 }
 
@@ -226,7 +225,7 @@ impl Cluster {
         cluster
     }
 
-    /// A server with nothing on its disk that waits to be sent a checkpoint.
+    /// A server with an empty disk that waits for a checkpoint.
     pub(super) fn join(&mut self, id: MemberId) {
         self.boot(id, Disk::default());
         self.introduce();
@@ -237,7 +236,7 @@ impl Cluster {
         self.settle();
     }
 
-    /// Restarts from what is durable; nothing else moves meanwhile.
+    /// Restarts from what is durable; nothing else happens meanwhile.
     pub(super) fn restart_quietly(&mut self, id: MemberId) {
         let disk = self.servers.remove(&id).unwrap().disk;
         self.wire.retain(|(from, to), _| *from != id && *to != id);
@@ -342,7 +341,7 @@ impl Cluster {
         self.servers.get_mut(&id).unwrap().inputs.push_back(input);
     }
 
-    /// Until nothing moves.
+    /// Runs until nothing is left to do.
     pub(super) fn settle(&mut self) {
         loop {
             let ids: Vec<MemberId> = self.servers.keys().copied().collect();
@@ -362,7 +361,7 @@ impl Cluster {
         }
     }
 
-    /// Handles one input of a member, or says that there is none.
+    /// Handles one input of a member; false if there is none.
     fn think(&mut self, id: MemberId) -> bool {
         let input = self.server(id).inputs.pop_front();
         let there = input.is_some();
@@ -372,7 +371,7 @@ impl Cluster {
         there
     }
 
-    /// Delivers one message, or says that there is none.
+    /// Delivers one message; false if there is none.
     fn deliver(&mut self, from: MemberId, to: MemberId) -> bool {
         let Some(bytes) = self.wire.get_mut(&(from, to)).and_then(VecDeque::pop_front) else {
             return false;
@@ -471,7 +470,7 @@ impl Cluster {
         self.servers.get_mut(&id).unwrap()
     }
 
-    /// The one leader that a quorum follows, after as many ticks as it takes.
+    /// The one leader that a quorum follows, after as many ticks as that takes.
     pub(super) fn leader(&mut self) -> MemberId {
         for _ in 0..200 {
             let leaders: Vec<MemberId> = self
@@ -504,7 +503,7 @@ impl Cluster {
             .collect()
     }
 
-    /// Gives a command to a member; the number that its answer comes under.
+    /// Proposes a command at a member; returns the number of its answer.
     pub(super) fn propose(&mut self, id: MemberId, command: Command) -> u64 {
         let request = self.server(id).request();
         let data = LogPayload::command(Some(request), command);
@@ -591,7 +590,7 @@ impl Server {
         }
     }
 
-    /// Does one piece of the log's work, or says that there is none.
+    /// Does one job of the log thread; false if there is none.
     fn write(&mut self) -> bool {
         match self.disk_jobs.pop_front() {
             None => return false,
@@ -614,7 +613,7 @@ impl Server {
         true
     }
 
-    /// Does one piece of the applier's work, or says that there is none.
+    /// Does one job of the applier; false if there is none.
     fn work(&mut self) -> bool {
         if self.applier_waits {
             return false;
@@ -635,7 +634,7 @@ impl Server {
         true
     }
 
-    /// Ends the writing of a checkpoint, or says that there is none.
+    /// Finishes writing a checkpoint; false if there is none.
     fn finish_checkpoint(&mut self) -> bool {
         let Some((info, stored)) = self.frozen.pop_front() else {
             return false;

@@ -1,4 +1,4 @@
-//! The rules of changes, asked of a living cluster, and what apply may depend on.
+//! The rules of membership changes in a running cluster, and what apply may depend on.
 
 use super::*;
 use crate::store::{LeaseExpire, LeaseGrant};
@@ -141,7 +141,7 @@ fn two_changes_run_one_after_the_other() {
         asked.push(request.counter);
     }
     cluster.ticks(5);
-    // The second one was judged before or after the first was applied; it is never lost.
+    // The second one was checked before or after the first was applied; it is never lost.
     let server = cluster.server(leader);
     for number in asked {
         let answered =
@@ -151,7 +151,7 @@ fn two_changes_run_one_after_the_other() {
     cluster.ticks(2);
 }
 
-/// Whoever still counts by the configuration before the last one could elect a second leader
+/// Members that still use the configuration before the last one could elect a second leader
 /// together with those that both changes removed.
 #[test]
 fn second_change_waits_for_the_first() {
@@ -173,7 +173,7 @@ fn second_change_waits_for_the_first() {
         cluster.deliver(leader, stays);
         cluster.deliver(stays, leader);
     }
-    // The leader goes on by itself, as far as it may.
+    // The leader continues by itself, as far as it can.
     while cluster.think(leader) || cluster.server(leader).write() || cluster.server(leader).work() {
     }
     let server = cluster.server(leader);
@@ -186,8 +186,8 @@ fn second_change_waits_for_the_first() {
     assert!(membership.member(4).is_some(), "and comes then");
 }
 
-/// A voter that joined a single one was never answered: the answer waited until both had settled
-/// the addition, and nobody starts the second before the answer has told how.
+/// A voter added to a single one was never answered: the answer waited until both had settled the
+/// addition, and the second one is started only after that answer.
 #[test]
 fn voter_added_to_one_answers_at_once() {
     let mut cluster = Cluster::new(&[1]);
@@ -207,8 +207,9 @@ fn voter_added_to_one_answers_at_once() {
     );
 }
 
-/// Where nobody leads, etcd refuses at once what its strict check cannot allow. A removal of one
-/// that is down it takes and waits, and so do we: whoever leads next may carry it out.
+/// Without a leader, etcd refuses at once what its strict check does not allow. It accepts the
+/// removal of a member that is down and waits, and so does this server: the next leader may carry
+/// it out.
 #[test]
 fn no_leader_refuses_what_needs_a_quorum() {
     let mut cluster = three();
@@ -234,9 +235,9 @@ fn no_leader_refuses_what_needs_a_quorum() {
     }
 }
 
-/// `member add` in the moment of an election was refused with `unhealthy cluster`, although every
-/// member was there: a member without a leader counted on itself alone, and the next leader on
-/// those that had answered it by then. It waits now until they have had time to.
+/// `member add` at the moment of an election was refused with `unhealthy cluster`, although every
+/// member was healthy: a member without a leader counted on itself alone, and the next leader on
+/// the members that had answered it by then. It now waits until they have had time to.
 #[test]
 fn membership_change_waits_for_a_leader() {
     let mut cluster = three();
@@ -270,8 +271,8 @@ fn membership_change_waits_for_a_leader() {
 }
 
 /// A host that lost power keeps its connections for seconds. For an election timeout a new leader
-/// counted on them, and on the dead leader with them: a fourth voter was added of whom two were
-/// alive, or a living one removed. It waits for answers instead, and refuses when there are none.
+/// counted on them, and on the dead leader with them: a fourth voter was added to two that were
+/// alive, or a living one removed. It now waits for answers, and refuses when there are none.
 #[test]
 fn new_leader_needs_answers_not_links() {
     for of_a_living_one in [false, true] {
@@ -304,12 +305,12 @@ fn new_leader_needs_answers_not_links() {
         let expected = ProposalError::Membership(MembershipError::Unhealthy);
         assert_eq!(server.failures.get(&request.counter), Some(&expected));
         assert_eq!(server.machine.membership().members.len(), 3);
-        // Nor is the way out barred.
+        // The dead one can still be removed.
         cluster.change(next, remove(dead)).unwrap();
     }
 }
 
-/// A removal is answered once the others know of it for good, whoever deletes what then.
+/// A removal is answered once the others know of it for good, so the disk may be deleted then.
 #[test]
 fn a_change_is_answered_when_it_is_settled() {
     let mut cluster = three();
@@ -340,9 +341,9 @@ fn a_change_is_answered_when_it_is_settled() {
     cluster.leader();
 }
 
-/// A leader that was asked to remove itself used to answer as soon as it had applied its removal.
-/// Whoever deleted its disk upon that answer could strand the others: after a restart they did
-/// not know that the removal was committed, and needed its vote.
+/// A leader that removed itself used to answer as soon as it had applied its removal. A caller that
+/// then deleted its disk could leave the others without a quorum: after a restart they did not know
+/// that the removal was committed, and needed its vote.
 #[test]
 fn leader_removing_itself_answers_when_settled() {
     let mut cluster = Cluster::new(&[1, 2]);
@@ -371,8 +372,8 @@ fn leader_removing_itself_answers_when_settled() {
     assert_eq!(cluster.leader(), other);
 }
 
-/// A follower may know of its removal before any disk but the leader's does. It says so once the
-/// others have had time to settle it, or to ask for its help.
+/// A follower may know of its removal before any disk but the leader's does. It reports the removal
+/// once the others have had time to settle it, or to ask for its vote.
 #[test]
 fn removed_follower_helps_for_a_timeout() {
     let mut cluster = Cluster::new(&[1, 2]);
@@ -412,7 +413,7 @@ fn next_learner_follows_a_promotion() {
     let voter = cluster.change(1, add(3, false));
     assert_eq!(voter.unwrap_err(), MembershipError::Unhealthy);
     cluster.change(1, add(3, true)).unwrap();
-    // One that is not there is still missed.
+    // A voter that is down still counts as missing.
     let mut cluster = Cluster::new(&[1, 2]);
     let leader = cluster.leader();
     cluster.ticks(100);
@@ -458,7 +459,7 @@ fn a_join_binds_the_disk_once_and_publishes() {
     assert_eq!(other, MembershipError::OtherDisk { bound });
 }
 
-/// etcd once made a learner a voter when it was given other peer URLs (its issue 21736).
+/// etcd once made a learner a voter when its peer URLs were updated (its issue 21736).
 #[test]
 fn learner_stays_learner_at_a_new_address() {
     let mut cluster = three();
@@ -473,7 +474,7 @@ fn learner_stays_learner_at_a_new_address() {
     assert_eq!(after.voters().count(), 3);
 }
 
-/// A log with a bit of everything, some of it refused.
+/// A log with entries of every kind, some of them refused.
 fn eventful_log() -> Vec<Entry> {
     let expire = |term| Operation::LeaseExpire(LeaseExpire { ids: vec![3], term });
     let grant = Operation::LeaseGrant(LeaseGrant { id: 3, ttl: 9 });
@@ -524,8 +525,8 @@ fn founders() -> Vec<MemberRecord> {
     (1..=3).map(record).collect()
 }
 
-/// The machine takes no flags at all; what a flag bounds is never looked at when applying:
-/// five learners go in although the default of `--max-learners` is one.
+/// The machine takes no flags, so limits set by flags are not checked when applying: five learners
+/// are added although the default of `--max-learners` is one.
 #[test]
 fn machines_fed_the_same_log_are_equal() {
     let log = eventful_log();

@@ -1,4 +1,5 @@
-//! Servers that are no members: what is heard of them, and how much is remembered.
+//! Servers outside the membership: which of their messages count, and how much is remembered of
+//! them.
 
 use super::*;
 use crate::node::{Forward, PeerBody, RemovedNotice};
@@ -13,7 +14,7 @@ fn meets(id: MemberId) -> Input {
     }
 }
 
-fn says(from: MemberId, body: PeerBody) -> Input {
+fn message(from: MemberId, body: PeerBody) -> Input {
     Input::Peer {
         from,
         message: body.into(),
@@ -32,7 +33,7 @@ fn vote(from: MemberId, to: MemberId, term: Term, transfer: bool) -> Input {
         last_term: term,
         transfer,
     });
-    says(
+    message(
         from,
         PeerBody::Raft(Message {
             from,
@@ -43,26 +44,26 @@ fn vote(from: MemberId, to: MemberId, term: Term, transfer: bool) -> Input {
     )
 }
 
-/// Whoever reached the port without TLS ended a member for good by one frame.
+/// Any client that reached the port without TLS could end a member for good with one frame.
 #[test]
 fn one_report_ends_no_member() {
     let mut cluster = Cluster::new(&[1, 2, 3]);
     cluster.leader();
     cluster.ticks(3);
     cluster.give(1, meets(STRANGER));
-    cluster.give(1, says(STRANGER, removed()));
-    cluster.give(1, says(2, removed()));
+    cluster.give(1, message(STRANGER, removed()));
+    cluster.give(1, message(2, removed()));
     cluster.settle();
     assert!(!cluster.server(1).member.status().removed);
-    // Who leads it takes that back; both others, and it is true.
-    cluster.give(1, says(2, removed()));
-    cluster.give(1, says(3, removed()));
+    // An append of the leader withdraws its report; with both others, the removal is believed.
+    cluster.give(1, message(2, removed()));
+    cluster.give(1, message(3, removed()));
     cluster.settle();
     assert!(cluster.server(1).member.status().removed);
 }
 
-/// A stranger's proposals were carried out as a member's are: writes without any right, and changes
-/// of the membership. A forced vote, or one of a distant term, ended whoever led.
+/// Proposals of a server outside the membership were carried out like a member's: unauthorized
+/// writes, and membership changes. A forced vote, or one with a distant term, deposed the leader.
 #[test]
 fn strangers_cannot_propose_or_depose() {
     let mut cluster = Cluster::new(&[1, 2, 3]);
@@ -75,7 +76,7 @@ fn strangers_cannot_propose_or_depose() {
         proposals: vec![Proposal { request, data }],
     };
     cluster.give(leader, meets(STRANGER));
-    cluster.give(leader, says(STRANGER, PeerBody::Forward(forward)));
+    cluster.give(leader, message(STRANGER, PeerBody::Forward(forward)));
     for id in [1, 2, 3] {
         cluster.give(id, meets(STRANGER));
         for to_term in [term + 1, term + 5, Term::MAX - 1] {
@@ -90,8 +91,9 @@ fn strangers_cannot_propose_or_depose() {
     assert_eq!((status.role, status.term), (Role::Leader, term));
 }
 
-/// A follower that hears no leader has to listen, also to one that it does not know: those of today
-/// may all have joined while it was away. One frame must not use up the terms of all elections.
+/// A follower without a leader has to accept messages, also of servers that it does not know: the
+/// present members may all have joined while it was away. One frame must not use up the terms of
+/// all elections.
 #[test]
 fn implausible_terms_are_ignored() {
     let mut cluster = Cluster::new(&[1, 2, 3]);
@@ -114,8 +116,9 @@ fn implausible_terms_are_ignored() {
     cluster.put(1, "key", "value");
 }
 
-/// The bound on terms once counted from the receiver's own term for everybody: a stranger took one
-/// member a leap beyond the others, twice, and each side dropped what the other said, for ever.
+/// The limit on terms was once measured from the receiver's own term for every sender: a foreign
+/// server advanced one member's term beyond the limit, twice, and from then on each side dropped
+/// the other's messages.
 #[test]
 fn member_recovers_from_a_foreign_term() {
     let mut cluster = Cluster::new(&[1, 2, 3]);
@@ -140,8 +143,8 @@ fn member_recovers_from_a_foreign_term() {
     cluster.assert_equal();
 }
 
-/// The first disk of every ID that was ever heard was remembered for ever; then the lowest IDs were
-/// forgotten, and when each had been met was still remembered for ever.
+/// The first disk of every ID ever met was remembered for ever; then the lowest IDs were forgotten,
+/// and the time at which each was met was still remembered for ever.
 #[test]
 fn strangers_are_remembered_up_to_a_bound() {
     let mut cluster = Cluster::new(&[1, 2, 3]);
@@ -171,7 +174,7 @@ fn strangers_are_remembered_up_to_a_bound() {
     cluster.assert_equal();
 }
 
-/// A joiner that has no membership yet takes nobody for a stranger.
+/// For a joiner without a membership no server counts as a stranger.
 #[test]
 fn a_joiner_remembers_peers_up_to_a_bound() {
     let mut cluster = Cluster::new(&[1, 2, 3]);

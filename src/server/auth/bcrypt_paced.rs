@@ -1,9 +1,9 @@
-//! A comparison by bcrypt that gives its core up again and again.
+//! A bcrypt comparison that yields its core again and again.
 //!
-//! The `bcrypt` crate goes through all rounds in one step, a tenth of a second at etcd's cost. A kernel
-//! gives a thread of low priority its share in pieces of milliseconds, and for that long whoever serves
-//! clients on the same core waits. The rounds here are the `blowfish` crate's, as the other one's are,
-//! and a test compares the two. Never hashes a new password, and chooses no salt.
+//! The `bcrypt` crate runs all rounds in one step, a tenth of a second at etcd's cost. A kernel
+//! gives a thread of low priority its share in slices of milliseconds, and threads that serve
+//! clients on the same core wait that long. The rounds here use the `blowfish` crate, as `bcrypt`
+//! does, and a test compares the two. Never hashes a new password, and chooses no salt.
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use base64::Engine as _;
@@ -12,7 +12,7 @@ use blowfish::Blowfish;
 
 use super::password::LONGEST;
 
-/// What a comparison begins with, as bcrypt has it: "OrpheanBeholderScryDoubt".
+/// The text that bcrypt encrypts: "OrpheanBeholderScryDoubt".
 const BEGINNING: [u32; 6] = [
     0x4f72_7068,
     0x6561_6e42,
@@ -21,11 +21,11 @@ const BEGINNING: [u32; 6] = [
     0x6372_7944,
     0x6f75_6274,
 ];
-/// Letters of the hash itself, behind version, cost and salt.
+/// Letters of the hash itself, after version, cost and salt.
 const LETTERS: usize = 31;
 
-/// Whether a password has this hash; a damaged hash is nobody's. `pause` is called every hundred
-/// microseconds or so.
+/// Whether a password has this hash; a damaged hash matches none. `pause` is called about every
+/// hundred microseconds.
 pub(super) fn matches(password: &str, hash: &str, pause: &dyn Fn()) -> bool {
     let Ok(parts) = hash.parse::<HashParts>() else {
         return false;
@@ -42,7 +42,7 @@ pub(super) fn matches(password: &str, hash: &str, pause: &dyn Fn()) -> bool {
 }
 
 fn raw(cost: u32, salt: [u8; 16], password: &str, pause: &dyn Fn()) -> [u8; 23] {
-    // With the zero behind it that is part of the key, where it fits.
+    // The terminating zero is part of the key, if it fits.
     let mut key = password.as_bytes().to_vec();
     key.push(0);
     key.truncate(LONGEST);
@@ -74,7 +74,8 @@ mod tests {
 
     use super::matches;
 
-    /// A guess took its share of a core in pieces of four milliseconds and more, and puts waited for it.
+    /// A guess used its share of a core in slices of four milliseconds and more, and puts waited
+    /// for it.
     #[test]
     fn paced_bcrypt_equals_the_bcrypt_crate() {
         let longest = "x".repeat(72);

@@ -1,4 +1,4 @@
-//! The name in a client's certificate. Never judges the certificate: the TLS handshake has.
+//! The name in a client's certificate. Never verifies the certificate: the TLS handshake has.
 
 use std::sync::Arc;
 
@@ -19,11 +19,12 @@ pub(crate) fn common_name(certificate: &CertificateDer<'_>) -> Option<CommonName
     Some(CommonName(name.into()))
 }
 
-/// Of several, the last counts, as in Go. A name that cannot be read to its end is none.
+/// If there are several, the last one counts, as in Go. If any of them cannot be parsed to its end,
+/// there is none.
 ///
-/// Walked element by element: the parser's own reader of names leaves out what it cannot read, takes
-/// any tag for an object identifier's, and pads UTF-16 that is cut; who a client is must not depend on
-/// that.
+/// Parsed element by element: the parser's own reader of names skips what it cannot read, accepts
+/// any tag as an object identifier, and pads truncated UTF-16; a client's identity must not depend
+/// on that.
 pub(crate) fn last_common_name(subject: &[u8]) -> Option<String> {
     let mut found = None;
     for set in elements(subject) {
@@ -42,7 +43,7 @@ fn elements(bytes: &[u8]) -> SequenceIterator<'_, Any<'_>, DerParser> {
     SequenceIterator::new(bytes)
 }
 
-/// What an element of this kind holds.
+/// The content of an element of this kind.
 fn inside<'a>(element: &Any<'a>, wanted: Tag) -> Option<&'a [u8]> {
     let holds_others = matches!(wanted, Tag::Set | Tag::Sequence);
     let fits = element.class() == Class::Universal
@@ -106,9 +107,9 @@ mod tests {
         assert_eq!(last_common_name(wide).as_deref(), Some("bo"));
     }
 
-    /// Each of these was read as a name, or left out of one, by the parser's own reader of names.
+    /// Each of these was read as a name, or omitted from one, by the parser's own reader of names.
     #[test]
-    fn what_follows_or_replaces_a_part_of_a_name_makes_it_none() {
+    fn damaged_name_is_no_name() {
         let bob = b"\x31\x0c\x30\x0a\x06\x03\x55\x04\x03\x0c\x03bob";
         for behind in [&b"\x00"[..], b"\x31\x02\x30\x00", b"\x30\x00"] {
             assert_eq!(
@@ -117,7 +118,7 @@ mod tests {
                 "{behind:?}"
             );
         }
-        // Set, sequence and identifier under another tag or class.
+        // Set, sequence and identifier with another tag or class.
         for (at, tag) in [
             (0, 0x11),
             (0, 0xb1),
@@ -130,10 +131,10 @@ mod tests {
             other[at] = tag;
             assert_eq!(last_common_name(&other), None, "{at}: {tag:#x}");
         }
-        // The last common name counts, also where it cannot be read.
+        // The last common name counts, even if it cannot be parsed.
         let broken = b"\x31\x0a\x30\x08\x06\x03\x55\x04\x03\x0c\x01\xff";
         assert_eq!(last_common_name(&[&bob[..], broken].concat()), None);
-        // Both in one set, as names of several values have them.
+        // Both in one set, as in multi-valued names.
         let two = b"\x31\x18\x30\x0a\x06\x03\x55\x04\x03\x0c\x03bob\x30\x0a\x06\x03\x55\x04\x03\x13\x03eve";
         assert_eq!(last_common_name(two).as_deref(), Some("eve"));
     }

@@ -1,7 +1,7 @@
 //! Signed tokens (RFC 7519) with the claims that etcd writes: `username`, `revision`, `exp`. The
-//! method is the one that the flags name; what a token says of its method is only compared.
+//! method is the one in the flags; the method in a token is only compared with it.
 //!
-//! Signatures are aws-lc's. Never keeps a token.
+//! Signatures are aws-lc's. Never stores a token.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -19,13 +19,13 @@ use rustls_pki_types::CertificateDer;
 use super::settings::JwtSettings;
 use crate::store::Actor;
 
-/// The methods that can be named.
+/// The methods that can be configured.
 pub(crate) const METHODS: &[&str] = &[
     "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "HS256",
     "HS384", "HS512", "EdDSA",
 ];
 
-/// Why tokens cannot be signed or checked. Each text says what to give instead.
+/// Why tokens cannot be signed or checked. Each text names the remedy.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum JwtError {
     /// A key file that cannot be read.
@@ -33,11 +33,11 @@ pub(crate) enum JwtError {
     Read {
         /// The file.
         path: PathBuf,
-        /// The system's words.
+        /// The error of the system.
         #[source]
         source: std::io::Error,
     },
-    /// A key file that does not hold such a key.
+    /// A key file that does not contain such a key.
     #[error("--auth-token jwt: {} holds no {what} for {method}: give one in PEM", path.display())]
     Key {
         /// The file.
@@ -50,7 +50,7 @@ pub(crate) enum JwtError {
     /// Keys of different pairs.
     #[error("--auth-token jwt: pub-key is not the public key of priv-key: give one pair")]
     Mismatch,
-    /// The settings name no method or no key.
+    /// The settings lack the method or the key.
     #[error("--auth-token jwt: sign-method or key is missing")]
     Incomplete,
 }
@@ -60,7 +60,7 @@ pub(crate) enum JwtError {
 pub(crate) struct Jwt {
     method: String,
     family: Family,
-    /// Absent: tokens of others are checked and none are given.
+    /// `None`: tokens of other members are checked and none are issued.
     private: Option<Private>,
     public: Public,
     ttl: Duration,
@@ -143,17 +143,17 @@ fn family(name: &str) -> Option<Family> {
 }
 
 impl Jwt {
-    /// Reads the keys and checks that they belong together.
+    /// Reads the keys and checks that they form a pair.
     pub(crate) fn open(settings: &JwtSettings) -> Result<Jwt, JwtError> {
         let private = settings.private_key.as_deref().map(read).transpose()?;
-        // A secret that both sides share is its own public key.
+        // A shared secret is its own public key.
         let shared = private.is_some() && settings.method.starts_with("HS");
         let public = settings.public_key.as_deref().filter(|_| !shared);
         let public = public.map(read).transpose()?;
         Self::of(settings, private.as_deref(), public.as_deref())
     }
 
-    /// The same with what the key files hold.
+    /// The same with the content of the key files.
     pub(crate) fn of(
         settings: &JwtSettings,
         private: Option<&[u8]>,
@@ -198,7 +198,7 @@ impl Jwt {
         Ok(jwt)
     }
 
-    /// A token with this head and these claims, whatever they are, and a right signature.
+    /// A token with this header and these claims, whatever they are, and a valid signature.
     pub(crate) fn sealed(&self, head: &[u8], claims: &[u8]) -> Option<String> {
         let private = self.private.as_ref()?;
         let mut token = format!(
@@ -223,7 +223,7 @@ impl Jwt {
         self.sealed(head.to_string().as_bytes(), claims.to_string().as_bytes())
     }
 
-    /// Whose token it is, if it is good and valid now.
+    /// The user of a token, if it is valid now.
     pub(crate) fn check(&self, token: &str, now: Duration) -> Option<Actor> {
         let (signed, signature) = token.rsplit_once('.')?;
         let (head, claims) = signed.split_once('.')?;
@@ -326,7 +326,7 @@ impl Private {
     }
 }
 
-/// A public key as PEM may hold it: by itself, or in a certificate.
+/// A public key in PEM: on its own, or in a certificate.
 fn public_key(file: &[u8]) -> Option<Vec<u8>> {
     let (label, der) = blocks(file).into_iter().next()?;
     match label.as_str() {

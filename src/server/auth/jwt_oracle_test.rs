@@ -1,6 +1,6 @@
-//! Tokens beside another implementation, the crate `jsonwebtoken`: each knows the other's, and what is
-//! forged or stale is nobody's to both. `tests/etcdctl/auth_requests.rs` does the same with real etcd,
-//! where that was built.
+//! Compares tokens with another implementation, the crate `jsonwebtoken`: each accepts the other's,
+//! and both reject forged and expired ones. `tests/etcdctl/auth_requests.rs` does the same with
+//! real etcd, if that was built.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ struct Claims {
     nbf: Option<u64>,
 }
 
-/// A pair of keys, as ours and as theirs.
+/// A key pair, for this implementation and for the crate.
 struct Both {
     method: &'static str,
     private: String,
@@ -56,7 +56,7 @@ impl Both {
         METHODS.iter().filter_map(|method| Both::new(method))
     }
 
-    /// Whose token it is: the same to both.
+    /// The user of a token, which must be the same for both.
     fn check(&self, token: &str, what: &str) -> Option<Actor> {
         let ours = self.ours.check(token, now());
         let theirs = self.theirs.check(token);
@@ -121,7 +121,7 @@ fn ours(method: &str, private: &str, public: &str) -> Jwt {
     Jwt::of(&settings, Some(private.as_bytes()), public).expect(method)
 }
 
-/// Their clock is the system's.
+/// The crate uses the system's clock.
 fn now() -> Duration {
     Duration::from_secs(jsonwebtoken::get_current_timestamp())
 }
@@ -136,14 +136,14 @@ fn claims() -> Claims {
 }
 
 #[test]
-fn one_method_of_etcds_is_missing_in_jsonwebtoken() {
+fn jsonwebtoken_lacks_one_method_of_etcds() {
     let missing = METHODS
         .iter()
         .filter(|one| one.parse::<Algorithm>().is_err());
     assert_eq!(missing.collect::<Vec<_>>(), [&"ES512"]);
 }
 
-/// As `openssl ecparam -genkey` writes it: the parameters come first, and the key is SEC 1's.
+/// As `openssl ecparam -genkey` writes it: the parameters first, then a SEC 1 key.
 fn as_sec1(pkcs8: &str) -> String {
     let (_, der) = blocks(pkcs8.as_bytes()).remove(0);
     let (_, whole) = Sequence::from_der(&der).expect("PKCS 8");
@@ -153,7 +153,8 @@ fn as_sec1(pkcs8: &str) -> String {
     pem("EC PARAMETERS", prime256v1) + &pem("EC PRIVATE KEY", key)
 }
 
-/// The reasons for which tokens are not read and written by the crate. If this fails, they may be less.
+/// The reasons for which tokens are not read and written by the crate. If this fails, fewer may
+/// remain.
 #[test]
 fn jsonwebtoken_reads_less_of_keys() {
     let (private, public) = pair("ES256");
@@ -209,7 +210,7 @@ fn forged_tokens_are_refused_by_both() {
     }
 }
 
-/// What somebody without the private key makes of a good token.
+/// Forgeries of a valid token by an attacker without the private key.
 fn forgeries(both: &Both, token: &str) -> Vec<(&'static str, String)> {
     let (signed, signature) = token.rsplit_once('.').expect("a signature");
     let (head, body) = signed.split_once('.').expect("claims");
@@ -237,7 +238,7 @@ fn forgeries(both: &Both, token: &str) -> Vec<(&'static str, String)> {
         forged.push(("another method", format!("{head}.{body}.{signature}")));
         forged.push(("no method", format!("{head}.{}.", encode(&root))));
     }
-    // The public key as the secret, for whoever believes the token's word for its method.
+    // The public key used as an HMAC secret, for verifiers that trust the token's own method.
     if !both.public.is_empty() {
         for method in ["HS256", "HS384", "HS512"] {
             let confused = ours(method, &both.public, "");
@@ -256,7 +257,7 @@ fn claims_of_root() -> String {
     serde_json::to_string(&root).expect("JSON")
 }
 
-/// By the same key, but another method of its family.
+/// With the same key, but another method of its family.
 fn of_siblings(both: &Both) -> Vec<(&'static str, String)> {
     let (own, family) = (both.method, &both.method[..2]);
     let rsa = ["RS", "PS"].contains(&family);
@@ -275,7 +276,7 @@ fn of_siblings(both: &Both) -> Vec<(&'static str, String)> {
     signed.collect()
 }
 
-/// One bit of the signature is another, at sixteen places.
+/// One bit of the signature is flipped, at sixteen places.
 fn flipped(signed: &str, signature: &str) -> Vec<(&'static str, String)> {
     let whole = URL_SAFE_NO_PAD.decode(signature).expect("base64");
     let places = (0..whole.len()).step_by(whole.len().div_ceil(16));

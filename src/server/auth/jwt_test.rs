@@ -1,4 +1,4 @@
-//! Each method with keys in each form, and what a forger may try.
+//! Each method with keys in each format, and forgeries.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ pub(super) fn pem(label: &str, der: &[u8]) -> String {
     )
 }
 
-/// Files of a pair: private and public.
+/// Files of a key pair: private and public.
 pub(super) fn pair(method: &str) -> (String, String) {
     let algorithm = match method {
         "ES256" => &rcgen::PKCS_ECDSA_P256_SHA256,
@@ -72,7 +72,7 @@ impl Files {
 }
 
 #[test]
-fn what_one_member_signs_every_member_knows() {
+fn every_member_accepts_the_others_tokens() {
     for method in METHODS {
         let files = Files::new(method);
         let signer = files.open(method, true, false).expect(method);
@@ -122,7 +122,7 @@ fn forged_tokens_are_refused() {
     assert_eq!(other.check(&token, NOW), None);
 }
 
-/// Of the claims, only the end and the beginning may be missing.
+/// Of the claims, only the expiry and the start may be missing.
 #[test]
 fn a_token_without_claims_is_refused() {
     let files = Files::new("HS256");

@@ -1,6 +1,6 @@
-//! How clients prove who they are: passwords, tokens and the names in their certificates.
+//! How clients authenticate: passwords, tokens and the names in their certificates.
 //!
-//! Never decides what anyone may do: that is the store's, where it is replicated.
+//! Never decides permissions: the store does, where they are replicated.
 
 mod bcrypt_paced;
 pub(crate) mod certificate;
@@ -12,22 +12,22 @@ pub(crate) mod simple;
 use jwt::{Jwt, JwtError};
 use settings::{AuthSettings, TokenSettings};
 
-/// Who makes tokens for users.
+/// How tokens are issued.
 #[derive(Debug)]
 pub(crate) enum Issuer {
-    /// Nobody: users are known by their certificates alone.
-    Nobody,
+    /// No tokens: users authenticate with certificates alone.
+    None,
     /// Random letters that every member keeps in memory.
     Simple,
-    /// Signed texts that nobody keeps.
+    /// Signed tokens, which are not stored.
     Jwt(Box<Jwt>),
 }
 
 impl Issuer {
-    /// Reads what the settings name.
+    /// Opens the kind of tokens in the settings.
     pub(crate) fn open(settings: &AuthSettings) -> Result<Issuer, JwtError> {
         Ok(match &settings.tokens {
-            TokenSettings::Nobody => Issuer::Nobody,
+            TokenSettings::None => Issuer::None,
             TokenSettings::Simple => Issuer::Simple,
             TokenSettings::Jwt(settings) => Issuer::Jwt(Box::new(Jwt::open(settings)?)),
         })

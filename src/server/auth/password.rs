@@ -1,9 +1,9 @@
-//! Passwords and their hashes. Both take long on purpose, and anybody may ask for a comparison: it
-//! is how one proves who one is. So few are done at a time, on threads that step back for those
-//! that serve clients, and few wait. Never on a thread that serves clients.
+//! Passwords and their hashes. Both are slow by design, and any client may cause a comparison,
+//! since that is how it authenticates. So few run at a time, on threads of lower priority than
+//! those that serve clients, and few may wait. Never on a thread that serves clients.
 //!
-//! Whoever gave the right password a moment ago is not compared again: after a restart, all clients
-//! of a fleet log in at once, most of them as one user.
+//! A password that was correct a moment ago is not compared again: after a restart, all clients of
+//! a fleet log in at once, most of them as one user.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,33 +17,33 @@ use tonic::Status;
 use super::bcrypt_paced;
 use crate::server::scheduling::aside::{Aside, Who};
 
-/// The longest password, in bytes: bcrypt would pass over the rest.
+/// The longest password, in bytes: bcrypt would ignore the rest.
 pub(crate) const LONGEST: usize = 72;
 
 /// Hashes and compares passwords.
 #[derive(Debug)]
 pub(crate) struct Passwords {
     cost: u32,
-    /// Who waits for a comparison.
+    /// Requests that wait for a comparison.
     pub(crate) aside: Arc<Aside>,
-    /// Which were right a moment ago.
+    /// The passwords that were correct a moment ago.
     right: Arc<Right>,
 }
 
-/// Callers that wait for their turn; most of a fleet's need no comparison when it is their turn.
+/// Requests that may wait for their turn; most of a fleet's need no comparison by then.
 const WAITING: usize = 4096;
-/// How long one waits: longer than a request may take, in which a hundred have their turn at bcrypt's
-/// usual cost. A refused login ends a client of etcd's library, and one whose own time is over goes
-/// away and gives its place back.
+/// How long one waits: longer than the request timeout, during which a hundred have their turn at
+/// bcrypt's usual cost. A refused login ends a client of etcd's library, and a request whose own
+/// time is over is dropped and frees its place.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
-/// How long a right password is known for; the life of a simple token.
+/// How long a correct password is remembered; the lifetime of a simple token.
 const MOMENT: Duration = Duration::from_secs(300);
-/// Right passwords that are known at a time.
+/// Correct passwords that are remembered at a time.
 const MOST_RIGHT: usize = 4096;
 
 impl Passwords {
-    /// A quarter of the cores, and one at least.
-    /// Nobody waits for his turn for longer than `patience`.
+    /// Uses a quarter of the cores, and at least one. No request waits for its turn for longer than
+    /// `patience`.
     pub(crate) fn new(cost: u32, cores: usize, patience: Duration) -> Passwords {
         Passwords {
             cost,
@@ -52,7 +52,7 @@ impl Passwords {
         }
     }
 
-    /// bcrypt's text for a password, with a new salt. `None` if no randomness is to be had.
+    /// The bcrypt hash of a password, with a new salt. `None` if no randomness is available.
     pub(crate) async fn hash(&self, who: Who, password: String) -> Result<Option<Bytes>, Status> {
         let cost = self.cost;
         let hash = move || {
@@ -64,7 +64,8 @@ impl Passwords {
         self.aside.run(who, hash).await
     }
 
-    /// Whether a password has this hash; a damaged hash is nobody's. `who` is whose turn it is.
+    /// Whether a password has this hash; a damaged hash matches none. `who` is the caller, for its
+    /// turn.
     pub(crate) async fn matches(
         &self,
         who: Who,
@@ -73,14 +74,14 @@ impl Passwords {
     ) -> Result<bool, Status> {
         let right = Arc::clone(&self.right);
         let tag = right.tag(&password, &hash);
-        // Before the look, so that nothing that is learned in between is missed.
+        // Before the check, so that nothing that is learned in between is missed.
         let mut learned = right.learned.subscribe();
         if right.is_known(&tag, Instant::now()) {
             return Ok(true);
         }
         let own = tag.clone();
         let compare = move || {
-            // Somebody before him in the line may have given the same.
+            // An earlier request in the line may have had the same password.
             if right.is_known(&tag, Instant::now()) {
                 return true;
             }
@@ -96,7 +97,7 @@ impl Passwords {
             tokio::select! {
                 biased;
                 compared = &mut compared => return compared,
-                // Somebody else may have given the same: no turn is needed for it any more.
+                // Another request may have had the same password: then no turn is needed any more.
                 Ok(()) = learned.changed() => {
                     if self.right.is_known(&own, Instant::now()) {
                         return Ok(true);
@@ -107,14 +108,14 @@ impl Passwords {
     }
 }
 
-/// Passwords that were right a moment ago, as an HMAC of each with the hash that it was compared to:
-/// once a user has another password, the old one is no more known. The key is this process's own and
-/// is in its memory alone, as the tags are.
+/// Passwords that were correct a moment ago, as an HMAC of each with the hash to which it was
+/// compared: once a user has another password, the old one is no longer known. The key is this
+/// process's own and only in its memory, as are the tags.
 struct Right {
-    /// Absent where there is no randomness: then nothing is known.
+    /// `None` without randomness: then nothing is remembered.
     key: Option<hmac::Key>,
     since: Mutex<BTreeMap<Tag, Instant>>,
-    /// Changes whenever one more is known.
+    /// Changes whenever another one is remembered.
     learned: watch::Sender<()>,
 }
 
@@ -138,7 +139,7 @@ impl Right {
 
     fn tag(&self, password: &str, hash: &[u8]) -> Option<Tag> {
         let mut context = hmac::Context::with_key(self.key.as_ref()?);
-        // The length keeps the two apart.
+        // The length separates the two.
         context.update(&(hash.len() as u64).to_be_bytes());
         context.update(hash);
         context.update(password.as_bytes());
@@ -164,7 +165,7 @@ impl Right {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Tag, Instant>> {
-        // Plain data: a panic elsewhere leaves it usable.
+        // Plain data: a panic in another thread leaves it consistent.
         self.since.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -218,7 +219,7 @@ mod tests {
         for login in fleet {
             assert!(login.await.expect("its turn"));
         }
-        // And whoever guesses keeps nobody waiting who knows.
+        // A client that guesses does not delay one that knows the password.
         let place = passwords.aside.place(Who::default()).await.expect("free");
         let known = login("secret").now_or_never().expect("at once");
         assert!(known.expect("not refused"));
@@ -226,7 +227,7 @@ mod tests {
         assert!(guess.as_mut().now_or_never().is_none());
         drop(place);
         assert!(!guess.await.expect("its turn"));
-        // Another hash of the same password is another one: the password was set again.
+        // Another hash of the same password is a different one: the password was set again.
         let again = hashed(&passwords, "secret").await;
         assert!(
             !passwords
@@ -235,8 +236,8 @@ mod tests {
         );
     }
 
-    /// Those who had come before the first comparison ended each waited for a turn of his own, between
-    /// those of whoever guessed.
+    /// Logins that arrived before the first comparison ended each waited for their own turn,
+    /// between those of a client that guessed.
     #[tokio::test]
     async fn logins_do_not_wait_for_a_guesser() {
         let passwords = Passwords::new(4, 1, PATIENCE);

@@ -1,4 +1,4 @@
-//! `--auth-token` and what goes with it, parsed. Never reads the files that it names.
+//! `--auth-token` and the flags that belong to it, parsed. Never reads the key files.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -7,19 +7,19 @@ use std::time::Duration;
 use super::jwt;
 use crate::server::flags::parse_duration;
 
-/// Cost of a password's hash where none, or an impossible one, is given.
+/// bcrypt cost if none, or an impossible one, is given.
 const DEFAULT_COST: u32 = 10;
-/// How long tokens live where nothing is said.
+/// Lifetime of tokens by default.
 const DEFAULT_TTL: Duration = Duration::from_secs(300);
 
-/// How users are known.
+/// How users authenticate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthSettings {
     /// `--auth-token`.
     pub tokens: TokenSettings,
     /// How long a simple token lives after it was last used.
     pub token_ttl: Duration,
-    /// Cost of a password's hash, from 4 to 31: the logarithm of its rounds.
+    /// bcrypt cost, from 4 to 31: the logarithm of the number of rounds.
     pub bcrypt_cost: u32,
     /// The name in a client's certificate is a user, for a request without a token.
     pub certificate_names: bool,
@@ -28,30 +28,30 @@ pub struct AuthSettings {
 /// The kind of tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TokenSettings {
-    /// None are given.
-    Nobody,
+    /// None are issued.
+    None,
     /// Random letters.
     Simple,
-    /// Signed texts.
+    /// Signed tokens.
     Jwt(JwtSettings),
 }
 
 /// How tokens are signed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JwtSettings {
-    /// The method by its name in the token's head.
+    /// The method, by its name in the token's header.
     pub method: String,
-    /// PEM file of the public key; absent: that of the private key.
+    /// PEM file of the public key; `None`: the one in the private key.
     pub public_key: Option<PathBuf>,
-    /// PEM file of the private key (any file for the HS methods); absent: tokens of others are
-    /// accepted and none are given.
+    /// PEM file of the private key (any file for the HS methods); `None`: tokens of other members
+    /// are accepted and none are issued.
     pub private_key: Option<PathBuf>,
-    /// How long a token lives.
+    /// The lifetime of a token.
     pub ttl: Duration,
 }
 
 impl AuthSettings {
-    /// Judges the flags. What is not fatal is added to `warnings`.
+    /// Validates the flags. What is not fatal is added to `warnings`.
     pub(crate) fn new(
         token: &str,
         ttl_seconds: u64,
@@ -94,7 +94,7 @@ fn tokens(text: &str, warnings: &mut Vec<String>) -> Result<TokenSettings, Strin
         }
     }
     match kind {
-        "" => Ok(TokenSettings::Nobody),
+        "" => Ok(TokenSettings::None),
         "simple" => Ok(TokenSettings::Simple),
         "jwt" => signed(&mut options, warnings).map(TokenSettings::Jwt),
         other => Err(format!(
@@ -155,7 +155,7 @@ mod tests {
     #[test]
     fn kinds_of_tokens() {
         assert_eq!(judge("simple").0, Ok(TokenSettings::Simple));
-        assert_eq!(judge("").0, Ok(TokenSettings::Nobody));
+        assert_eq!(judge("").0, Ok(TokenSettings::None));
         let (settings, warnings) =
             judge("jwt,pub-key=a.pub,priv-key=a.key,sign-method=RS256,ttl=10m,x=y");
         let expected = JwtSettings {
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_meant_is_refused() {
+    fn impossible_settings_are_refused() {
         for (text, word) in [
             ("paseto", "simple, or jwt"),
             ("jwt", "RS256"),

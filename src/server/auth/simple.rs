@@ -1,8 +1,8 @@
-//! Simple tokens: random letters, a dot and the index of the entry that brought them. Each member
-//! keeps them in memory for as long as they are used. Never replicated beyond that entry: after
-//! a restart those that are still in the log and young enough are known again.
+//! Simple tokens: random letters, a dot and the index of the entry that created them. Each member
+//! keeps them in memory for as long as they are used. Never replicated beyond that entry: after a
+//! restart only those that are still in the log and young enough are known again.
 
-// Nobody sees the order of tokens.
+// The order of tokens is never observed.
 #![allow(clippy::disallowed_types)]
 
 use std::collections::HashMap;
@@ -50,8 +50,8 @@ impl SimpleTokens {
         }
     }
 
-    /// Takes in what an applied entry means for tokens. A token that was asked for longer ago
-    /// than tokens live, by the clocks of the two members, is not made valid again.
+    /// Applies an entry to the tokens. A token requested longer ago than the lifetime of tokens, by
+    /// the clocks of the two members, is not made valid again.
     pub(crate) fn learn(&self, applied: &Applied, now_ms: u64) {
         let Outcome::Store(Ok(Response::Auth(response))) = &applied.outcome else {
             return;
@@ -81,7 +81,7 @@ impl SimpleTokens {
         self.lock().tokens.clear();
     }
 
-    /// Whose token it is; from now on it lives its whole time again.
+    /// The user of a token, whose lifetime starts over.
     pub(crate) fn user(&self, token: &str) -> Option<String> {
         let now = Instant::now();
         let mut known = self.lock();
@@ -109,13 +109,13 @@ impl SimpleTokens {
     }
 }
 
-/// New letters. `None` if no randomness is to be had.
+/// New random letters. `None` if no randomness is available.
 pub(crate) fn letters() -> Option<String> {
     let mut text = String::with_capacity(LENGTH);
     while text.len() < LENGTH {
         let mut bytes = [0; 2 * LENGTH];
         rand::fill(&mut bytes).ok()?;
-        // Four whole alphabets; what lies above would favour some letters.
+        // Four whole alphabets; larger bytes would favour some letters.
         let fair = bytes.iter().filter(|byte| **byte < 208);
         let letters = fair.map(|byte| char::from(LETTERS[usize::from(*byte) % LETTERS.len()]));
         text.extend(letters.take(LENGTH - text.len()));
@@ -123,7 +123,7 @@ pub(crate) fn letters() -> Option<String> {
     Some(text)
 }
 
-/// The index in a token: a member that has not applied that far cannot know the token yet.
+/// The index in a token: a member that has not applied that entry cannot know the token yet.
 pub(crate) fn index(token: &str) -> Option<u64> {
     let (_, index) = token.split_once('.')?;
     index.parse().ok()

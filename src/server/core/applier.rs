@@ -1,5 +1,5 @@
-//! The applier: sole owner of the machine. Applies what has gathered, publishes once, then
-//! answers everyone who waits. Never waits for readers.
+//! The applier: sole owner of the machine. Applies everything that is queued, publishes once, then
+//! answers the waiting requests. Never waits for readers.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,33 +16,33 @@ use crate::server::process::clock;
 use crate::server::process::exit::Stop;
 use crate::store::Revision;
 
-/// Records looked at for memory to give back, between batches.
+/// Records examined for memory to free, between batches.
 const RECLAIM: usize = 2_000;
-/// Entries between two signs of life.
+/// Entries between two beats.
 const BEAT_EVERY: usize = 256;
 
-/// What the applier is asked to do.
+/// A job of the applier.
 #[derive(Debug)]
 pub(crate) enum ApplyJob {
     /// Apply these.
     Entries(Vec<Entry>),
     /// Freeze the machine for a checkpoint.
     Checkpoint,
-    /// Become what this checkpoint, which is on disk, says.
+    /// Restore the machine from this checkpoint, which is on disk.
     Install(SnapshotMeta),
-    /// This member was removed: answer whoever asked it to remove itself.
+    /// This member was removed: answer the request with which it removed itself.
     Part,
 }
 
-/// The applier's own.
+/// The applier's own state.
 pub(super) struct Applier {
     pub(super) machine: StateMachine,
     pub(super) shared: Arc<RuntimeState>,
     pub(super) jobs: Queue<ApplyJob>,
     pub(super) checkpoints: Checkpoints,
     pub(super) background: Worker,
-    /// Compactions that were applied and not published yet: compacted at which revision before
-    /// each, and at which by it.
+    /// Compactions that were applied and not published yet: the compacted revision before and after
+    /// each.
     pub(super) compactions: Vec<(Revision, Revision)>,
 }
 
@@ -74,7 +74,8 @@ impl Applier {
             match job {
                 ApplyJob::Entries(entries) => {
                     for (number, entry) in entries.into_iter().enumerate() {
-                        // What gathered behind a pause may take longer than a sign of life may.
+                        // A batch that gathered during a pause may take longer than a thread may go
+                        // without a beat.
                         if number % BEAT_EVERY == 0 {
                             self.shared.beat(Thread::Applier);
                         }
@@ -86,7 +87,7 @@ impl Applier {
                         if self.machine.compacted() > before {
                             self.compactions.push((before, self.machine.compacted()));
                         }
-                        // Before anyone can see that it was applied.
+                        // Before the applied entry can be observed.
                         self.shared.tokens.learn(&applied, clock::unix_ms());
                         done.push(applied);
                     }
@@ -112,7 +113,7 @@ impl Applier {
             return;
         }
         if !self.compactions.is_empty() {
-            // Before anyone can see them, and before anything of them is reclaimed.
+            // Before they can be observed, and before their revisions are reclaimed.
             let compactions = std::mem::take(&mut self.compactions);
             CompactionHashes::begin(
                 &self.shared.compaction_hashes,
@@ -122,7 +123,7 @@ impl Applier {
         }
         publish(&self.shared, &self.machine);
         let (member, nonce) = (self.shared.phase.load().1.member_id, self.shared.boot_nonce);
-        // Of what this member proposed in this start.
+        // Only proposals that this member made in this start.
         let answers = done.drain(..).filter_map(|applied| {
             let id = applied.request?;
             let own = (id.member, id.boot_nonce) == (member, nonce);
@@ -141,7 +142,8 @@ impl Applier {
             let alive = || shared.beat(Thread::Background);
             match open::write(&checkpoints, checkpoint, alive) {
                 Ok(info) => shared.report(Input::CheckpointDone(Some(info))),
-                // The one before and the log hold all of it. It is tried again with more room.
+                // The previous checkpoint and the log hold all of it. Retried when there is more
+                // room.
                 Err(error) if error.class() == Class::DiskFull => {
                     tracing::warn!("no room for a checkpoint: {error}");
                     match checkpoints.make_room() {

@@ -1,7 +1,7 @@
-//! `MemberHandle`: what client services may ask of the member that this process runs.
+//! `MemberHandle`: the interface of client services to the member that this process runs.
 //!
-//! Cheap to clone, async, and free of sockets and disks: each call hands a message to the
-//! core threads and waits for its answer. It never steps Raft or touches the store itself.
+//! Cheap to clone, async, and free of sockets and disks: each call sends a message to the core
+//! threads and waits for the answer. It never steps Raft or touches the store itself.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,27 +24,29 @@ use crate::store::{
     SetAlarm, View,
 };
 
-/// How long a call whose time is over waits for the raft thread's word on what became of it.
+/// How long a call that has timed out waits for the raft thread to report whether its proposal was
+/// withdrawn.
 pub(crate) const VERDICT: Duration = Duration::from_secs(1);
 
 /// Why a request was not carried out. Client services map each to etcd's code and text.
-/// `RequestError::is_final`, which the tests ask, says which of them a client may take for "it never happened".
+/// `RequestError::is_final` (for the tests) returns whether a client may conclude that it never
+/// happened.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub(crate) enum RequestError {
-    /// No leader is known. Said of a proposal only if it had not left this member and was taken
-    /// out of its queue; etcd: `no leader`.
+    /// No leader is known. Returned for a proposal only if it had not left this member and was
+    /// taken out of its queue; etcd: `no leader`.
     #[error("no leader")]
     NoLeader,
-    /// The proposal died with its term, or its fate is unknown; etcd: `leader changed`.
+    /// The proposal was lost with its term, or its outcome is unknown; etcd: `leader changed`.
     #[error("leader changed")]
     LeaderChanged,
-    /// This member does not lead and the request is for leaders only; etcd: `not leader`.
+    /// This member does not lead and only the leader serves the request; etcd: `not leader`.
     #[error("not leader")]
     NotLeader,
     /// A bounded queue is full; etcd: `too many requests`.
     #[error("too many requests")]
     TooManyRequests,
-    /// No answer within the request's time; etcd: `request timed out`.
+    /// No answer within the request timeout; etcd: `request timed out`.
     #[error("request timed out")]
     Timeout,
     /// The server is stopping or stopped; etcd: `server stopped`.
@@ -56,7 +58,7 @@ pub(crate) enum RequestError {
     /// The proposal is larger than `--max-request-bytes`; etcd: `request is too large`.
     #[error("request is too large")]
     TooLarge,
-    /// Leadership cannot go there; etcd: `bad leader transferee`.
+    /// The member cannot become leader; etcd: `bad leader transferee`.
     #[error("bad leader transferee")]
     BadTransferee,
     /// The store refuses the command.
@@ -68,10 +70,10 @@ pub(crate) enum RequestError {
 }
 
 impl RequestError {
-    /// Whether a write that was refused so is in no log and never will be, or changed nothing
-    /// when it was applied. After any other error it may have happened, or may happen yet: those
-    /// are the texts that etcd's clients take for indefinite. The table of all texts, in
-    /// `docs/failure-modes.md`, is compared with this one.
+    /// Whether a write with this error is in no log and never will be, or changed nothing when it
+    /// was applied. After any other error it may have happened, or may happen later: those are the
+    /// errors that etcd's clients treat as indefinite. The table of all texts in
+    /// `docs/failure-modes.md` is compared with this one.
     #[cfg(test)]
     #[must_use]
     pub(crate) fn is_final(&self) -> bool {
@@ -89,7 +91,7 @@ impl RequestError {
     }
 }
 
-/// etcd's words for what the raft thread's inbox does not take.
+/// etcd's errors for what the raft thread's inbox refuses.
 impl From<Refused> for RequestError {
     fn from(refused: Refused) -> RequestError {
         match refused {
@@ -99,11 +101,11 @@ impl From<Refused> for RequestError {
     }
 }
 
-/// Why NOSPACE is raised.
+/// Reason for NOSPACE, for the log.
 pub(crate) const QUOTA_IS_USED_UP: &str = "the quota is used up; compact, delete what is not \
                                            needed or raise --quota-backend-bytes";
 
-/// What readers may see, published together once a batch, after it was applied.
+/// The state that readers see, published once a batch, after it was applied.
 #[derive(Debug, Clone)]
 pub(crate) struct Published {
     /// The store at this point. Readers on it never block the applier.
@@ -116,18 +118,18 @@ pub(crate) struct Published {
     pub term: u64,
 }
 
-/// A change of the membership, as etcd's Cluster service and `quorate.v1` ask for it.
+/// A membership change, as requested through etcd's Cluster service or `quorate.v1`.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum MembershipRequest {
     /// Adds a voter (etcd's `member add`) or a learner. The ID is chosen here.
     Add {
-        /// Empty in etcd's API; the joining server's own name then comes with `Join`.
+        /// Empty in etcd's API; the joining server's own name is then set by `Join`.
         name: String,
-        /// Where the new member's peer port is.
+        /// The peer URLs of the new member.
         peer_urls: Vec<String>,
         /// Learners do not vote.
         learner: bool,
-        /// The standby's disk, when it is known already.
+        /// The standby's disk, if it is known already.
         disk_uuid: Option<String>,
     },
     /// Makes a learner a voter, if it is in sync with the leader.
@@ -147,7 +149,7 @@ pub(crate) enum MembershipRequest {
         /// Its new peer URLs.
         peer_urls: Vec<String>,
     },
-    /// What a member says of itself when it starts: its disk, its name, its client URLs.
+    /// What a member publishes about itself when it starts: its disk, its name, its client URLs.
     Join {
         /// The member.
         id: u64,
@@ -155,21 +157,21 @@ pub(crate) enum MembershipRequest {
         disk_uuid: String,
         /// Its name.
         name: String,
-        /// Where clients reach it.
+        /// Its client URLs.
         client_urls: Vec<String>,
     },
 }
 
-/// What the caller of a membership change knew; a change on stale knowledge is refused.
+/// The preconditions of a membership change; a change based on outdated knowledge is refused.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Fence {
     /// The configuration index that the caller decided on.
     pub configuration_index: Option<u64>,
-    /// The caller's epoch (the operator's Lease); an older one than already seen is refused.
+    /// The caller's epoch (of the operator's Lease); refused if a newer one was seen.
     pub epoch: Option<u64>,
 }
 
-/// What this server is at the moment.
+/// The phase of this server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// An empty disk that waits for `Bootstrap` or for being added as a learner.
@@ -182,12 +184,12 @@ pub(crate) enum Phase {
     Removed,
 }
 
-/// The part this member plays in consensus.
+/// The role of this member in consensus.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     /// Follows a leader, or waits for one.
     Follower,
-    /// Asks for votes (or pre-votes).
+    /// Requests votes (or pre-votes).
     Candidate,
     /// Leads.
     Leader,
@@ -198,13 +200,13 @@ pub(crate) enum Role {
 /// A member's own view of consensus, refreshed at each tick and each change of role.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Status {
-    /// What this server is at the moment.
+    /// The phase of this server.
     pub phase: Phase,
     /// 0 until a member.
     pub cluster_id: u64,
     /// 0 until a member.
     pub member_id: u64,
-    /// The part this member plays.
+    /// The role of this member.
     pub role: Role,
     /// The current term.
     pub term: u64,
@@ -222,16 +224,16 @@ pub(crate) struct Status {
     pub proposals_failed: u64,
 }
 
-/// Shared counters and clocks, read by `/metrics` and the health endpoints.
+/// The result of a health check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Health {
-    /// All good.
+    /// Healthy.
     Ok,
-    /// Not good, and why, in words.
+    /// Not healthy, with the reason as text.
     Not(String),
 }
 
-/// What client services may ask of the member that this process runs.
+/// The interface of client services to the member that this process runs.
 #[derive(Clone)]
 pub(crate) struct MemberHandle {
     shared: Arc<RuntimeState>,
@@ -247,10 +249,10 @@ impl MemberHandle {
         &self.shared.ports
     }
 
-    /// Replicates and applies a command, and gives the store's answer and the index of its entry.
-    /// The caller has checked it (`store::check`). Followers
-    /// forward. Times out as etcd does: 5 s and two election timeouts. Those that no leader took
-    /// in that time are withdrawn, and refused with [`RequestError::NoLeader`].
+    /// Replicates and applies a command; returns the store's response and the index of its entry.
+    /// The caller has checked it (`store::check`). Followers forward. Times out as in etcd, after 5
+    /// s and two election timeouts. A proposal that no leader received in that time is withdrawn
+    /// and refused with [`RequestError::NoLeader`].
     pub(crate) async fn propose(
         &self,
         command: Command,
@@ -260,7 +262,7 @@ impl MemberHandle {
         let data = LogPayload::command(Some(request), command);
         let bytes = data.len() + 64;
         let input = Input::Propose(vec![Proposal { request, data }]);
-        // etcd counts commands alone, and those of them that ended without a word of the state.
+        // etcd counts commands alone, and only those that ended before they were applied.
         let mut failed = Failed(Some(&self.shared.proposals_failed));
         let result = self.carry(request, bytes, input).await;
         if !matches!(
@@ -272,22 +274,23 @@ impl MemberHandle {
         let applied = result?;
         match applied.outcome {
             Outcome::Store(answer) => Ok((answer?, applied.index)),
-            // The entry of this identity is the one proposed, so this cannot be.
+            // The entry with this identity is the proposed one, so this cannot happen.
             Outcome::Started | Outcome::Membership(_) => Err(RequestError::LeaderChanged),
         }
     }
 
-    /// Raises an alarm or switches it off, on every member; gives the alarm that is on or was.
+    /// Raises or disarms an alarm on every member; returns the alarm that is or was on.
     pub(crate) async fn set_alarm(&self, change: SetAlarm) -> Result<Option<Alarm>, RequestError> {
         match self.propose(Operation::SetAlarm(change).into()).await? {
             (Response::SetAlarm(answer), _) => Ok(answer.alarm),
-            // The entry of this identity is the one proposed, so this cannot be.
+            // The entry with this identity is the proposed one, so this cannot happen.
             _ => Err(RequestError::LeaderChanged),
         }
     }
 
-    /// Raises NOSPACE in the name of this member, unless it is on or about to be. A failure is
-    /// logged: whoever finds no space next tries again. `why` is for the log: what is used up.
+    /// Raises NOSPACE for this member, unless it is on or about to be. A failure is logged, and the
+    /// next request that finds no space tries again. `why` is for the log: which resource is used
+    /// up.
     pub(crate) async fn raise_no_space(&self, why: &str) -> bool {
         let alarm = Alarm {
             kind: AlarmKind::NoSpace,
@@ -300,7 +303,7 @@ impl MemberHandle {
         if raising.swap(true, Ordering::AcqRel) {
             return false;
         }
-        // Also when the caller goes away meanwhile.
+        // Also if the caller is dropped meanwhile.
         let _end = Raised(raising);
         let change = SetAlarm {
             kind: alarm.kind.into(),
@@ -321,8 +324,8 @@ impl MemberHandle {
         }
     }
 
-    /// Waits until this member has applied everything that was committed when the call began,
-    /// then gives what to read.
+    /// Waits until this member has applied everything that was committed when the call began, then
+    /// returns the published state.
     pub(crate) async fn linearizable(&self) -> Result<Arc<Published>, RequestError> {
         self.member()?;
         let number = self.shared.number();
@@ -334,9 +337,10 @@ impl MemberHandle {
         Ok(self.published())
     }
 
-    /// As [`MemberHandle::linearizable`], for who acts on the membership: not before its last change is
-    /// settled. A removal that one member knows of could still need the removed one's vote, and
-    /// whoever sees it in a list may delete that member's disk.
+    /// As [`MemberHandle::linearizable`], for callers that act on the membership: waits until its
+    /// last change is settled. While only one member knows of a removal, the others could still
+    /// need the removed member's vote, and a caller that sees the new list may delete that member's
+    /// disk.
     pub(crate) async fn settled(&self) -> Result<Arc<Published>, RequestError> {
         let mut published = self.shared.published.subscribe();
         let mut now = self.linearizable().await?;
@@ -353,30 +357,30 @@ impl MemberHandle {
         timed.map_err(|_| RequestError::Timeout)?
     }
 
-    /// What this member has applied: serializable reads. Never blocks.
+    /// The state that this member has applied, for serializable reads. Never blocks.
     pub(crate) fn published(&self) -> Arc<Published> {
         Arc::clone(&self.shared.published.borrow())
     }
 
-    /// The hash at the revision of a compaction as it was before that; nothing at any other
-    /// revision. Waits where it is being made.
+    /// The hash at the revision of a compaction, computed from before it; `None` at any other
+    /// revision. Waits while it is being computed.
     pub(crate) async fn hash_before_compaction(&self, revision: Revision) -> Option<KeyHash> {
         self.shared.compaction_hashes.at(revision).await
     }
 
-    /// The latest published state and a wake-up whenever there is a newer one. Watchers keep
-    /// the revision that they have seen and read what is new from the view's own history, so
-    /// a slow one slows nobody.
+    /// The latest published state and a wake-up whenever there is a newer one. Watchers keep the
+    /// revision that they have seen and read newer events from the view's own history, so a slow
+    /// watcher delays no other.
     pub(crate) fn subscribe(&self) -> watch::Receiver<Arc<Published>> {
         self.shared.published.subscribe()
     }
 
-    /// Rises when clients that are connected are to finish and connect elsewhere.
+    /// Increases when connected clients should finish and connect elsewhere.
     pub(crate) fn hang_ups(&self) -> watch::Receiver<u64> {
         self.shared.hang_ups.subscribe()
     }
 
-    /// Changes the membership; gives the membership after it and the member it was about.
+    /// Changes the membership; returns the new membership and the member that was changed.
     pub(crate) async fn change_membership(
         &self,
         request: MembershipRequest,
@@ -393,13 +397,13 @@ impl MemberHandle {
         let input = Input::ChangeMembership { request, command };
         match self.carry(request, 1024, input).await?.outcome {
             Outcome::Membership(membership) => Ok((id, membership?)),
-            // As above: the entry of this identity is the one proposed.
+            // As above: the entry with this identity is the proposed one.
             Outcome::Started | Outcome::Store(_) => Err(RequestError::LeaderChanged),
         }
     }
 
-    /// Hands leadership to a voter (0: the one furthest ahead) and waits until it leads. Only
-    /// the leader accepts.
+    /// Transfers leadership to a voter (0: the one with the highest match index) and waits until it
+    /// leads. Only the leader accepts.
     pub(crate) async fn move_leader(&self, to: u64) -> Result<u64, RequestError> {
         self.member()?;
         let id = self.shared.number();
@@ -412,14 +416,14 @@ impl MemberHandle {
         result.unwrap_or(Err(RequestError::Timeout))
     }
 
-    /// Renews a lease through the leader; gives its TTL in seconds, or `None` when there is no
+    /// Renews a lease through the leader; returns its TTL in seconds, or `None` when there is no
     /// such lease.
     pub(crate) async fn lease_keepalive(&self, id: i64) -> Result<Option<i64>, RequestError> {
         let times = self.lease(id, true).await?;
         Ok(times.map(|times| times.granted))
     }
 
-    /// What remains of a lease, as its leader knows it, or `None` when there is no such lease.
+    /// The remaining TTL of a lease from the leader, or `None` when there is no such lease.
     pub(crate) async fn lease_times(&self, id: i64) -> Result<Option<LeaseTimes>, RequestError> {
         self.lease(id, false).await
     }
@@ -432,20 +436,21 @@ impl MemberHandle {
         let call = LeaseCall { id, lease, renew };
         self.shared.inbox.push(64, Input::Lease(vec![call]))?;
         match self.within(answer, &mut waiting).await {
-            // etcd waits for a leader to ask, and tells so. Asking twice does no harm.
+            // etcd waits for a leader here and returns this error without one. A repeated query is
+            // harmless.
             Err(RequestError::Timeout) if self.status().leader == 0 => Err(RequestError::NoLeader),
             result => result,
         }
     }
 
-    /// Who this member is, and its term: what every answer says.
+    /// This member's IDs and its term, for the header of every response.
     pub(crate) fn who(&self) -> (Who, Term) {
         let consensus = self.shared.consensus.load();
         let term = consensus.as_ref().as_ref().map_or(0, |it| it.raft.term);
         (self.shared.phase.load().1.clone(), term)
     }
 
-    /// Consensus as this member sees it. Asked by each request: costs next to nothing.
+    /// Consensus as this member sees it. Called for each request, so it has to be cheap.
     pub(crate) fn status(&self) -> Status {
         self.shared.status()
     }
@@ -471,18 +476,18 @@ impl MemberHandle {
         self.shared.ready()
     }
 
-    /// Clients wait until this member's data has been compared with the others'.
+    /// Client requests wait until this member's data has been compared with the others'.
     pub(crate) fn held(&self) -> bool {
         self.shared.held.load(Ordering::Acquire)
     }
 
-    /// A number that no other call of this process or of an earlier one on this disk gives:
-    /// for lease IDs that the server chooses.
+    /// A number that no other call of this process or of an earlier one on this disk returns, for
+    /// lease IDs that the server chooses.
     pub(crate) fn unique(&self) -> u64 {
         self.shared.unique()
     }
 
-    /// Since when Raft's thread has left alone what was asked of it.
+    /// Since when the raft thread has not taken its oldest queued input.
     pub(crate) fn inbox(&self) -> Oldest {
         self.shared.inbox.oldest()
     }
@@ -499,9 +504,9 @@ impl MemberHandle {
         }
     }
 
-    /// Waits for what becomes of a proposal. When its time is over it is withdrawn, and the raft
-    /// thread says whether it had left this member: only it can tell. That nobody leads now says
-    /// nothing of a proposal that a leader took in a moment ago.
+    /// Waits for the outcome of a proposal. On a timeout the proposal is withdrawn, and the raft
+    /// thread reports whether it had left this member, which only that thread knows. Whether there
+    /// is a leader now does not decide it: an earlier leader may have received the proposal.
     async fn carry(
         &self,
         request: RequestId,
@@ -521,7 +526,7 @@ impl MemberHandle {
         result.unwrap_or(Err(RequestError::Timeout))
     }
 
-    /// Waits for the answer to a question that does no harm if it is answered to nobody.
+    /// Waits for the answer to a query, which has no effect if its caller is gone.
     async fn within<T>(
         &self,
         answer: oneshot::Receiver<Result<T, RequestError>>,
@@ -532,7 +537,7 @@ impl MemberHandle {
         result.unwrap_or(Err(RequestError::Timeout))
     }
 
-    /// The answer, or `None` when the time for it is over.
+    /// The answer, or `None` on a timeout.
     async fn timed<T>(
         &self,
         answer: impl Future<Output = Result<Result<T, RequestError>, oneshot::error::RecvError>>,
@@ -542,14 +547,14 @@ impl MemberHandle {
     }
 }
 
-/// What came through the channel of somebody who waits. It is dropped when the server ends.
+/// The answer received over the channel, which is dropped when the server ends.
 fn answered<T>(
     received: Result<Result<T, RequestError>, oneshot::error::RecvError>,
 ) -> Result<T, RequestError> {
     received.unwrap_or(Err(RequestError::Stopped))
 }
 
-/// Counts a proposal that failed when it is dropped, also where its caller went away.
+/// Counts a failed proposal when it is dropped, also if its caller was dropped.
 struct Failed<'a>(Option<&'a AtomicU64>);
 
 impl Drop for Failed<'_> {
@@ -560,7 +565,7 @@ impl Drop for Failed<'_> {
     }
 }
 
-/// The alarm is not being raised any more.
+/// Marks the alarm as no longer being raised.
 struct Raised<'a>(&'a AtomicBool);
 
 impl Drop for Raised<'_> {
@@ -569,8 +574,8 @@ impl Drop for Raised<'_> {
     }
 }
 
-/// Tells the raft thread when a caller goes away before its answer has come, whether its own time
-/// or its client's is over: nothing may wait there for nobody.
+/// Cancels the request at the raft thread if the caller is dropped before the answer arrives,
+/// whether on its own timeout or its client's, so that nothing is kept there without a caller.
 struct Waiting<'a> {
     shared: &'a RuntimeState,
     what: Awaited,
@@ -588,7 +593,7 @@ impl<'a> Waiting<'a> {
 
     fn cancel(&self) {
         let cancel = Input::Cancel(vec![self.what]);
-        // A closed inbox has forgotten everything.
+        // A closed inbox holds nothing to cancel.
         let _ = self.shared.inbox.push_always(16, cancel);
     }
 }
@@ -609,7 +614,7 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// The member that a change is about, and the change as the log carries it.
+/// The member that a change refers to, and the change as stored in the log.
 fn change_body(request: MembershipRequest) -> (u64, ChangeBody) {
     match request {
         MembershipRequest::Add {

@@ -1,5 +1,5 @@
-//! The log thread: one append and one sync a batch, and everything else that must stay in
-//! order with them. Never goes on after a failure.
+//! The log thread: one append and one sync a batch, and everything else that must stay in order
+//! with them. Never continues after a failure.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,12 +11,12 @@ use crate::disk::{self, Class, Log};
 use crate::node::Input;
 use crate::raft::{Persist, SnapshotMeta};
 
-/// What the log thread is asked to do.
+/// A job of the log thread.
 #[derive(Debug)]
 pub(crate) enum LogJob {
-    /// Make durable, and report.
+    /// Append and sync, then report.
     Write(Persist),
-    /// Begin anew after a checkpoint, then let the applier restore it.
+    /// Reset the log to begin after a checkpoint, then let the applier restore it.
     Install(SnapshotMeta),
     /// Remove segments that hold only what lies before an index.
     Drop {
@@ -25,20 +25,20 @@ pub(crate) enum LogJob {
     },
 }
 
-/// The log thread's own.
+/// The log thread's own state.
 pub(super) struct Writer {
     pub(super) log: Log,
     pub(super) shared: Arc<RuntimeState>,
     pub(super) jobs: Queue<LogJob>,
     pub(super) apply: Queue<ApplyJob>,
-    /// Writes the zeros of the next segment. Apart from the worker that writes checkpoints: behind
-    /// a large one the zeros would come too late, and this thread would have to write them.
+    /// Writes the zeros of the next segment. Separate from the worker that writes checkpoints:
+    /// behind a large one the zeros would come too late, and this thread would have to write them.
     pub(super) segments: Worker,
-    /// When the next segment was asked for last.
+    /// When the next segment was last requested.
     pub(super) asked: Option<Instant>,
 }
 
-/// A volume without room for the next segment is not asked again before.
+/// Interval until the next attempt after the volume had no room for the next segment.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 impl Writer {
@@ -47,7 +47,7 @@ impl Writer {
             self.shared.beat(Thread::Log);
             for job in jobs {
                 if let Err(error) = self.run_job(job) {
-                    // A failed sync is never tried again: what reached the disk is unknown.
+                    // A failed sync is never retried: it is unknown what reached the disk.
                     self.shared.stop(disk_stop(&error));
                     return;
                 }
@@ -87,7 +87,8 @@ impl Writer {
         self.segments.run(move || {
             match preparer.prepare() {
                 Ok(()) => {}
-                // Nothing is lost: the log finds what room there is when it needs it.
+                // Nothing is lost: the log extends the segment as far as there is room when it
+                // needs it.
                 Err(error) if error.class() == Class::DiskFull => {
                     tracing::warn!("no room to prepare the log's next segment: {error}");
                 }

@@ -1,4 +1,4 @@
-//! The core threads of a member: they carry out what the node wants and report back.
+//! The core threads of a member: they carry out the node's effects and report back.
 //!
 //! | thread | owns | does |
 //! |---|---|---|
@@ -12,9 +12,9 @@
 //! Each ends when its queue is closed; any failure of the disk ends the server.
 
 pub(super) mod handle;
+pub(in crate::server) mod latch;
 pub(in crate::server) mod queue;
 pub(in crate::server) mod state;
-pub(in crate::server) mod told;
 
 mod applier;
 mod log;
@@ -41,7 +41,7 @@ const APPLY_BYTES: usize = 256 << 20;
 /// Bytes of writes that may wait; there is one at a time.
 const LOG_BYTES: usize = 256 << 20;
 
-/// What the threads start from.
+/// The state from which the threads start.
 pub(crate) struct Parts {
     /// The consensus half.
     pub member: Member,
@@ -51,7 +51,7 @@ pub(crate) struct Parts {
     pub log: Log,
     /// The checkpoints.
     pub checkpoints: Checkpoints,
-    /// Milliseconds a tick.
+    /// Milliseconds per tick.
     pub tick_ms: u64,
     /// Ticks to hand over at once.
     pub first_ticks: u32,
@@ -139,9 +139,9 @@ impl Core {
         })
     }
 
-    /// Ends the threads one after the other; what was written is durable.
+    /// Ends the threads one after the other; everything written is durable.
     pub(crate) fn shutdown(self) {
-        // The raft thread goes first: then nothing new comes for the others.
+        // The raft thread ends first: then the others receive nothing new.
         self.shared.inbox.close();
         for (thread, handle) in self.threads {
             match thread {
@@ -162,7 +162,7 @@ impl Core {
     }
 }
 
-/// Starts a core thread; should it panic (possible where panics do not abort), the server ends.
+/// Starts a core thread; if it panics (possible where panics do not abort), the server ends.
 fn spawn(
     name: &str,
     shared: &Arc<RuntimeState>,
@@ -189,7 +189,7 @@ fn spawn(
         })
 }
 
-/// The end of the server for a failure of the disk.
+/// The stop of the server after a disk failure.
 pub(crate) fn disk_stop(error: &disk::Error) -> Stop {
     let class = error.class();
     let mut message = error.to_string();

@@ -16,11 +16,11 @@ use crate::server::process::exit::Stop;
 
 /// Bytes of the log's end that are read into memory at start.
 const TAIL_BYTES: u64 = 32 << 20;
-/// What an entry holds beside a client's request, in bytes.
+/// Bytes of an entry beside a client's request.
 const ENTRY_EXTRA: u64 = 64 << 10;
 
-/// Makes the parts of a member from its files. Reads the whole checkpoint: not for a runtime's
-/// thread.
+/// Creates the parts of a member from its files. Reads the whole checkpoint, so it must not run on
+/// a thread of the async runtime.
 pub(crate) fn open(
     files: MemberFiles,
     config: &Config,
@@ -42,7 +42,7 @@ pub(crate) fn open(
     let (mut machine, snapshot) = match checkpoint {
         Some(info) => {
             let who = (member_id, shared.boot_nonce);
-            // Nobody asks for signs of life before the core threads run.
+            // No beats are expected before the core threads run.
             let machine = restore(&checkpoints, info.position, who, || ())?;
             let snapshot = SnapshotMeta {
                 index: machine.index(),
@@ -68,7 +68,7 @@ pub(crate) fn open(
         machine: machine.take_report(),
     };
     let mut settings = settings(config, disk_uuid, member_id, shared);
-    // On a small volume a checkpoint is due after less log, and less is held for others.
+    // On a small volume a checkpoint is due after less log, and less is kept for others.
     let policy = &mut settings.checkpoints;
     policy.log_bytes = policy.log_bytes.min(sizes.segment_bytes);
     policy.hold_bytes = policy.hold_bytes.min(4 * sizes.segment_bytes);
@@ -86,8 +86,8 @@ pub(crate) fn open(
     })
 }
 
-/// Ticks to hand over at once: a sole voter has no leader to wait for. More than the longest
-/// election timeout; where the log adds a voter after all, an early campaign does no harm.
+/// Ticks to give at once: a sole voter has no leader to wait for. More than the longest election
+/// timeout; if the log adds a voter, an early campaign does no harm.
 fn first_ticks(config: &Config, membership: &Membership, id: u64) -> u32 {
     let sole =
         membership.voters().all(|voter| voter.id == id) && membership.voters().next().is_some();
@@ -97,7 +97,7 @@ fn first_ticks(config: &Config, membership: &Membership, id: u64) -> u32 {
     }
 }
 
-/// Time between two notes of what remains of a long lease (etcd's).
+/// Interval between two checkpoints of the remaining TTL of a long lease (etcd's).
 const LEASE_NOTE_MS: u64 = 300_000;
 
 fn settings(config: &Config, disk_uuid: String, id: u64, shared: &RuntimeState) -> MemberConfig {
@@ -128,7 +128,7 @@ fn settings(config: &Config, disk_uuid: String, id: u64, shared: &RuntimeState) 
     }
 }
 
-/// The node's account of a checkpoint.
+/// A checkpoint's index, term and size for the node.
 pub(crate) fn info(info: disk::CheckpointInfo) -> CheckpointInfo {
     CheckpointInfo {
         index: info.position.index,
@@ -137,8 +137,8 @@ pub(crate) fn info(info: disk::CheckpointInfo) -> CheckpointInfo {
     }
 }
 
-/// The machine that a checkpoint holds, for a member and its start. `alive` is called with every
-/// chunk: a large one takes longer than a thread may show no progress.
+/// The machine restored from a checkpoint, for a member and its start. `alive` is called with every
+/// chunk: reading a large checkpoint takes longer than a thread may go without a beat.
 pub(crate) fn restore(
     checkpoints: &Checkpoints,
     position: Position,
@@ -179,7 +179,7 @@ fn next(reader: &mut CheckpointReader, failure: &mut Option<disk::Error>) -> Opt
     }
 }
 
-/// Writes a frozen machine as a checkpoint and removes those that are not kept any more.
+/// Writes a frozen machine as a checkpoint and removes the checkpoints that are no longer kept.
 pub(crate) fn write(
     checkpoints: &Checkpoints,
     checkpoint: crate::node::Checkpoint,
@@ -208,8 +208,8 @@ mod tests {
     use crate::raft::Entry;
     use crate::store::{Operation, Put};
 
-    /// A member that installed a large checkpoint showed no sign of life until all of it was read:
-    /// after half a minute `/livez` failed and the kubelet killed it in the middle, each time anew.
+    /// A member that installed a large checkpoint did not beat until all of it was read: after half
+    /// a minute `/livez` failed and the kubelet killed it, and so after each restart.
     #[test]
     fn restore_shows_progress_with_every_chunk() {
         let membership = Membership::bootstrap(

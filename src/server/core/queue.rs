@@ -1,7 +1,7 @@
 //! A queue between threads that is bounded in bytes and hands over everything at once.
 //!
-//! The receiver takes all that has gathered in one step, so a busy core thread wakes once a
-//! batch. Never blocks a sender: what does not fit is refused.
+//! The receiver takes everything that is queued in one step, so a busy core thread wakes once a
+//! batch. Never blocks a sender: an item that does not fit is refused.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 /// Why an item was not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// The bytes that wait already reach the bound.
+    /// The queued bytes have reached the limit.
     Full,
     /// The receiver is gone.
     Closed,
@@ -32,7 +32,7 @@ struct Inner<T> {
     oldest: Oldest,
 }
 
-/// How long what came first has waited, for others to look at without a lock.
+/// How long the oldest item has waited, readable without a lock.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Oldest(Arc<AtomicU64>);
 
@@ -40,7 +40,7 @@ pub(crate) struct Oldest(Arc<AtomicU64>);
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 impl Oldest {
-    /// Zero where nothing waits. To the microsecond.
+    /// Zero if nothing is queued. In microseconds.
     pub(crate) fn age(&self, now: Instant) -> Duration {
         match self.0.load(Relaxed) {
             0 => Duration::ZERO,
@@ -57,7 +57,7 @@ impl Oldest {
     }
 }
 
-/// Never 0, which says that there is none.
+/// Never 0, which stands for an empty queue.
 fn micros(at: Instant) -> u64 {
     let since = at.saturating_duration_since(*START).as_micros();
     u64::try_from(since).unwrap_or(u64::MAX).max(1)
@@ -65,13 +65,13 @@ fn micros(at: Instant) -> u64 {
 
 impl<T> Inner<T> {
     /// A panic while the lock is held aborts the release binary; in tests the state is a plain
-    /// list that is whole between statements.
+    /// list, which is consistent between statements.
     fn lock(&self) -> MutexGuard<'_, State<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// One end or the other of a queue; clones share it.
+/// A sender or the receiver of a queue; clones share it.
 #[derive(Debug)]
 pub(crate) struct Queue<T>(Arc<Inner<T>>);
 
@@ -96,8 +96,8 @@ impl<T> Queue<T> {
         }))
     }
 
-    /// Adds an item of `bytes`, unless the queue is full. An item larger than the bound is
-    /// taken when nothing else waits.
+    /// Adds an item of `bytes`, unless the queue is full. An item larger than the limit is accepted
+    /// when the queue is empty.
     pub(crate) fn push(&self, bytes: usize, item: T) -> Result<(), Refused> {
         let mut state = self.0.lock();
         if !state.closed && state.bytes > 0 && state.bytes + bytes > self.0.limit {
@@ -106,8 +106,8 @@ impl<T> Queue<T> {
         self.insert(&mut state, bytes, item)
     }
 
-    /// Adds an item whatever waits: for answers of one core thread to another, whose number is
-    /// bounded by what was asked.
+    /// Adds an item even to a full queue: for answers of one core thread to another, whose number
+    /// is bounded by the number of requests.
     pub(crate) fn push_always(&self, bytes: usize, item: T) -> Result<(), Refused> {
         self.insert(&mut self.0.lock(), bytes, item)
     }
@@ -125,8 +125,8 @@ impl<T> Queue<T> {
         Ok(())
     }
 
-    /// Takes everything that waits; waits up to `timeout` for something. Empty after the
-    /// time-out; `None` once the queue is closed and drained.
+    /// Takes everything that is queued; waits up to `timeout` for the first item. Empty after the
+    /// timeout; `None` once the queue is closed and drained.
     pub(crate) fn take(&self, timeout: Duration) -> Option<Vec<T>> {
         let mut state = self.0.lock();
         if state.items.is_empty() && !state.closed && !timeout.is_zero() {
@@ -141,12 +141,12 @@ impl<T> Queue<T> {
         Some(state.items.drain(..).map(|(_, item)| item).collect())
     }
 
-    /// Since when something waits that nobody has taken.
+    /// Since when the oldest item has been queued.
     pub(crate) fn oldest(&self) -> Oldest {
         self.0.oldest.clone()
     }
 
-    /// Refuses further items; what waits is still taken.
+    /// Refuses further items; those already queued are still delivered.
     pub(crate) fn close(&self) {
         self.0.lock().closed = true;
         self.0.arrived.notify_all();

@@ -1,5 +1,6 @@
-//! The raft thread: steps the member with everything that has come since the last step, then
-//! hands its effects to whoever carries them out. Never blocks on anything but its own inbox.
+//! The raft thread: steps the member with all inputs that have arrived since the last step, then
+//! passes its effects to the threads that carry them out. Never blocks on anything but its own
+//! inbox.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,10 +17,10 @@ use crate::server::listen::quiet::Quiet;
 use crate::server::member_runtime::Transport;
 use crate::server::process::exit::Stop;
 
-/// Ticks made up for after a pause: more would only bring on elections.
+/// The most ticks caught up after a pause: more would only cause elections.
 const TICKS_AT_ONCE: u32 = 2;
 
-/// The raft thread's own.
+/// The raft thread's own state.
 pub(super) struct RaftThread {
     pub(super) member: Member,
     pub(super) shared: Arc<RuntimeState>,
@@ -46,7 +47,7 @@ impl RaftThread {
                 .handle(self.shared.now_ms(), Input::Tick, &mut effects);
         }
         if self.first_ticks > 0 {
-            // What came of it is carried out by the first round, without a wait.
+            // The first round carries out the effects of these ticks, without a wait.
             next_tick = Instant::now();
         }
         loop {
@@ -95,8 +96,7 @@ impl RaftThread {
     }
 }
 
-/// Makes few inputs of many: what clients asked for is handed over together and last, the rest in
-/// its order.
+/// Merges inputs: client requests are combined and handled last, the rest stays in order.
 fn gather(came: Vec<Input>) -> Vec<Input> {
     let (mut proposals, mut reads, mut leases) = (Vec::new(), Vec::new(), Vec::new());
     let (mut inputs, mut cancelled) = (Vec::new(), Vec::new());
@@ -124,7 +124,7 @@ fn gather(came: Vec<Input>) -> Vec<Input> {
     inputs
 }
 
-/// Hands one effect over; gives the reason when the server has to stop.
+/// Carries out one effect; returns the reason if the server has to stop.
 fn run_effect(stepper: &RaftThread, effect: Effect) -> Option<StopReason> {
     let shared = &stepper.shared;
     match effect {
@@ -191,7 +191,8 @@ fn run_effect(stepper: &RaftThread, effect: Effect) -> Option<StopReason> {
     None
 }
 
-/// What other members say that cannot be: whoever reaches the peer port may say it for ever.
+/// A notice about an invalid message of another member, logged at a limited rate: any host that
+/// reaches the peer port may cause it for ever.
 fn notice(text: &str) {
     static NOTICES: Quiet = Quiet::new();
     match NOTICES.line(Instant::now()) {
@@ -213,7 +214,7 @@ fn read_log(stepper: &RaftThread, read: LogRead) {
             // They were dropped meanwhile: the member then sends a checkpoint.
             Err(crate::disk::Error::NotInLog { .. }) => Ok(Vec::new()),
             Ok(entries) => Ok(entries),
-            // With the class that it has: a read that failed is no proof that the disk is damaged.
+            // With its own class: a failed read does not prove that the disk is damaged.
             Err(error) => return shared.stop(disk_stop(&error)),
         };
         let ticket = read.ticket;
@@ -234,8 +235,8 @@ fn role(shared: &RuntimeState, change: RoleChange) {
     }
 }
 
-/// The end of the server because going on could lose or corrupt data. Its code is what an operator
-/// deletes disks by, so only what the disk itself shows counts as damage.
+/// The stop of the server because continuing could lose or corrupt data. An operator deletes disks
+/// by the exit code, so only what the disk itself shows counts as damage.
 pub(super) fn stop(reason: &StopReason) -> Stop {
     use crate::raft::Error;
     let (class, name) = match reason {
@@ -265,8 +266,8 @@ mod tests {
     use crate::node::UnknownEntry;
     use crate::raft::Error;
 
-    /// An entry that this version does not know ended the server as `corrupt` (20), which an operator
-    /// takes for a dead disk: an image that was rolled back had sound disks deleted.
+    /// An entry that this version does not know ended the server as `corrupt` (20), which an
+    /// operator treats as a dead disk: after an image was rolled back, healthy disks were deleted.
     #[test]
     fn only_disk_evidence_exits_as_damaged() {
         let unknown = StopReason::Entry(UnknownEntry {

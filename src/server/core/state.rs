@@ -1,9 +1,9 @@
-//! What the handle, the core threads and the peer runtime share: the inbox of the raft thread,
-//! whoever waits for an answer, what is published, and signs of life.
+//! State shared by the handle, the core threads and the peer runtime: the inbox of the raft thread,
+//! waiting requests, the published state, and beats.
 //!
-//! Never blocks a core thread: locks guard plain maps for the length of an insertion.
+//! Never blocks a core thread: locks guard plain maps and are held for one insertion.
 
-// Nobody sees the order of those who wait.
+// The order of waiting requests is never observed.
 #![allow(clippy::disallowed_types)]
 
 use std::collections::HashMap;
@@ -29,16 +29,16 @@ use crate::server::process::exit::Stop;
 use crate::server::tls::ports::Ports;
 use crate::store::AlarmKind;
 
-/// Bytes of requests and messages that may wait for the raft thread.
+/// Bytes of requests and messages that may be queued for the raft thread.
 const INBOX_BYTES: usize = 64 << 20;
 /// A core thread without progress for this long fails liveness.
 const STUCK: Duration = Duration::from_secs(30);
-/// A linearizable read this long ago makes a member unready.
+/// A member whose last linearizable read is older than this is unready.
 const STALE: Duration = Duration::from_secs(10);
 
 type Answer<T> = oneshot::Sender<Result<T, RequestError>>;
 
-/// Whoever waits, by the number of what they wait for.
+/// The waiting requests, by number.
 #[derive(Debug)]
 pub(crate) struct Waiters<T>(Mutex<HashMap<u64, Answer<T>>>);
 
@@ -53,17 +53,17 @@ impl<T> Waiters<T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins to wait for the answer to `number`.
+    /// Registers a request for the answer to `number`.
     pub(crate) fn wait(&self, number: u64) -> oneshot::Receiver<Result<T, RequestError>> {
         let (sender, receiver) = oneshot::channel();
         self.lock().insert(number, sender);
         receiver
     }
 
-    /// Answers; false when nobody waited.
+    /// Answers a request; false if none waited.
     pub(crate) fn answer(&self, number: u64, answer: Result<T, RequestError>) -> bool {
         let waiter = self.lock().remove(&number);
-        // The waiter may have gone in this very moment.
+        // The caller may have been dropped in this moment.
         waiter.is_some_and(|waiter| waiter.send(answer).is_ok())
     }
 
@@ -80,7 +80,7 @@ impl<T> Waiters<T> {
         }
     }
 
-    /// Gives up waiting; false when the answer had come.
+    /// Stops waiting; false if the answer has arrived.
     pub(crate) fn forget(&self, number: u64) -> bool {
         self.lock().remove(&number).is_some()
     }
@@ -90,13 +90,13 @@ impl<T> Waiters<T> {
         self.lock().len()
     }
 
-    /// Nobody will be answered any more: their receivers see the sender dropped.
+    /// No further answers: the receivers see their senders dropped.
     fn drop_all(&self) {
         self.lock().clear();
     }
 }
 
-/// Signs of life of one core thread.
+/// The beats of one core thread.
 #[derive(Debug)]
 pub(crate) struct Beat {
     name: &'static str,
@@ -119,7 +119,7 @@ pub(crate) enum Thread {
 
 const THREADS: [&str; 4] = ["raft", "log", "applier", "background"];
 
-/// Who this server is; changes when it joins.
+/// The IDs of this server; they change when it joins.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Who {
     /// 0 until known.
@@ -128,67 +128,67 @@ pub(crate) struct Who {
     pub member_id: u64,
 }
 
-/// The volume of the data directory.
+/// The space of the data directory's volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct VolumeSpace {
-    /// Bytes that nobody uses.
+    /// Free bytes.
     pub free: u64,
-    /// With fewer free the alarm NOSPACE is raised.
+    /// With fewer bytes free, the alarm NOSPACE is raised.
     pub needed: u64,
-    /// When it was looked at.
+    /// When it was measured.
     pub at: Instant,
 }
 
-/// All of it.
+/// The shared state.
 #[derive(Debug)]
 pub(crate) struct RuntimeState {
     /// `--name`.
     pub name: String,
-    /// How long a request may take.
+    /// The timeout of a request.
     pub request_timeout: Duration,
-    /// The random number of this start.
+    /// The boot nonce of this start.
     pub boot_nonce: u64,
-    /// What waits for the raft thread, which ends when it is closed.
+    /// Inputs for the raft thread, which ends when the queue is closed.
     pub inbox: Queue<Input>,
-    /// Whoever proposed.
+    /// Waiting proposals.
     pub proposals: Waiters<Applied>,
-    /// Whoever reads.
+    /// Waiting reads.
     pub reads: Waiters<()>,
-    /// Whoever asked about a lease.
+    /// Waiting lease requests.
     pub leases: Waiters<Option<LeaseTimes>>,
-    /// Whoever moves leadership.
+    /// Waiting leadership transfers.
     pub transfers: Waiters<u64>,
     /// The published state.
     pub published: watch::Sender<Arc<Published>>,
-    /// What the server is.
+    /// The phase and the IDs of the server.
     pub phase: ArcSwap<(Phase, Who)>,
-    /// Consensus, as the raft thread last said; `None` before it runs.
+    /// Consensus, as last published by the raft thread; `None` before it runs.
     pub consensus: ArcSwap<Option<MemberStatus>>,
     /// Leader changes seen.
     pub leader_changes: AtomicU64,
-    /// Commands whose clients were not told what became of them, as etcd counts them.
+    /// Commands whose clients did not receive an outcome, as etcd counts them.
     pub proposals_failed: AtomicU64,
-    /// What the server does or waits for, in words.
+    /// What the server is doing or waiting for, as text.
     pub activity: Mutex<String>,
-    /// Why this member may have been removed without knowing it; empty: there is no sign of that.
+    /// Why this member may have been removed without knowing it; empty: no sign of that.
     doubt: Mutex<String>,
-    /// Set once the server is about to go: it is unready from then on.
+    /// Set before the server stops or is removed: it is unready from then on.
     pub retired: OnceLock<Instant>,
     /// How often clients were asked to connect elsewhere.
     pub hang_ups: watch::Sender<u64>,
     /// The alarm NOSPACE is being raised.
     pub raising: AtomicBool,
-    /// Clients wait until this member's data has been compared with the others'.
+    /// Client requests wait until this member's data has been compared with the others'.
     pub held: AtomicBool,
-    /// What the core threads measure.
+    /// The measurements of the core threads.
     pub metrics: CoreMetrics,
     /// How the ports are secured.
     pub ports: Ports,
-    /// Simple tokens; the applier brings them.
+    /// Simple tokens; filled by the applier.
     pub tokens: SimpleTokens,
-    /// Hashes at the revisions of the last compactions, from before them.
+    /// Hashes at the revisions of the last compactions, computed from before them.
     pub compaction_hashes: Arc<CompactionHashes>,
-    /// What the last look at the data directory's volume found.
+    /// The last measurement of the data directory's volume.
     pub volume: Mutex<Option<VolumeSpace>>,
     /// Comparisons under the alarm CORRUPT.
     pub comparisons: Mutex<Comparisons>,
@@ -201,7 +201,7 @@ pub(crate) struct RuntimeState {
 }
 
 impl RuntimeState {
-    /// The state of a server that is nothing yet, and where its reason to stop will come.
+    /// The state of a server without a phase yet, and the channel for its stop.
     pub(crate) fn new(config: &Config) -> (Arc<RuntimeState>, mpsc::UnboundedReceiver<Stop>) {
         let machine = StateMachine::default();
         let published = Published {
@@ -257,22 +257,22 @@ impl RuntimeState {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX - 1) + 1
     }
 
-    /// Ends the server. The first reason counts.
+    /// Stops the server. Only the first reason counts.
     pub(crate) fn stop(&self, stop: Stop) {
         if let Some(sender) = self.stop.get() {
-            // Nobody listens any more when the server ends already.
+            // The receiver is gone when the server is ending already.
             let _ = sender.send(stop);
         }
     }
 
-    /// A thread shows that it makes progress.
+    /// Records that a thread makes progress.
     pub(crate) fn beat(&self, thread: Thread) {
         let beat = &self.beats[thread as usize];
         beat.last_ms.store(self.now_ms(), Ordering::Relaxed);
         beat.active.store(true, Ordering::Relaxed);
     }
 
-    /// A thread has ended and is not waited for.
+    /// A thread has ended and is no longer expected to beat.
     pub(crate) fn beat_ends(&self, thread: Thread) {
         self.beats[thread as usize]
             .active
@@ -298,13 +298,13 @@ impl RuntimeState {
         }
     }
 
-    /// Gives the raft thread what it asked for, or what must not be lost.
+    /// Queues an input that must not be lost, such as the answer to an effect.
     pub(crate) fn report(&self, input: Input) {
         // A closed inbox belongs to a raft thread that has ended.
         let _ = self.inbox.push_always(64, input);
     }
 
-    /// A linearizable read was answered.
+    /// Records that a linearizable read was answered.
     pub(crate) fn read_served(&self) {
         self.last_read_ms.store(self.now_ms(), Ordering::Relaxed);
     }
@@ -315,7 +315,7 @@ impl RuntimeState {
         (last > 0).then(|| Duration::from_millis(self.now_ms().saturating_sub(last)))
     }
 
-    /// Says what the server does or waits for; logged when it changes.
+    /// Sets what the server is doing or waiting for; logged when it changes.
     pub(crate) fn doing(&self, text: &str) {
         let mut activity = self.activity.lock().unwrap_or_else(PoisonError::into_inner);
         if *activity != text {
@@ -324,18 +324,18 @@ impl RuntimeState {
         }
     }
 
-    /// Changes what the server is.
+    /// Changes the phase and the IDs.
     pub(crate) fn become_phase(&self, phase: Phase, who: Who) {
         self.phase.store(Arc::new((phase, who)));
     }
 
-    /// Asks the clients that are connected now to go elsewhere, after what is in flight. Whoever
-    /// connects later is served.
+    /// Asks the connected clients to connect elsewhere, after their pending requests. Clients that
+    /// connect later are served.
     pub(crate) fn hang_up(&self) {
         self.hang_ups.send_modify(|times| *times += 1);
     }
 
-    /// Nobody is answered from here on.
+    /// No request is answered from here on.
     pub(crate) fn drop_waiters(&self) {
         self.proposals.drop_all();
         self.reads.drop_all();
@@ -343,7 +343,7 @@ impl RuntimeState {
         self.transfers.drop_all();
     }
 
-    /// What the handle shows.
+    /// The status for the handle.
     pub(crate) fn status(&self) -> Status {
         let phase = self.phase.load();
         let (phase, who) = (phase.0, &phase.1);
@@ -352,8 +352,8 @@ impl RuntimeState {
         let learner = published
             .membership
             .member(who.member_id)
-            // Before its first checkpoint a joiner does not know itself: it serves as a learner.
-            // One that was removed is none; it says so once the others need it no longer.
+            // Before its first checkpoint a joiner is not in its own membership: it serves as a
+            // learner. A removed member does not: its phase changes once the others no longer need it.
             .map_or(!published.membership.is_removed(who.member_id), |member| {
                 member.learner
             });
@@ -374,14 +374,15 @@ impl RuntimeState {
             status.role = role(consensus.raft.role, learner);
             status.term = consensus.raft.term;
             status.leader = consensus.raft.leader.unwrap_or(0);
-            // Consensus is looked at once a tick: what was applied since was committed before.
+            // The consensus status is refreshed once a tick: what was applied since was committed
+            // before.
             status.commit = consensus.raft.commit.max(published.applied);
             status.last_index = consensus.raft.last_index.max(published.applied);
         }
         status
     }
 
-    /// The server is about to go: unready from now on, which has no way back but a restart.
+    /// The server is about to stop: unready from now on, until a restart.
     pub(crate) fn begin_to_retire(&self) {
         self.retired.get_or_init(Instant::now);
     }
@@ -439,7 +440,7 @@ impl RuntimeState {
         }
     }
 
-    /// Says why this member may have been removed, or that nothing speaks for that.
+    /// Records why this member may have been removed; empty if there is no sign of that.
     pub(crate) fn doubts(&self, why: String) {
         *self.doubt.lock().unwrap_or_else(PoisonError::into_inner) = why;
     }
@@ -449,12 +450,12 @@ impl RuntimeState {
         doubt.clone()
     }
 
-    /// The cluster has removed this member, which still helps the others to settle.
+    /// The applied membership has removed this member, which still helps the others to settle.
     fn is_removed(&self, own: u64) -> bool {
         self.published.borrow().membership.is_removed(own)
     }
 
-    /// The alarm about corruption is on and names this member, or nobody.
+    /// The alarm CORRUPT is on for this member, or for no particular one.
     fn is_corrupt(&self, own: u64) -> bool {
         let alarms = self.published.borrow().view.alarms();
         let mut corrupt = alarms
@@ -464,7 +465,7 @@ impl RuntimeState {
     }
 }
 
-/// etcd's words for a proposal that was not appended.
+/// etcd's error for a proposal that was not appended.
 pub(crate) fn proposal_error(error: ProposalError) -> RequestError {
     match error {
         ProposalError::Overloaded => RequestError::TooManyRequests,
@@ -472,12 +473,12 @@ pub(crate) fn proposal_error(error: ProposalError) -> RequestError {
         ProposalError::Membership(error) => RequestError::Membership(error),
         ProposalError::NotAMember => RequestError::NotAMember,
         ProposalError::Withdrawn { leaderless: true } => RequestError::NoLeader,
-        // It is as dead as the one above, but etcd has no text that says so.
+        // It is as final as the one above, but etcd has no text for that.
         ProposalError::Withdrawn { leaderless: false } => RequestError::Timeout,
     }
 }
 
-/// etcd's words for a read that is not answered.
+/// etcd's error for a read that is not answered.
 pub(crate) fn refusal(refusal: RequestRefusal) -> RequestError {
     match refusal {
         RequestRefusal::Overloaded => RequestError::TooManyRequests,
@@ -485,7 +486,7 @@ pub(crate) fn refusal(refusal: RequestRefusal) -> RequestError {
     }
 }
 
-/// etcd's words for leadership that stayed.
+/// etcd's error for a transfer that failed.
 pub(crate) fn transfer_error(failure: TransferFailure) -> RequestError {
     use crate::raft::TransferError;
     match failure {
@@ -510,7 +511,8 @@ pub(crate) fn random() -> u64 {
     uuid::Uuid::new_v4().as_u64_pair().1.rotate_left(7) ^ uuid::Uuid::new_v4().as_u64_pair().0
 }
 
-/// Where numbers for leases begin: random above, the time in the middle, room to count below.
+/// The first number for lease IDs: random in the high bits, the time in the middle, room to count
+/// below.
 fn first_unique() -> u64 {
     let ms = crate::server::process::clock::unix_ms();
     (random() << 56) | ((ms & 0xffff_ffff) << 24) | 1

@@ -1,4 +1,4 @@
-//! A thread that carries out jobs one after the other: slow work that nobody may wait for.
+//! A thread that carries out slow jobs one after the other, so that their callers need not wait.
 
 use std::io::Error;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,7 +10,7 @@ use super::state::{RuntimeState, Thread};
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// How often an idle worker shows that it lives.
+/// How often an idle worker beats.
 const IDLE: Duration = Duration::from_secs(1);
 
 /// A thread with a queue of jobs; clones share it.
@@ -21,7 +21,7 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Starts the thread; `beat` is where it shows that it lives.
+    /// Starts the thread; it beats for `beat`.
     pub(crate) fn start(
         name: &str,
         beat: Option<(&Arc<RuntimeState>, Thread)>,
@@ -51,7 +51,7 @@ impl Worker {
         let _ = self.jobs.push_always(0, Box::new(job));
     }
 
-    /// Ends the thread after the jobs that wait.
+    /// Ends the thread after the queued jobs.
     pub(crate) fn close(&self) {
         self.jobs.close();
         let thread = self

@@ -1,5 +1,5 @@
-//! The Auth service. Changes go through the log, which checks their giver when it is applied;
-//! questions are answered from a state that holds all that was committed before.
+//! The Auth service. Changes go through the log, which checks their caller when they are applied;
+//! reads are answered from a state that includes everything committed before.
 
 use std::time::Instant;
 
@@ -21,7 +21,7 @@ use crate::wire::error::EtcdError;
 use crate::wire::etcd::{self, auth_server::Auth};
 use crate::wire::{authpb, etcd::ResponseHeader};
 
-/// Somebody guesses.
+/// A client that guesses passwords may send any number.
 static WRONG: Quiet = Quiet::new();
 
 /// A call that changes users, roles or permissions: its name, its messages, its operation.
@@ -60,7 +60,7 @@ impl Auth for Services {
     ) -> Result<Response<etcd::AuthStatusResponse>, Status> {
         self.unary(Method::AuthStatus, Learner::Refused, request, |_| async {
             let state = self.state(false).await?;
-            // Anyone may ask, but not with a token that is worth nothing.
+            // Any client may ask, but not with an invalid token.
             self.actor().await?;
             Ok(etcd::AuthStatusResponse {
                 header: self.header(state.view.revision()),
@@ -290,7 +290,7 @@ async fn user_delete(_: &Services, request: etcd::AuthUserDeleteRequest) -> Buil
     Ok(AuthOperation::UserDelete(store::UserDelete { name }))
 }
 
-/// As in etcd, a hash in place of a password is taken as it is.
+/// As in etcd, a hash sent instead of a password is stored as it is.
 async fn change_password(
     services: &Services,
     request: etcd::AuthUserChangePasswordRequest,
@@ -349,7 +349,7 @@ async fn revoke_permission(_: &Services, request: etcd::AuthRoleRevokePermission
 }
 
 impl Services {
-    /// Proposes a change and gives the header of its answer.
+    /// Proposes a change and returns the header of its response.
     async fn manage(&self, operation: AuthOperation) -> Result<Option<ResponseHeader>, Status> {
         match self.propose(Operation::Auth(operation.into())).await? {
             store::Response::Auth(response) => Ok(self.header(response.revision)),
@@ -357,8 +357,8 @@ impl Services {
         }
     }
 
-    /// A password's hash, for whoever may set one: hashing is dear, so it is not done for
-    /// anyone who asks.
+    /// The hash of a password, for callers that may set one: hashing is expensive, so it is not
+    /// done for others.
     async fn hash(&self, password: String) -> Result<Bytes, Status> {
         if password.len() > password::LONGEST {
             return Err(Status::unknown("bcrypt: password length exceeds 72 bytes"));
@@ -369,8 +369,8 @@ impl Services {
         hash.ok_or_else(|| Status::internal("etcdserver: no randomness for a password's hash"))
     }
 
-    /// Exchanges a password for a token. The entry carries the auth revision at which the
-    /// password was right; where it has changed by then, the password is checked again.
+    /// Exchanges a password for a token. The entry contains the auth revision at which the password
+    /// was correct; if that has changed meanwhile, the password is checked again.
     async fn give_token(
         &self,
         request: etcd::AuthenticateRequest,
@@ -382,7 +382,7 @@ impl Services {
                 Issuer::Simple => simple::letters()
                     .ok_or_else(|| Status::internal("etcdserver: no randomness for a token"))?,
                 Issuer::Jwt(_) => String::new(),
-                Issuer::Nobody => return Err(EtcdError::AuthFailed.into()),
+                Issuer::None => return Err(EtcdError::AuthFailed.into()),
             };
             let operation = AuthOperation::Authenticate(store::Authenticate {
                 user: request.name.clone(),
@@ -390,9 +390,9 @@ impl Services {
                 token_prefix: token_prefix.clone(),
                 issued_ms: clock::unix_ms(),
             });
-            // Whoever asks for a token may show an old one.
-            let nobody = Caller::default();
-            let given = self.propose_for(&nobody, Operation::Auth(operation.into()));
+            // A client that asks for a token may still send an old one.
+            let anonymous = Caller::default();
+            let given = self.propose_for(&anonymous, Operation::Auth(operation.into()));
             let (response, index) = match given.await {
                 Err(error) if error.message() == EtcdError::AuthOldRevision.text() => continue,
                 given => given?,
@@ -415,7 +415,7 @@ impl Services {
         }
     }
 
-    /// The auth revision at which the password was right.
+    /// The auth revision at which the password was correct.
     async fn check_password(&self, request: &etcd::AuthenticateRequest) -> Result<u64, Status> {
         let state = self.shared.member.published();
         let auth = state.view.auth();
@@ -429,8 +429,8 @@ impl Services {
         let (hash, revision) = (user.password.clone(), auth.revision());
         let password = request.password.clone();
         drop(state);
-        // By host, and there by user: whoever tries one user's passwords keeps neither another user
-        // waiting nor the same one elsewhere.
+        // By host, and within it by user: attempts at one user's password delay neither other users
+        // nor the same user on other hosts.
         let who = Who {
             host: from(),
             name: request.name.clone(),
@@ -457,7 +457,7 @@ fn refused(error: AuthError) -> Status {
     auth_error(error).into()
 }
 
-/// etcd gives this one no code of its own.
+/// etcd has no code for this one.
 fn no_password_user() -> Status {
     Status::new(
         Code::Unknown,
@@ -472,7 +472,7 @@ fn verify_only() -> Status {
     )
 }
 
-/// The role `root` shows that it may do everything, whatever it was granted.
+/// The role `root` is shown with all permissions, whatever it was granted.
 fn permissions(role: &store::Role) -> Vec<authpb::Permission> {
     if role.name == store::ROOT_ROLE {
         return vec![authpb::Permission {

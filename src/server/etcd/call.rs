@@ -1,5 +1,5 @@
-//! What every call has in common: who may be asked, for how long, what is counted and how an
-//! error becomes etcd's.
+//! The common part of every call: whether this member may answer, the time limits, the metrics, and
+//! the conversion of errors to etcd's.
 
 use std::cell::Cell;
 use std::path::PathBuf;
@@ -36,29 +36,30 @@ use crate::store;
 use crate::wire::error::EtcdError;
 use crate::wire::etcd::ResponseHeader;
 
-/// The etcd level that this server speaks: what `Status.version` and `/version` say.
+/// The etcd version that this server implements: `Status.version` and `/version`.
 pub(crate) const VERSION: &str = "3.7.3";
 
-/// How long clients wait for a member that starts to be known to its cluster (etcd's time).
+/// How long clients wait for a starting member whose URLs are not in the cluster yet (etcd's
+/// interval).
 const SETTLE: Duration = Duration::from_secs(5);
 
-/// Calls that may wait at once until this server serves clients. Each holds its request; whoever
-/// comes beyond them is told at once that it does not serve yet.
+/// Calls that may wait at once until this server serves clients. Each holds its request; further
+/// ones are refused at once.
 const ARRIVING: usize = 512;
 
-/// Requests that took long: as many as clients like.
+/// Limits the log lines about slow requests.
 static SLOW: Quiet = Quiet::new();
 
-/// Snapshots that may be under way at once: each holds a file on the member's disk.
+/// Snapshots that may be sent at once: each holds a file on the member's disk.
 const SNAPSHOTS: usize = 4;
 
-/// Callers that wait until something is sorted or hashed for them.
+/// Requests that wait for a large sort or hash.
 const SCANS_WAITING: usize = 256;
-/// Callers that wait to gather a list of more than a page.
+/// Requests that wait to gather a list of more than a page.
 const LISTS_WAITING: usize = 4096;
-/// Leases that may be on their way through the log at once.
+/// Leases that may be in the log pipeline at once.
 const GRANTS: usize = 32;
-/// Callers that wait for a lease.
+/// Requests that wait to be granted a lease.
 const GRANTS_WAITING: usize = 4096;
 
 /// All services of the client port; cheap to clone.
@@ -67,53 +68,53 @@ pub(crate) struct Services {
     pub(super) shared: Arc<CallContext>,
 }
 
-/// What the services know.
+/// The state of the services.
 pub(super) struct CallContext {
     pub(super) member: MemberHandle,
     pub(super) metrics: Arc<ClientMetrics>,
     pub(super) port: ClientPort,
     pub(super) limits: Limits,
     pub(super) store_limits: store::Limits,
-    /// Longest time for one step of a unary request.
+    /// Timeout of one step of a unary request.
     pub(super) timeout: Duration,
-    /// Least time to live of a lease, in seconds.
+    /// Minimum TTL of a lease, in seconds.
     pub(super) least_ttl: i64,
-    /// A stream that asked for a leader ends after this long without one.
+    /// A stream that requires a leader ends after this long without one.
     pub(super) leaderless: Duration,
-    /// Where snapshots are spooled.
+    /// The directory in which snapshots are spooled.
     pub(super) data_dir: PathBuf,
-    /// Snapshots that may be under way.
+    /// Limits the concurrent snapshots.
     pub(super) snapshots: Arc<Semaphore>,
-    /// Who gives tokens, and checks signed ones.
+    /// Issues tokens and checks signed ones.
     pub(super) issuer: Issuer,
     pub(super) passwords: Passwords,
-    /// Whoever waits for much to be sorted or hashed.
+    /// The queue of requests for a large sort or hash.
     pub(super) scans: Arc<Aside>,
-    /// Whoever waits to gather a long list.
+    /// The queue of requests for a long list.
     pub(super) lists: Arc<Aside>,
-    /// Whoever waits for a lease.
+    /// The queue of requests for a lease.
     pub(super) grants: Arc<Aside>,
-    /// Rules for bodies of requests.
+    /// The limits on request bodies.
     bodies: Arc<Bodies>,
-    /// Whose refusals come late.
+    /// Delays the refusals of clients without permission.
     failing: Failing,
     /// A certificate's name is a user.
     pub(super) certificate_names: bool,
-    /// Without data it waits to be founded or added by an operator.
+    /// Without data it waits until an operator bootstraps it or adds it.
     stands_by: bool,
-    /// What the cluster is to know of this member before clients are served.
+    /// The client URLs that the cluster should know before clients are served.
     advertised: Vec<String>,
-    /// It knows, or has had [`SETTLE`] to learn it.
+    /// The cluster knows them, or [`SETTLE`] is over.
     settled: AtomicBool,
     started: Instant,
-    /// Calls that may wait until clients are served.
+    /// Limits the calls that wait until clients are served.
     arriving: Semaphore,
-    /// Raised when streams are to end: the client finds another member.
+    /// Set when streams have to end: the client then connects to another member.
     pub(super) stopping: watch::Receiver<bool>,
 }
 
 impl Services {
-    /// Services over this member.
+    /// The services of this member.
     #[must_use]
     pub(crate) fn new(
         member: MemberHandle,
@@ -176,7 +177,7 @@ impl Services {
         &self.shared.metrics
     }
 
-    /// Writes what the bounds of the client port hold back.
+    /// Writes the metrics of the client port's limits.
     pub(in crate::server) fn write_bounds(&self, text: &mut Text) {
         let shared = &self.shared;
         if let Some(seats) = shared.member.ports().seats.get() {
@@ -231,7 +232,7 @@ impl Services {
         }
     }
 
-    /// Largest size of the store in bytes; absent: unlimited.
+    /// Largest size of the store in bytes; `None`: unlimited.
     #[must_use]
     pub(crate) fn quota_bytes(&self) -> Option<u64> {
         self.shared.limits.quota_bytes
@@ -243,8 +244,8 @@ impl Services {
         usize::try_from(self.shared.limits.max_request_bytes).unwrap_or(usize::MAX)
     }
 
-    /// Carries out one unary call: refuses it where this member may not answer, bounds its
-    /// time, counts it and logs it if slow.
+    /// Carries out one unary call: refuses it if this member may not answer, bounds its time,
+    /// counts it and logs it if slow.
     pub(super) async fn unary<Q, A, F>(
         &self,
         method: Method,
@@ -261,15 +262,15 @@ impl Services {
         let (metadata, extensions, message) = request.into_parts();
         let from = extensions.get::<From>().map(|from| Host::of(from.0));
         let admitted = match method {
-            // A probe is told how things stand, also before clients are served.
+            // A probe is answered with the present health, also before clients are served.
             Method::HealthCheck => self.admit_now(learner, &metadata),
             _ => self.admit(learner, &metadata).await,
         };
         let result = match admitted {
             Err(refused) => Err(refused),
             Ok(()) => {
-                // Each step of a call has its own bound, and knows better what to say when it is
-                // over; this one is for calls of several.
+                // Each step of a call has its own timeout with a more specific error; this one is
+                // for calls of several steps.
                 let most = shared.timeout + 2 * VERDICT + patience(method);
                 let (limit, late) = match client_timeout(&metadata) {
                     Some(limit) if limit < most => (limit, EtcdError::DeadlineExceeded),
@@ -307,8 +308,8 @@ impl Services {
         result.map(Response::new)
     }
 
-    /// Carries out one call that is made of others: refused where this member may not answer,
-    /// bounded by the client's own time alone, since it may wait for other clients.
+    /// Carries out one call that consists of others: refused if this member may not answer, and
+    /// bounded only by the client's own deadline, since it may wait for other clients.
     pub(super) async fn wrapped<Q, A, F>(
         &self,
         method: Method,
@@ -323,7 +324,7 @@ impl Services {
         let work = async {
             self.admit(Learner::Refused, request.metadata()).await?;
             let (caller, message) = Behalf::of(self, request);
-            // etcd's recipes lose the codes of the calls below them.
+            // etcd's recipes lose the codes of the calls that they make.
             work(caller, message)
                 .await
                 .map_err(|error| Status::unknown(error.message()))
@@ -344,8 +345,8 @@ impl Services {
         }
     }
 
-    /// Waits until clients are served, as etcd lets a connection wait, and refuses what this
-    /// member may not answer then.
+    /// Waits until clients are served, as etcd lets a connection wait, then refuses what this
+    /// member may not answer.
     pub(super) async fn admit(
         &self,
         learner: Learner,
@@ -359,7 +360,7 @@ impl Services {
             }
         }
         self.arrive(client_timeout(metadata)).await;
-        // Its data are still being compared with the others': they may not be the cluster's.
+        // Its data are still being compared with the others' and may be wrong.
         if member.held() {
             return Err(not_a_member());
         }
@@ -373,7 +374,8 @@ impl Services {
     }
 
     /// Whether the cluster knows this member's URLs, or has had time to learn them. As in etcd,
-    /// clients are served from then on: a member list then names whoever answered it.
+    /// clients are served from then on: a member list then contains the URLs of the member that
+    /// sends it.
     pub(crate) fn is_settled(&self) -> bool {
         let shared = &self.shared;
         if shared.settled.load(Relaxed) {
@@ -398,9 +400,9 @@ impl Services {
         status.phase == Phase::Member && state.membership.cluster_id != 0 && self.is_settled()
     }
 
-    /// Waits until that is so, for no longer than a request may take, however long its client would
-    /// wait: not where this server was removed for good, not where it stands by until an operator
-    /// does something, not where too many wait already, and not when it stops.
+    /// Waits until that is the case, at most for the request timeout, even if the client would wait
+    /// longer. Does not wait if this server was removed for good, is a standby that waits for an
+    /// operator, has too many waiting calls already, or stops.
     async fn arrive(&self, patience: Option<Duration>) {
         let shared = &self.shared;
         if shared.stands_by && shared.member.status().phase == Phase::Standby {
@@ -411,7 +413,7 @@ impl Services {
         };
         let limit = patience.map_or(shared.timeout, |patience| patience.min(shared.timeout));
         let mut stopping = shared.stopping.clone();
-        // Whoever gives up finds out from the refusal that follows.
+        // On a timeout the refusal follows from the state afterwards.
         tokio::select! {
             _ = self.served() => {}
             () = tokio::time::sleep(limit) => {}
@@ -419,8 +421,8 @@ impl Services {
         }
     }
 
-    /// Waits until this server is a member and clients are served; false where that never comes:
-    /// it ends first, or was removed.
+    /// Waits until this server is a member and clients are served; false if that will not happen:
+    /// it stops first, or was removed.
     pub(crate) async fn served(&self) -> bool {
         let mut published = self.shared.member.subscribe();
         loop {
@@ -433,15 +435,15 @@ impl Services {
             if gone {
                 return false;
             }
-            // Time settles it as well as news does.
+            // It may also become true by the passing of time.
             if let Ok(Err(_gone)) = tokio::time::timeout(SETTLE / 50, published.changed()).await {
                 return false;
             }
         }
     }
 
-    /// Waits until this member's health says that it serves: until its first read was answered, if
-    /// it is a voter. Not for longer than etcd waits before it serves without a quorum; false then.
+    /// Waits until this member is ready: for a voter, until its first read was answered. Not for
+    /// longer than etcd waits before it serves without a quorum; false then.
     pub(crate) async fn proven(&self) -> bool {
         let member = &self.shared.member;
         let proof = async {
@@ -454,7 +456,7 @@ impl Services {
         tokio::time::timeout(SETTLE, proof).await.is_ok()
     }
 
-    /// The header of an answer from this revision.
+    /// The header of a response at this revision.
     pub(super) fn header(&self, revision: i64) -> Option<ResponseHeader> {
         let (who, raft_term) = self.shared.member.who();
         Some(ResponseHeader {
@@ -465,8 +467,8 @@ impl Services {
         })
     }
 
-    /// Proposes a command for the caller of the unary call under way, who is checked again when
-    /// it is applied.
+    /// Proposes a command for the caller of the present unary call, whose permissions are checked
+    /// again when it is applied.
     pub(super) async fn propose(
         &self,
         operation: store::Operation,
@@ -475,7 +477,7 @@ impl Services {
         Ok(response)
     }
 
-    /// Proposes a command for a caller, and gives the index of its entry along.
+    /// Proposes a command for a caller, and also returns the index of its entry.
     pub(super) async fn propose_for(
         &self,
         caller: &Caller,
@@ -505,7 +507,7 @@ impl Services {
 }
 
 impl Services {
-    /// Begins a stream: counted, and refused where this member may not answer.
+    /// Begins a stream: counted, and refused if this member may not answer.
     pub(super) async fn begin(
         &self,
         method: Method,
@@ -521,7 +523,7 @@ impl Services {
     pub(super) fn stream(&self, method: Method) -> StreamCall {
         self.shared.metrics.started(method);
         let metrics = self.shared.metrics.clone();
-        // Dropped before it says how it ended: the client went away.
+        // Dropped without a result: the client went away.
         StreamCall {
             metrics,
             method,
@@ -559,7 +561,7 @@ impl Drop for StreamCall {
     }
 }
 
-/// Whether a learner answers a call.
+/// Whether a learner serves a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Learner {
     /// It does.
@@ -568,15 +570,15 @@ pub(super) enum Learner {
     Refused,
 }
 
-/// Refuses what a member that stands so may not answer.
+/// Refuses what a member in this state may not answer.
 fn may_answer(
     status: &handle::Status,
     state: &Published,
     learner: Learner,
     metadata: &MetadataMap,
 ) -> Result<(), Status> {
-    // A member that has just started holds nothing until its checkpoint is read: an empty
-    // store must not pass for the cluster's. One that was removed keeps an old one.
+    // A member that has just started has an empty store until its checkpoint is read, which must
+    // not pass for the cluster's. A removed member has an outdated one.
     let membership = &state.membership;
     let outside = membership.cluster_id == 0 || membership.is_removed(status.member_id);
     if status.phase != Phase::Member || outside {
@@ -591,14 +593,14 @@ fn may_answer(
     Ok(())
 }
 
-/// The caller wants an answer only from a member that knows a leader.
+/// The caller requires that the member knows a leader.
 pub(super) fn wants_leader(metadata: &MetadataMap) -> bool {
     metadata
         .get("hasleader")
         .is_some_and(|value| value.as_bytes() == b"true")
 }
 
-/// How long a call may stand in a line before it begins, beyond the time of any other.
+/// How long a call may be queued before it begins, in addition to the usual limit.
 fn patience(method: Method) -> Duration {
     match method {
         Method::Authenticate | Method::UserAdd | Method::UserChangePassword => password::PATIENCE,
@@ -622,17 +624,17 @@ fn client_timeout(metadata: &MetadataMap) -> Option<Duration> {
     })
 }
 
-/// What a standby, a joining or a removed server says.
+/// The error of a standby, a joining or a removed server.
 pub(super) fn not_a_member() -> Status {
     Status::unavailable("etcdserver: this server is starting, or no member of a cluster")
 }
 
-/// The store's refusal as a client knows it.
+/// The store's error as a gRPC status.
 pub(super) fn refused(error: &store::Error) -> Status {
     convert::store_error(error).map_or_else(|| Status::internal(error.to_string()), Status::from)
 }
 
-/// A request's failure as a client knows it.
+/// A failed request as a gRPC status.
 pub(super) fn failed(error: RequestError) -> Status {
     match error {
         RequestError::NoLeader => EtcdError::NoLeader.into(),
@@ -649,7 +651,8 @@ pub(super) fn failed(error: RequestError) -> Status {
     }
 }
 
-/// Whether a refusal is one that whoever has no right here gets, or too much of what he asks for.
+/// Whether an error is one that clients without permission can cause, or clients that ask for too
+/// much.
 fn is_strangers(refusal: &Status) -> bool {
     match refusal.code() {
         Code::Unauthenticated | Code::PermissionDenied => true,
@@ -714,7 +717,7 @@ mod tests {
         assert_eq!(client_timeout(&MetadataMap::new()), None);
     }
 
-    /// Which refusals are final stands in the code and in the documents: they must agree.
+    /// The table of final errors in the documentation must agree with the code.
     #[test]
     fn the_table_of_refusals_is_the_code_s() {
         let table = include_str!("../../../docs/failure-modes.md");
@@ -732,9 +735,9 @@ mod tests {
             let is_final = error.is_final();
             let text = format!("| `{}` |", failed(error).message());
             let row = table.lines().find(|line| line.starts_with(&text));
-            let said = row.and_then(|row| row.trim_end_matches(" |").rsplit(" | ").next());
+            let documented = row.and_then(|row| row.trim_end_matches(" |").rsplit(" | ").next());
             let wanted = if is_final { "refused for good" } else { "open" };
-            assert_eq!(said, Some(wanted), "{text}");
+            assert_eq!(documented, Some(wanted), "{text}");
         }
     }
 

@@ -1,8 +1,8 @@
-//! Who calls, and what that asks of a method: tokens and certificates become a user with an auth
-//! revision, which the store's rules judge.
+//! The caller of a request and the permission that its method needs: tokens and certificates become
+//! a user with an auth revision, which the store's rules check.
 //!
-//! Closed by default: a method without a rule does not compile, and what runs outside a call is
-//! nobody's, which is refused while authentication is enabled.
+//! Closed by default: a method without a rule does not compile, and code outside a call has no
+//! user, which is refused while authentication is enabled.
 
 use std::sync::Arc;
 
@@ -23,11 +23,11 @@ use crate::store::{Actor, AuthError};
 use crate::wire::error::EtcdError;
 
 tokio::task_local! {
-    /// Of the unary call that the task carries out.
+    /// The caller of the unary call that the task carries out.
     static CALLER: Caller;
 }
 
-/// What a request says of who sent it; not checked yet.
+/// The credentials of a request, not checked yet.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Caller {
     token: Option<Arc<str>>,
@@ -36,15 +36,16 @@ pub(super) struct Caller {
 }
 
 impl Caller {
-    /// Reads it off a request. etcd's own clients write `token`, gateways `authorization`.
+    /// Reads the credentials of a request. etcd's own clients send `token`, gateways
+    /// `authorization`.
     pub(super) fn of(metadata: &MetadataMap, extensions: &Extensions) -> Caller {
         let token = metadata
             .get("token")
             .or_else(|| metadata.get("authorization"))
-            // One that is no text is nobody's.
+            // A token that is no text is invalid.
             .map(|token| token.to_str().unwrap_or_default());
         let token = token.map(|token| token.strip_prefix("Bearer ").unwrap_or(token).into());
-        // What a gateway shows is the gateway's certificate.
+        // Through a gateway, the certificate is the gateway's own.
         let proxied = metadata.contains_key("grpcgateway-accept");
         Caller {
             token,
@@ -58,7 +59,7 @@ impl Caller {
         CALLER.scope(self, call).await
     }
 
-    /// The host that it calls from; nothing for a socket of the file system.
+    /// The host from which it calls; `None` for a Unix socket.
     pub(super) fn host(&self) -> Option<Host> {
         self.from.map(|from| Host::of(from.0))
     }
@@ -68,19 +69,19 @@ impl Caller {
     }
 }
 
-/// What a method asks of its caller before it begins.
+/// The permission that a method needs before it begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Needs {
-    /// Nothing here: what the call reads and writes is checked where it does.
+    /// None here: what the call reads and writes is checked where that happens.
     Nothing,
-    /// To be known.
+    /// An authenticated user.
     User,
     /// The role `root`.
     Admin,
 }
 
-/// As in etcd. Changes of users and roles are checked where they are applied, and an alarm's
-/// action decides what it takes.
+/// As in etcd. Changes of users and roles are checked when they are applied, and the permission for
+/// alarms depends on the action.
 fn needs(method: Method) -> Needs {
     use Method::*;
     match method {
@@ -98,7 +99,7 @@ fn needs(method: Method) -> Needs {
 }
 
 impl Services {
-    /// Refuses a caller who may not call this method at all.
+    /// Refuses a caller that may not call this method at all.
     pub(super) async fn authorize(&self, method: Method, caller: &Caller) -> Result<(), Status> {
         let needs = needs(method);
         if needs == Needs::Nothing || !self.shared.member.published().view.auth().is_enabled() {
@@ -112,20 +113,20 @@ impl Services {
         })
     }
 
-    /// Refuses the caller of the call under way unless it has the role `root`.
+    /// Refuses the caller of the present call unless it has the role `root`.
     pub(super) async fn require_admin(&self) -> Result<(), Status> {
         let actor = self.actor().await?;
         let state = self.shared.member.published();
         permitted(state.view.auth().require_admin(actor.as_ref()))
     }
 
-    /// The user of the unary call under way; none while authentication is off, or for a request
-    /// that names none.
+    /// The user of the present unary call; `None` while authentication is disabled, or if the
+    /// request has no credentials.
     pub(super) async fn actor(&self) -> Result<Option<Actor>, Status> {
         self.actor_of(&Caller::current()).await
     }
 
-    /// The user that a caller is.
+    /// The user of a caller.
     pub(super) async fn actor_of(&self, caller: &Caller) -> Result<Option<Actor>, Status> {
         let shared = &self.shared;
         if !shared.member.published().view.auth().is_enabled() {
@@ -133,7 +134,7 @@ impl Services {
         }
         let user = match (&caller.token, &caller.certificate) {
             (Some(token), _) => match &shared.issuer {
-                Issuer::Nobody => None,
+                Issuer::None => None,
                 Issuer::Simple => self.holder(token).await,
                 Issuer::Jwt(jwt) => {
                     return match jwt.check(token, clock::since_1970()) {
@@ -150,15 +151,15 @@ impl Services {
         Ok(Some(Actor { user, revision }))
     }
 
-    /// Whose simple token it is. Another member may have given it a moment ago: whoever holds it
-    /// got it after its entry was committed, so a member that has applied all that is committed by
-    /// now knows it, or nobody gave it. To wait for the entry itself would be to wait for whatever
-    /// number a stranger writes there.
+    /// The user of a simple token. Another member may have issued it a moment ago: the client
+    /// received it after its entry was committed, so a member that has applied everything committed
+    /// by now knows it, or it was never issued. Waiting for the entry itself would mean waiting for
+    /// any index that a client makes up.
     async fn holder(&self, token: &str) -> Option<String> {
         let member = &self.shared.member;
         let index = simple::index(token)?;
         if member.published().applied < index {
-            // Anybody can make one up: one question each time that the thread has gone round.
+            // Any client can make up a token: one lookup per round of the thread.
             turns::pass().await;
             let committed = member.linearizable();
             let committed = tokio::time::timeout(self.shared.timeout / 2, committed).await;
@@ -168,7 +169,7 @@ impl Services {
     }
 }
 
-/// The store's judgement as a client knows it.
+/// The store's decision as a gRPC status.
 pub(super) fn permitted(judgement: Result<(), AuthError>) -> Result<(), Status> {
     judgement.map_err(|error| auth_error(error).into())
 }
@@ -225,7 +226,8 @@ mod tests {
         assert!(Caller::current().token.is_none());
     }
 
-    /// CVE-2026-33413: what only an administrator may do, and what tells of the cluster.
+    /// CVE-2026-33413: methods that only an administrator may call, and those that reveal the
+    /// cluster.
     #[test]
     fn care_of_a_member_is_not_anyone_s() {
         for method in [Method::Snapshot, Method::HashKv, Method::MoveLeader] {

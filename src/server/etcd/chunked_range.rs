@@ -1,12 +1,12 @@
-//! Long answers of Range, sent piece by piece.
+//! Long responses of Range, sent piece by piece.
 //!
-//! One message of gRPC is normally encoded in one step: a list of a million keys would hold up
-//! every other connection of its thread, and a client that does not read would keep the whole of
-//! it in memory. Here only references to keys and values are kept, and a piece is encoded once
-//! the client has room for it. On the wire it is the same single message.
+//! One gRPC message is normally encoded in one step: a list of a million keys would delay every
+//! other connection of its thread, and for a client that does not read, all of it would be held in
+//! memory. Here only references to keys and values are kept, and a piece is encoded once the client
+//! has room for it. On the wire it is the same single message.
 //!
-//! Used where the call came in over HTTP: [`mark`] says so to the service, which hands the answer
-//! to [`send`] inside the response's extensions.
+//! Used for calls that came in over HTTP: [`mark`] marks them for the service, which passes the
+//! response to [`send`] in the response's extensions.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -24,25 +24,25 @@ use crate::server::scheduling::turns;
 use crate::store;
 use crate::wire::{etcd, mvccpb};
 
-/// Bytes of a piece: what a thread builds before others get their turn.
+/// Bytes of a piece: what a thread encodes before other tasks get their turn.
 const PIECE: usize = 256 << 10;
-/// Keys that are looked at before others get their turn.
+/// Keys that are examined before other tasks get their turn.
 const KEYS: usize = 1000;
-/// The only path whose answers may be long.
+/// The only path with long responses.
 const PATH: &str = "/etcdserverpb.KV/Range";
 
-/// Says that the answer to this call may be sent in pieces.
+/// Marks a call whose response may be sent in pieces.
 #[derive(Clone, Copy, Debug)]
 struct Pieces;
 
-/// An answer on its way through the response's extensions.
+/// A response, passed in the extensions of the HTTP response.
 #[derive(Clone, Debug)]
 struct Long {
     answer: Arc<etcd::RangeResponse>,
     bytes: u32,
 }
 
-/// Marks calls whose answers [`send`] can take apart.
+/// Marks calls whose responses [`send`] can split.
 pub(super) fn mark(mut request: http::Request<Body>) -> http::Request<Body> {
     if request.uri().path() == PATH {
         request.extensions_mut().insert(Pieces);
@@ -50,12 +50,13 @@ pub(super) fn mark(mut request: http::Request<Body>) -> http::Request<Body> {
     request
 }
 
-/// Whether the answer to this call may be sent in pieces.
+/// Whether the response to this call may be sent in pieces.
 pub(super) fn may_be_sent_in_pieces<T>(request: &Request<T>) -> bool {
     request.extensions().get::<Pieces>().is_some()
 }
 
-/// The wire's form of an answer and its encoded size, without keeping the thread for long.
+/// The wire format of a response and its encoded size, computed without blocking the thread for
+/// long.
 pub(super) async fn convert(
     header: Option<etcd::ResponseHeader>,
     response: store::RangeResponse,
@@ -83,8 +84,8 @@ pub(super) async fn convert(
     (answer, bytes)
 }
 
-/// The response of the service: whole where it is small or was asked for in the process, else
-/// beside an empty one, for [`send`].
+/// The response of the service: whole if it is small or the call came from within the process,
+/// otherwise attached to an empty one, for [`send`].
 pub(super) fn answer(
     pieces: bool,
     response: Response<(etcd::RangeResponse, usize)>,
@@ -104,7 +105,7 @@ pub(super) fn answer(
     Ok(Response::from_parts(metadata, empty, extensions))
 }
 
-/// Puts a long answer in the place of the empty one.
+/// Replaces the empty response by the long one.
 pub(super) fn send(mut response: http::Response<Body>) -> http::Response<Body> {
     match response.extensions_mut().remove::<Long>() {
         None => response,
@@ -112,16 +113,16 @@ pub(super) fn send(mut response: http::Response<Body>) -> http::Response<Body> {
     }
 }
 
-/// What is still to be sent of an answer.
+/// What remains to be sent of a response.
 struct Sending {
-    /// The frame's head and the header, then nothing.
+    /// The frame's prefix and the header, then `None`.
     first: Option<Bytes>,
     kvs: std::iter::Peekable<std::vec::IntoIter<mvccpb::KeyValue>>,
     /// `more` and the count.
     last: Option<Bytes>,
     trailers: bool,
-    /// In the line for turns: a connection takes as many pieces as its client has room for, which is
-    /// megabytes, and a crowd that lists all keys kept puts waiting for all of these.
+    /// The queue for turns: a connection takes as many pieces as its client has room for, which is
+    /// megabytes, and many clients that list all keys delayed puts by all of these.
     place: turns::Place,
 }
 
@@ -137,7 +138,7 @@ impl Sending {
             count: answer.count,
             ..etcd::RangeResponse::default()
         };
-        // gRPC's own head of a message: not compressed, and its length.
+        // gRPC's prefix of a message: not compressed, and its length.
         let mut first = BytesMut::with_capacity(5 + head.encoded_len());
         first.put_u8(0);
         first.put_u32(long.bytes);
@@ -151,8 +152,8 @@ impl Sending {
         }
     }
 
-    /// The next piece. Fields follow each other in the order of their numbers, so that the pieces
-    /// together are what one step would have made.
+    /// The next piece. Fields follow in the order of their numbers, so that the pieces together
+    /// equal the message encoded in one step.
     fn piece(&mut self) -> Option<Bytes> {
         if let Some(first) = self.first.take() {
             return Some(first);
@@ -163,9 +164,9 @@ impl Sending {
         let mut piece = BytesMut::with_capacity(PIECE + (16 << 10));
         while piece.len() < PIECE {
             let Some(kv) = self.kvs.next() else { break };
-            // A message's field: its number and type, its length, itself.
+            // A message field: its number and type, its length, its content.
             piece.put_u8(0x12);
-            // A buffer that grows cannot be too small.
+            // A growing buffer always has room.
             let _ = kv.encode_length_delimited(&mut piece);
         }
         Some(piece.freeze())
@@ -181,7 +182,7 @@ impl hyper::body::Body for Sending {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         if self.kvs.peek().is_some() {
-            // The place is kept where it is not this answer's turn yet.
+            // The place in the queue is kept while it is not this response's turn.
             ready!(pin!(self.place.pass()).poll(context));
         }
         if let Some(piece) = self.piece() {
@@ -258,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_message_can_hold_is_refused() {
+    fn responses_above_the_message_limit_fail() {
         let whole = (etcd::RangeResponse::default(), 1 << 33);
         let refused = answer(true, Response::new(whole)).expect_err("too long");
         assert_eq!(refused.code(), tonic::Code::ResourceExhausted);

@@ -1,5 +1,5 @@
 //! The Cluster service: the membership as every member knows it, and its changes through the
-//! leader. Answers carry no revision, as etcd's do not.
+//! leader. Responses contain no revision, as in etcd.
 
 use tonic::{Request, Response, Status};
 
@@ -137,7 +137,7 @@ impl Cluster for Services {
 }
 
 impl Services {
-    /// etcd's calls carry no expectation of the membership: nothing is fenced.
+    /// etcd's calls have no precondition on the membership: nothing is fenced.
     async fn change(
         &self,
         request: MembershipRequest,
@@ -164,7 +164,7 @@ fn peer_urls(urls: &[String]) -> Result<Vec<String>, Status> {
     }
 }
 
-/// Members by ID. One that has not started shows no name: that is how clients tell.
+/// Members by ID. One that has not started has no name, by which clients recognise it.
 fn members(membership: &Membership) -> Vec<etcd::Member> {
     membership
         .members

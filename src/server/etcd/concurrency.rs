@@ -1,8 +1,8 @@
-//! Keys and leases as elections and locks use them: who comes first by creation holds what the
-//! prefix stands for, and each waits for the one just before it alone.
+//! Keys and leases for elections and locks: the oldest key by creation holds the prefix, and each
+//! other one waits only for the one just before it.
 //!
-//! Every request goes through the KV and Lease services with the caller's own metadata, so that
-//! what is forbidden to the caller stays forbidden. Never holds state of its own.
+//! Every request goes through the KV and Lease services with the caller's own metadata, so that the
+//! caller's permissions apply. Never holds state of its own.
 
 use std::sync::Arc;
 
@@ -20,10 +20,10 @@ use crate::wire::etcd::range_request::{SortOrder, SortTarget};
 use crate::wire::etcd::{self, compare, request_op};
 use crate::wire::mvccpb::KeyValue;
 
-/// Seconds that a lease lasts which the caller did not bring.
+/// TTL in seconds of a lease that the caller did not provide.
 const SESSION_TTL: i64 = 60;
 
-/// Who asks, and the services to ask in its name.
+/// The caller's credentials, and the services that are called with them.
 #[derive(Clone)]
 pub(super) struct Behalf {
     pub(super) services: Services,
@@ -32,7 +32,7 @@ pub(super) struct Behalf {
 }
 
 impl Behalf {
-    /// Takes a request apart.
+    /// Splits a request into its credentials and its message.
     pub(super) fn of<T>(services: &Services, request: Request<T>) -> (Behalf, T) {
         let (metadata, extensions, message) = request.into_parts();
         let caller = Behalf {
@@ -82,7 +82,7 @@ impl Behalf {
         Ok(response.into_inner())
     }
 
-    /// Waits until no key of the prefix is left that was created at this revision or before.
+    /// Waits until no key of the prefix with this create revision or an older one is left.
     pub(super) async fn wait_for_earlier(
         &self,
         prefix: &Bytes,
@@ -101,7 +101,7 @@ impl Behalf {
         }
     }
 
-    /// Waits until this key, as it was created, is no more.
+    /// Waits until this key, with its create revision, is deleted.
     async fn wait_for_end(&self, key: &KeyValue) -> Result<(), Status> {
         let mut published = self.services.shared.member.subscribe();
         let mut stopping = self.services.shared.stopping.clone();
@@ -133,7 +133,7 @@ impl Behalf {
     }
 }
 
-/// Something to undo when the caller goes away before it has what it waits for.
+/// An action to undo if the caller is dropped before it has what it waits for.
 pub(super) struct Undo {
     caller: Behalf,
     what: Option<etcd::TxnRequest>,
@@ -147,12 +147,12 @@ impl Undo {
         }
     }
 
-    /// It has it: nothing is undone.
+    /// The caller has it: nothing is undone.
     pub(super) fn forget(mut self) {
         self.what = None;
     }
 
-    /// Undoes it now; what is left behind goes with its lease.
+    /// Undoes it now; what remains ends with its lease.
     pub(super) async fn now(mut self) {
         if let Some(txn) = self.what.take() {
             let _ = self.caller.txn(txn).await;
@@ -189,7 +189,7 @@ pub(super) fn key(prefix: &[u8], lease: i64) -> Bytes {
 pub(super) fn end(prefix: &[u8]) -> Bytes {
     let mut end = prefix.to_vec();
     if let Some(last) = end.last_mut() {
-        // A slash, so this never wraps.
+        // It is a slash, so this never overflows.
         *last += 1;
     }
     end.into()
@@ -207,7 +207,7 @@ pub(super) fn edge(prefix: &Bytes, order: SortOrder) -> etcd::RangeRequest {
     }
 }
 
-/// The key was created at this revision (0: it is not there).
+/// Compares the key's create revision with this one (0: it does not exist).
 pub(super) fn created(key: &Bytes, revision: i64) -> etcd::Compare {
     etcd::Compare {
         result: compare::CompareResult::Equal.into(),
@@ -253,7 +253,7 @@ fn operation(request: request_op::Request) -> etcd::RequestOp {
     }
 }
 
-/// The keys that the n-th operation of a transaction found.
+/// The keys that the n-th operation of a transaction returned.
 pub(super) fn found(response: &etcd::TxnResponse, number: usize) -> &[KeyValue] {
     let answer = response.responses.get(number);
     match answer.and_then(|answer| answer.response.as_ref()) {
@@ -262,7 +262,7 @@ pub(super) fn found(response: &etcd::TxnResponse, number: usize) -> &[KeyValue] 
     }
 }
 
-/// The revision of an answer.
+/// The revision of a response.
 pub(super) fn revision(header: Option<&etcd::ResponseHeader>) -> i64 {
     header.map_or(0, |header| header.revision)
 }

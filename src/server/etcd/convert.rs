@@ -1,5 +1,5 @@
-//! Between etcd's messages and the store's own types. Values are moved, not copied; nothing is
-//! checked here but what the store's types cannot express.
+//! Conversion between etcd's messages and the store's types. Values are moved, not copied; only
+//! what the store's types cannot express is checked here.
 
 use crate::store;
 use crate::wire::error::EtcdError;
@@ -60,8 +60,7 @@ fn operation(request: etcd::RequestOp) -> store::RequestOp {
     store::RequestOp { op }
 }
 
-/// A guard whose operand is of another kind than its target compares with that kind's zero, as
-/// in etcd.
+/// A compare whose operand is of another kind than its target uses that kind's zero, as in etcd.
 fn compare(request: etcd::Compare) -> store::Compare {
     use etcd::compare::{CompareTarget, TargetUnion};
     let mut number = 0;
@@ -142,7 +141,7 @@ pub(super) fn txn_response(response: store::TxnResponse) -> etcd::TxnResponse {
     }
 }
 
-/// Answers inside a transaction carry a header with a revision alone, as etcd's do.
+/// Responses inside a transaction have a header with a revision only, as in etcd.
 fn response_op(response: store::ResponseOp) -> etcd::ResponseOp {
     use etcd::response_op::Response;
     let header = |revision| {
@@ -186,7 +185,7 @@ fn response_op(response: store::ResponseOp) -> etcd::ResponseOp {
     }
 }
 
-/// The store's refusals as a client knows them. `None`: a fault of ours, not of the request.
+/// The store's errors as etcd's. `None`: an internal error, not one of the request.
 pub(super) fn store_error(error: &store::Error) -> Option<EtcdError> {
     Some(match error {
         store::Error::EmptyKey => EtcdError::EmptyKey,
@@ -213,7 +212,7 @@ pub(super) fn store_error(error: &store::Error) -> Option<EtcdError> {
     })
 }
 
-/// The refusals of authentication as a client knows them.
+/// The errors of authentication as etcd's.
 pub(super) fn auth_error(error: store::AuthError) -> EtcdError {
     use store::AuthError;
     match error {

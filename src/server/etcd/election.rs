@@ -1,6 +1,6 @@
-//! The Election service: who created its key first leads, and the next one waits for it.
+//! The Election service: the oldest key by creation leads, and the next one waits for it.
 //!
-//! Never keeps a lease alive: that is the client's, as in etcd.
+//! Never keeps a lease alive: that is the client's duty, as in etcd.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -113,7 +113,7 @@ async fn campaign(caller: Behalf, request: CampaignRequest) -> Result<CampaignRe
         .txn(etcd::TxnRequest {
             compare: vec![concurrency::created(&key, 0)],
             success: vec![concurrency::put(&key, request.value.clone(), lease)],
-            // The lease may be a candidate already.
+            // The lease may belong to a candidate already.
             failure: vec![concurrency::get_key(&key)],
         })
         .await?;
@@ -134,7 +134,7 @@ async fn campaign(caller: Behalf, request: CampaignRequest) -> Result<CampaignRe
         return Err(error);
     }
     if let Err(error) = caller.wait_for_earlier(&prefix, leader.rev - 1).await {
-        // As in etcd, the candidate stays one: its lease or its next campaign decides.
+        // As in etcd, it remains a candidate: its lease or its next campaign decides.
         undo.forget();
         return Err(error);
     }
@@ -172,16 +172,16 @@ fn resignation(leader: &LeaderKey) -> etcd::TxnRequest {
     }
 }
 
-/// Shows each leader, and each of its values, in order.
+/// Returns each leader, and each of its values, in order.
 struct Observer {
     caller: Behalf,
     prefix: Bytes,
-    /// The leader's key, once it has been shown.
+    /// The leader's key, once it has been returned.
     followed: Option<Follow>,
 }
 
 impl Observer {
-    /// The next value; nothing where there is nothing more to be seen.
+    /// The next value; `None` at the end.
     async fn next(&mut self) -> Option<LeaderResponse> {
         loop {
             let Some(follow) = &mut self.followed else {
@@ -198,7 +198,7 @@ impl Observer {
         }
     }
 
-    /// The leader, or the first one to come; its key is followed from there.
+    /// The present leader, or the first one to be elected; its key is followed from there.
     async fn first(&mut self) -> Option<LeaderResponse> {
         let first = concurrency::edge(&self.prefix, SortOrder::Ascend);
         let response = self.caller.range(first).await.ok()?;
@@ -251,7 +251,7 @@ impl Follow {
         })
     }
 
-    /// The next event; nothing when the server stops or the history is gone.
+    /// The next event; `None` when the server stops or the history is compacted.
     async fn next(&mut self) -> Option<Event> {
         loop {
             if let Some(event) = self.events.pop_front() {

@@ -1,4 +1,4 @@
-//! The gRPC health service: what kube-apiserver and load balancers ask.
+//! The gRPC health service, used by kube-apiserver and load balancers.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::wire::health::health_check_response::ServingStatus;
 use crate::wire::health::health_server::Health;
 use crate::wire::health::{HealthCheckRequest, HealthCheckResponse};
 
-/// How often a watched status is looked at.
+/// How often a watched status is checked.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 #[tonic::async_trait]

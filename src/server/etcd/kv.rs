@@ -1,4 +1,4 @@
-//! The KV service: ranges from a frozen view, everything that writes through the log.
+//! The KV service: ranges from an immutable view, writes through the log.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ impl Kv for Services {
             let actor = self.actor().await?;
             let auth = state.view.auth();
             permitted(auth.require_read(actor.as_ref(), &range.key, &range.range_end))?;
-            // Held until the answer is in the wire's form.
+            // Held until the response is in wire format.
             let _place = self.place_of_a_list(&state, &range).await?;
             let response = self.read(state, range).await?;
             let header = self.header(response.revision);
@@ -176,7 +176,7 @@ impl Kv for Services {
         &self,
         request: Request<etcd::CompactionRequest>,
     ) -> Result<Response<etcd::CompactionResponse>, Status> {
-        // A compaction is whole once it is applied, so `physical` has nothing to wait for.
+        // A compaction is complete once it is applied, so `physical` has nothing to wait for.
         self.unary(
             Method::Compact,
             Learner::Refused,
@@ -198,7 +198,7 @@ impl Kv for Services {
 }
 
 impl Services {
-    /// The state to read: this member's own, or one that holds all that was committed before.
+    /// The state to read: this member's own, or one that includes everything committed before.
     pub(super) async fn state(&self, serializable: bool) -> Result<Arc<Published>, Status> {
         if serializable {
             Ok(self.shared.member.published())
@@ -209,8 +209,8 @@ impl Services {
 }
 
 impl Services {
-    /// The right to gather a long list: a few at a time, by host in turn. A thousand at a time took 2 GiB
-    /// for 50,000 keys, and each was gathered while the memory of all others grew.
+    /// The right to gather a long list: a few at a time, by host in turn. A thousand at a time took
+    /// 2 GiB for 50,000 keys, and each was gathered while the memory of all others grew.
     async fn place_of_a_list(
         &self,
         state: &Published,
@@ -223,9 +223,8 @@ impl Services {
         Ok(Some(place))
     }
 
-    /// Reads a range without keeping the thread for long: page by page where the order is the
-    /// tree's own, on a thread of its own where everything must be fetched to be sorted or
-    /// filtered.
+    /// Reads a range without blocking the thread for long: page by page if the order is that of the
+    /// tree, on another thread if everything must be fetched to be sorted or filtered.
     async fn read(
         &self,
         state: Arc<Published>,
@@ -257,7 +256,7 @@ impl Services {
         sorted.map_err(|error| refused(&error))
     }
 
-    /// Reads what a transaction asks for: aside, where that is much.
+    /// Reads for a transaction: on another thread, if that is much.
     async fn read_txn(
         &self,
         state: Arc<Published>,
@@ -271,7 +270,7 @@ impl Services {
         read.map_err(|error| refused(&error))
     }
 
-    /// Does what takes long on a thread of its own, when it is the caller's turn.
+    /// Runs slow work on another thread, when it is the caller's turn.
     pub(super) async fn aside<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -280,25 +279,26 @@ impl Services {
     }
 }
 
-/// Whether a range is a page at most, as far as it can be told without a look.
+/// Whether a range is at most a page, if that is known without reading it.
 fn is_short(range: &store::Range) -> bool {
     range.range_end.is_empty() || range.count_only || (1..=PAGE).contains(&range.limit)
 }
 
-/// Whether the order is the tree's own and nothing is left out.
+/// Whether the order is that of the tree and nothing is filtered.
 fn is_natural(range: &store::Range) -> bool {
     // Without an order, a target other than the key still sorts by it.
     range.sort_target() == store::SortTarget::Key && streamable(range).is_ok()
 }
 
-/// Whether a range has to look at many keys that are not of its answer, even to count them: those
-/// that have changed since the revision that it asks for, or were deleted.
+/// Whether a range has to examine many keys that are not in its result, even to count them: those
+/// that were changed since its revision, or deleted.
 fn is_far(state: &Published, range: &store::Range, counted: Counted) -> bool {
     let most = PAGE.cast_unsigned();
     state.view.looks(range, counted, most) > most
 }
 
-/// How many keys have to be fetched for a range, or more than [`PAGE`] where that cannot be told soon.
+/// How many keys have to be fetched for a range, or more than [`PAGE`] if that is not known
+/// quickly.
 fn keys_of(state: &Published, range: &store::Range) -> Result<i64, Status> {
     if is_far(state, range, Counted::Yes) {
         return Ok(PAGE + 1);
@@ -317,8 +317,8 @@ fn keys_of(state: &Published, range: &store::Range) -> Result<i64, Status> {
     })
 }
 
-/// The same for both branches of a transaction that reads: which of them is taken is not known. So a
-/// range that would be refused counts nothing here: it may be of the branch that is not taken.
+/// The same for both branches of a read-only transaction, since it is not known which one is taken.
+/// A range that would be refused counts nothing here: it may be in the branch that is not taken.
 fn keys_of_txn(state: &Published, txn: &store::Txn) -> i64 {
     let mut keys = 0_i64;
     for compare in &txn.compare {
@@ -339,7 +339,7 @@ fn keys_of_txn(state: &Published, txn: &store::Txn) -> i64 {
     keys
 }
 
-/// Reads a long range, a page a turn.
+/// Reads a long range, one page per turn.
 async fn pages(
     state: Arc<Published>,
     mut range: store::Range,
@@ -378,7 +378,7 @@ async fn pages(
     }
 }
 
-/// The first key behind this one.
+/// The first key after this one.
 fn after(key: &[u8]) -> Bytes {
     let mut next = Vec::with_capacity(key.len() + 1);
     next.extend_from_slice(key);
@@ -394,7 +394,8 @@ fn learner(serializable: bool) -> Learner {
     }
 }
 
-/// The machine answered another question: a fault of ours that must not look like success.
+/// The machine returned a response of another kind: an internal error that must not look like
+/// success.
 pub(super) fn mismatched(response: &store::Response) -> Status {
     Status::internal(format!("the answer is of another kind: {response:?}"))
 }
@@ -404,7 +405,7 @@ pub(super) fn mismatched(response: &store::Response) -> Status {
 enum ReadOnlyTxn {
     /// It may write.
     No,
-    /// It only reads; a quorum need not be asked if every range may be served locally.
+    /// It only reads; no quorum is needed if every range may be served locally.
     Only { serializable: bool },
 }
 
@@ -423,14 +424,14 @@ fn reads(txn: &etcd::TxnRequest) -> ReadOnlyTxn {
             Some(Request::RequestPut(_) | Request::RequestDeleteRange(_)) => {
                 return ReadOnlyTxn::No;
             }
-            // Refused by the check of the transaction's form.
+            // The validation of the transaction refuses it.
             None => {}
         }
     }
     ReadOnlyTxn::Only { serializable }
 }
 
-/// What etcd 3.7 does not stream either.
+/// Ranges that etcd 3.7 does not stream either.
 fn streamable(range: &store::Range) -> Result<(), Status> {
     let natural = match range.sort_order() {
         store::SortOrder::None => true,
@@ -462,15 +463,15 @@ fn streamable(range: &store::Range) -> Result<(), Status> {
 struct Pieces {
     services: Services,
     host: Option<Host>,
-    /// Who reads; checked again for each piece.
+    /// The reader; its permission is checked again for each piece.
     actor: Option<store::Actor>,
     range: store::Range,
     /// The revision of the store when the call began, for the header.
     revision: i64,
     /// Keys that may still be sent.
     left: i64,
-    /// Keys of the whole range; counted with the first piece, since each count takes as long as there
-    /// are keys left that have changed since.
+    /// Keys of the whole range; counted with the first piece, since each count takes time in
+    /// proportion to the remaining keys that have changed since.
     count: Option<i64>,
     done: bool,
 }

@@ -1,4 +1,4 @@
-//! The Lease service. Any member answers; renewals and times come from the leader.
+//! The Lease service. Any member answers; renewals and remaining TTLs come from the leader.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -32,19 +32,21 @@ impl Lease for Services {
             |request| async move {
                 let grant = store::LeaseGrant {
                     id: self.lease_id(request.id),
-                    // Whatever is chosen is in the entry: members must not differ over it.
+                    // Chosen values are part of the entry: members must not differ in them.
                     ttl: request.ttl.max(self.shared.least_ttl),
                 };
-                // One each time that the thread has gone round: else those of a crowd are a batch of
-                // their own before each put. Before the place, which nobody holds who stands in a line.
+                // One per round of the thread: otherwise the grants of many clients form a batch of
+                // their own before each put. Before the place is taken, since no request may hold
+                // one while it waits for a turn.
                 turns::pass().await;
-                // Each waits for the log: so many at a time, so that puts are not behind all of them.
-                // It has half of the call's time for that: the log needs some of it as well.
+                // Each waits for the log: limited, so that puts are not behind all of them. The
+                // wait gets half of the call's time: the log needs some of it as well.
                 let place = self.shared.grants.place(Caller::current().host()).await?;
                 let answer = self.propose(Operation::LeaseGrant(grant)).await;
                 drop(place);
-                // Those of one batch are answered at once, each asks for the next one, and a put waited
-                // for all of these twice, to be read and to be answered: 9 ms instead of 0.3.
+                // Those of one batch are answered at once, and each client requests the next one: a
+                // put waited for all of these twice, to be read and to be answered: 9 ms instead of
+                // 0.3.
                 turns::pass().await;
                 match answer? {
                     store::Response::LeaseGrant(response) => Ok(etcd::LeaseGrantResponse {
@@ -191,7 +193,7 @@ impl Lease for Services {
 }
 
 impl Services {
-    /// Does what takes long in its turn, and what does not here.
+    /// Runs slow work in its turn on another thread, and fast work here.
     async fn aside_if<T: Send + 'static>(
         &self,
         long: bool,
@@ -203,7 +205,7 @@ impl Services {
         }
     }
 
-    /// The ID asked for, or one of our choice: positive and not 0.
+    /// The requested ID, or a generated one: positive and not 0.
     fn lease_id(&self, asked: i64) -> i64 {
         if asked != 0 {
             return asked;
@@ -216,7 +218,7 @@ impl Services {
         }
     }
 
-    /// The next answer of a keepalive stream; nothing when the client is done.
+    /// The next response of a keepalive stream; `None` when the client is done.
     async fn renewed(
         &self,
         caller: &Caller,
@@ -242,8 +244,8 @@ impl Services {
         if let Err(error) = permitted(view.permit_renewal(actor.as_ref(), id)) {
             return Some(Err(error));
         }
-        // The header is older than the renewal, so that a client never sees the lease alive at
-        // a revision at which it was revoked.
+        // The header is from before the renewal, so that a client never sees the lease alive at a
+        // revision at which it was revoked.
         let header = self.header(self.shared.member.published().view.revision());
         let renewed = self.shared.member.lease_keepalive(id).await;
         Some(

@@ -1,6 +1,6 @@
-//! The Lock service: who created its key first holds the lock, and the next one waits for it.
+//! The Lock service: the oldest key by creation holds the lock, and the next one waits for it.
 //!
-//! Never keeps a lease alive: that is the client's, as in etcd.
+//! Never keeps a lease alive: that is the client's duty, as in etcd.
 
 use bytes::Bytes;
 use tonic::{Request, Response, Status};

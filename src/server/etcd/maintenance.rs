@@ -19,13 +19,13 @@ use crate::wire::etcd::downgrade_request::DowngradeAction;
 use crate::wire::etcd::maintenance_server::Maintenance;
 use crate::wire::etcd::{self, AlarmType, alarm_request::AlarmAction};
 
-/// The cluster's level as `Downgrade` shows it.
+/// The cluster's version as shown by `Downgrade`.
 const CLUSTER_LEVEL: &str = "3.7";
-/// The level of the stored data as `Status` shows it.
+/// The version of the stored data as shown by `Status`.
 pub(in crate::server) const STORAGE_VERSION: &str = "3.7.0";
 /// Size that even an empty store reports: etcdctl divides by it.
 const LEAST_SIZE: u64 = 4096;
-/// A client may ask for one as often as it likes.
+/// Limits the log lines about downgrades, of which clients may request any number.
 static DOWNGRADES: Quiet = Quiet::new();
 
 #[tonic::async_trait]
@@ -161,7 +161,7 @@ impl Maintenance for Services {
                 if !voter {
                     return Err(EtcdError::BadLeaderTransferee.into());
                 }
-                // Who leads already is where etcd's move ends, too.
+                // etcd, too, does nothing if the target already leads.
                 if request.target_id != member.status().member_id {
                     let moved = member.move_leader(request.target_id).await;
                     moved.map_err(failed)?;
@@ -185,7 +185,7 @@ impl Maintenance for Services {
                     DowngradeAction::Validate | DowngradeAction::Enable => {
                         Err(downgrade_refusal(&request.version).into())
                     }
-                    // There is never a downgrade in progress; etcd answers that with success too.
+                    // There is never a downgrade in progress; etcd also answers that with success.
                     DowngradeAction::Cancel => Ok(etcd::DowngradeResponse {
                         header: self.header(self.shared.member.published().view.revision()),
                         version: CLUSTER_LEVEL.to_owned(),
@@ -197,8 +197,8 @@ impl Maintenance for Services {
     }
 }
 
-/// No older etcd can read our data directory, and it would not say so: it would begin an empty
-/// cluster there. So there is no target that a downgrade could have.
+/// No older etcd can read this data directory, and it would not report that: it would start an
+/// empty cluster there. So no target for a downgrade exists.
 fn downgrade_refusal(version: &str) -> EtcdError {
     if !is_version(version) {
         return EtcdError::WrongDowngradeFormat;
@@ -214,7 +214,7 @@ fn downgrade_refusal(version: &str) -> EtcdError {
     EtcdError::InvalidDowngradeTarget
 }
 
-/// `3.6`, or `3.6.0` with what semantic versions may have behind it.
+/// `3.6`, or `3.6.0` with an optional suffix of semantic versions.
 fn is_version(text: &str) -> bool {
     let (text, build) = text.split_once('+').unwrap_or((text, ""));
     let (core, pre_release) = text.split_once('-').unwrap_or((text, ""));
@@ -243,7 +243,7 @@ fn shown(alarm: Alarm) -> etcd::AlarmMember {
     }
 }
 
-/// As Go prints the message, which leaves out what is 0.
+/// As Go prints the message, which omits zero values.
 fn in_words(alarm: &etcd::AlarmMember) -> String {
     let member = match alarm.member_id {
         0 => String::new(),
@@ -253,7 +253,7 @@ fn in_words(alarm: &etcd::AlarmMember) -> String {
 }
 
 impl Services {
-    /// What `Status` says.
+    /// The response of `Status`.
     fn describe(&self) -> etcd::StatusResponse {
         let status = self.shared.member.status();
         let state = self.shared.member.published();
@@ -269,7 +269,7 @@ impl Services {
             version: VERSION.to_owned(),
             db_size: size,
             leader: status.leader,
-            // The applier may be a moment ahead of what the core last told.
+            // The applier may be a moment ahead of the last published consensus status.
             raft_index: status.commit.max(status.applied),
             raft_term: status.term,
             raft_applied_index: status.applied,
@@ -282,8 +282,8 @@ impl Services {
         }
     }
 
-    /// Raises an alarm or switches it off. A kind that etcd does not know is refused: it would
-    /// mean nothing and could never be seen.
+    /// Raises or disarms an alarm. A kind that etcd does not know is refused: it would have no
+    /// effect and could never be seen.
     async fn set_alarm(
         &self,
         request: &etcd::AlarmRequest,
@@ -301,9 +301,9 @@ impl Services {
         Ok(alarm.into_iter().collect())
     }
 
-    /// Hashes aside: it takes time in proportion to the number of keys. At the revision of a
-    /// compaction it stays what it was before, as in etcd: whoever compares what was told before
-    /// with what is told after must find it equal.
+    /// Hashes on another thread: it takes time in proportion to the number of keys. At the revision
+    /// of a compaction the hash stays what it was before, as in etcd, so that hashes taken before
+    /// and after a compaction can be compared.
     async fn hash_of(&self, revision: i64) -> Result<crate::store::KeyHash, Status> {
         if let Some(hash) = self.shared.member.hash_before_compaction(revision).await {
             let revision = self.shared.member.published().view.revision();

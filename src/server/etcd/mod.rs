@@ -1,7 +1,6 @@
-//! etcd's client API over a `MemberHandle`: one file a service.
+//! etcd's client API over a `MemberHandle`: one file per service.
 //!
-//! Translates, waits and answers. Never decides what is stored and never touches a disk or a
-//! peer.
+//! Translates, waits and answers. Never decides what is stored and never touches a disk or a peer.
 
 mod auth;
 mod call;
@@ -57,7 +56,7 @@ pub(crate) fn router(services: &Services) -> axum::Router {
         .add_service(ElectionServer::new(services.clone()).max_decoding_message_size(limit))
         .add_service(LockServer::new(services.clone()).max_decoding_message_size(limit))
         .add_service(HealthServer::new(services.clone()));
-    // In one layer: the router boxes each.
+    // In one layer, since the router boxes each.
     let around = tower::ServiceBuilder::new()
         .map_request(chunked_range::mark)
         .map_response(|response| unimplemented::too_large(chunked_range::send(response)));

@@ -1,6 +1,6 @@
-//! `Snapshot`: the state as etcd's database, spooled to a nameless file of the data directory and
-//! streamed from there. A client that reads slowly or goes away holds a file and nothing of the
-//! store; the frozen state is let go before the first byte is sent.
+//! `Snapshot`: the state as etcd's database, spooled to an unlinked file in the data directory and
+//! streamed from there. A client that reads slowly or disconnects holds a file and no part of the
+//! store; the view is released before the first byte is sent.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -28,12 +28,12 @@ use crate::wire::etcd::SnapshotResponse;
 const BLOB: usize = 32 << 10;
 /// Bytes read from the spool at once.
 const BATCH: u64 = 1 << 20;
-/// Synced at least every so many bytes, so that no sync holds up the log's for long.
+/// Bytes between two syncs at most, so that no sync delays the log's for long.
 const SYNC_EVERY: u64 = 8 << 20;
 /// Bytes of the disk that stay free for the log.
 const RESERVE: u64 = 64 << 20;
 
-/// Lines of the log that come at a client's pace.
+/// Limits log lines that clients can cause at any rate.
 static SENT: Quiet = Quiet::new();
 static FAILED: Quiet = Quiet::new();
 
@@ -44,11 +44,11 @@ pub(super) type Messages = Pin<Box<dyn Stream<Item = Result<SnapshotResponse, St
 pub(super) struct Snapshot {
     spool: Arc<File>,
     length: u64,
-    /// Where the next batch begins.
+    /// The offset of the next batch.
     read: u64,
     sent: u64,
     batch: Bytes,
-    /// Of all that was read; taken by the last message.
+    /// The digest of everything read; taken by the last message.
     digest: Option<Sha256>,
     _one: OwnedSemaphorePermit,
 }
@@ -149,7 +149,7 @@ impl Snapshot {
     }
 }
 
-/// Writes the database into a file that has no name any more. Gives its length.
+/// Writes the database into a file and unlinks it. Returns its length.
 fn spool(directory: &Path, number: u64, contents: &Contents) -> Result<(File, u64), Status> {
     let failed = |error: backup::Error| {
         let why = match &error {
@@ -173,7 +173,7 @@ fn spool(directory: &Path, number: u64, contents: &Contents) -> Result<(File, u6
 }
 
 fn write(directory: &Path, number: u64, contents: &Contents) -> Result<(File, u64), backup::Error> {
-    // Left behind only by a crash in between; a start removes names that end so.
+    // Left behind only by a crash in between; a start removes files with this suffix.
     let path = directory.join(format!("snapshot-{number:016x}.tmp"));
     let file = OpenOptions::new()
         .read(true)

@@ -1,9 +1,9 @@
-//! A range that is sorted by something other than its keys, as a stream: read and sorted whole, as
-//! Range does, and then sent in pieces. Only references to keys and values are kept meanwhile, and
-//! a piece is made once the client has room for it. Never reads the store.
+//! A range that is sorted by something other than its keys, as a stream: read and sorted as a
+//! whole, as Range does, and then sent in pieces. Only references to keys and values are kept
+//! meanwhile, and a piece is encoded once the client has room for it. Never reads the store.
 //!
-//! etcd sorts each piece by itself and goes on behind the last key of a sorted piece, so that it
-//! misses and repeats keys where the range does not fit into one piece.
+//! etcd sorts each piece separately and continues after the last key of a sorted piece, so that it
+//! misses and repeats keys if the range does not fit into one piece.
 
 use futures::Stream;
 use prost::Message as _;
@@ -14,17 +14,18 @@ use crate::server::scheduling::turns;
 use crate::store;
 use crate::wire::etcd;
 
-/// What is still to be sent.
+/// What remains to be sent.
 pub(super) struct Sorted {
     kvs: std::iter::Peekable<std::vec::IntoIter<store::KeyValue>>,
-    /// The header, `more` and the count, for the last piece; nothing once that was sent.
+    /// The header, `more` and the count, for the last piece; `None` once that was sent.
     last: Option<etcd::RangeResponse>,
-    /// A piece is whole once it has so many bytes.
+    /// A piece is complete once it has so many bytes.
     enough: usize,
 }
 
 impl Sorted {
-    /// `largest` is the size of the largest request, which etcd aims its pieces at.
+    /// `largest` is the size of the largest request, which etcd uses as the target size of its
+    /// pieces.
     pub(super) fn new(
         header: Option<etcd::ResponseHeader>,
         whole: store::RangeResponse,
@@ -42,7 +43,7 @@ impl Sorted {
         }
     }
 
-    /// The next piece: there is one even of an empty range.
+    /// The next piece; even an empty range has one.
     fn piece(&mut self) -> Option<etcd::RangeResponse> {
         self.last.as_ref()?;
         let mut piece = etcd::RangeResponse::default();
@@ -104,8 +105,8 @@ mod tests {
             assert!(got == want, "{keys} of {value} bytes");
             assert_eq!(sent.len(), pieces, "{keys} of {value} bytes");
             let (last, others) = sent.split_last().expect("at least one");
-            let said = (last.header, last.more, last.count);
-            assert_eq!(said, (Some(header), true, 99));
+            let end = (last.header, last.more, last.count);
+            assert_eq!(end, (Some(header), true, 99));
             let bare = |piece: &etcd::RangeResponse| {
                 (&piece.header, piece.more, piece.count) == (&None, false, 0)
             };

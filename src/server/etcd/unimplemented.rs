@@ -1,11 +1,11 @@
-//! Calls that no service takes: gRPC is told that the method is unknown, and plain HTTP gets a
+//! Calls of unknown methods and paths: gRPC gets the status for an unknown method, plain HTTP a
 //! plain 404.
 
 use axum::body::Body;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use tonic::Code;
 
-/// Answers what nothing else does.
+/// Answers requests that match no route.
 pub(in crate::server) async fn answer(headers: HeaderMap) -> Response<Body> {
     let grpc = headers
         .get(header::CONTENT_TYPE)
@@ -37,8 +37,8 @@ fn refusal() -> Response<Body> {
     response
 }
 
-/// A message above the port's limit, in the words and with the code of gRPC for Go: tonic's code
-/// for it is the one by which clients know a compacted revision.
+/// A message above the port's limit, with the text and code of gRPC for Go: tonic's code for it is
+/// the one by which clients recognise a compacted revision.
 pub(super) fn too_large(mut response: Response<Body>) -> Response<Body> {
     let code = response
         .headers()

@@ -1,6 +1,6 @@
-//! The Watch service. Each stream pulls: while its client does not read, nothing is matched,
-//! queued or kept for it, so a slow client costs no memory and slows nobody. It then catches up
-//! from history, a slice at a time.
+//! The Watch service. Each stream pulls: while its client does not read, nothing is matched, queued
+//! or kept for it, so a slow client costs no memory and delays no other. It then catches up from
+//! history, a slice at a time.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::pin::Pin;
@@ -26,25 +26,25 @@ use crate::wire::etcd::watch_create_request::FilterType;
 use crate::wire::etcd::watch_request::RequestUnion;
 use crate::wire::etcd::{self, watch_server::Watch};
 
-/// The ID of replies that concern no single watcher.
+/// The ID of responses that concern no single watcher.
 const NO_WATCHER: i64 = -1;
-/// Revisions that a stream may skip and still be shown in one go; beyond, its watchers catch up
-/// in slices.
+/// The most revisions that a stream may be behind and still get in one step; beyond, its watchers
+/// catch up in slices.
 const MAX_LEAP: i64 = 1000;
-/// Bytes of keys and values that one watcher is shown in one go; beyond, it catches up in slices.
+/// Bytes of keys and values that one watcher gets in one step; beyond, it catches up in slices.
 const MAX_SHOWN: usize = 2 << 20;
-/// Events that may be queued in one go for all watchers of a stream, or a few for each of them:
-/// after a pause of its client, a stream of a thousand watchers would else hold a million.
+/// The most events that may be queued in one step for all watchers of a stream, or a few for each:
+/// otherwise, after a pause of its client, a stream of a thousand watchers would hold a million.
 const MAX_QUEUED: usize = 10_000;
 const MAX_QUEUED_EACH: usize = 4;
 /// Watchers of all streams of this member: each is a few hundred bytes and its key.
 const MOST_WATCHERS: u64 = 1 << 20;
-/// What a stream may ask for in [`AWHILE`] without waiting for a turn, a look at [`LOOKS`] watchers
-/// being one; kube-apiserver asks for progress ten times a second.
+/// The cost of requests that a stream may make within [`AWHILE`] without waiting for a turn, where
+/// examining [`LOOKS`] watchers costs one; kube-apiserver requests progress ten times a second.
 const PROMPT: usize = 64;
-/// Watchers that are looked at for the price of a request.
+/// Watchers that are examined for the cost of one.
 const LOOKS: usize = 100;
-/// How long that is for.
+/// The interval of that budget.
 const AWHILE: Duration = Duration::from_millis(100);
 
 #[tonic::async_trait]
@@ -76,7 +76,7 @@ impl Watch for Services {
     }
 }
 
-/// One stream: its watchers, what is to be sent next, and what may happen.
+/// One stream: its watchers, and the responses to send next.
 struct Conversation {
     services: Services,
     caller: Caller,
@@ -84,32 +84,32 @@ struct Conversation {
     watchers: Watchers,
     known: BTreeMap<i64, Known>,
     next_id: i64,
-    /// Answers in the order in which they must arrive.
+    /// Responses in the order in which they must arrive.
     ready: VecDeque<etcd::WatchResponse>,
-    /// The client may ask for more.
+    /// The client may send further requests.
     asks: bool,
-    /// A request whose turn it is not yet; those behind it wait, and events do not.
+    /// A request whose turn has not come; those behind it wait, events do not.
     waits: Option<etcd::WatchRequest>,
     prompt: Prompt,
-    /// In the line for turns.
+    /// The queue for turns.
     place: turns::Place,
-    /// The watcher that caught up a slice last, so that each gets its turn.
+    /// The watcher that caught up a slice last, so that they take turns.
     last_behind: u64,
     progress: Interval,
     leaderless: Option<Leaderless>,
     gauge: Gauge,
 }
 
-/// What the store need not know of a watcher.
+/// The part of a watcher's state that the store does not need.
 struct Known {
     start_revision: i64,
     fragment: bool,
     progress_notify: bool,
-    /// Nothing was sent since the last look: a sign of life is due at the next.
+    /// Nothing was sent since the last check: a progress notification is due at the next.
     quiet: bool,
 }
 
-/// What a stream may still ask for without waiting for a turn.
+/// The remaining budget for requests without a turn.
 #[derive(Debug)]
 struct Prompt {
     since: Instant,
@@ -117,9 +117,9 @@ struct Prompt {
 }
 
 impl Prompt {
-    /// Whether this request is answered at once, on a stream of so many watchers. To make a watcher takes
-    /// a turn: a client may ask for a thousand. To cancel one and to tell of progress is cheap; only
-    /// a flood of that takes turns as well.
+    /// Whether this request is handled at once, on a stream of so many watchers. Creating a watcher
+    /// takes a turn: a client may create thousands. Canceling one and reporting progress is cheap;
+    /// only a flood of that takes turns as well.
     fn allows(&mut self, request: &etcd::WatchRequest, watchers: usize, now: Instant) -> bool {
         let price = match request.request_union {
             Some(RequestUnion::CreateRequest(_)) => return false,
@@ -129,7 +129,7 @@ impl Prompt {
         if now.duration_since(self.since) >= AWHILE {
             (self.since, self.spent) = (now, 0);
         }
-        // The first one passes, whatever its price.
+        // The first one is allowed at any cost.
         let allowed = self.spent == 0 || self.spent + price <= PROMPT;
         self.spent += price * usize::from(allowed);
         allowed
@@ -167,7 +167,7 @@ impl Conversation {
         }
     }
 
-    /// The next answer.
+    /// The next response.
     async fn next<S>(&mut self, requests: &mut S) -> Option<Result<etcd::WatchResponse, Status>>
     where
         S: Stream<Item = Result<etcd::WatchRequest, Status>> + Unpin,
@@ -196,19 +196,19 @@ impl Conversation {
                         }
                     }
                     Some(Err(error)) => return Some(Err(error)),
-                    // It has said all that it will, and goes on listening, as in etcd.
+                    // The client has half-closed the stream and still receives, as in etcd.
                     None => self.asks = false,
                 },
-                // What waits, and the next slice of history, in its turn.
+                // The waiting request, and the next slice of history, in its turn.
                 () = self.place.pass(), if works => {
                     if let Some(request) = self.waits.take() {
                         self.asked(request).await;
                     }
-                    // What was published while it waited is to be caught up with as well.
+                    // What was published while it waited is included.
                     self.advance();
                     self.catch_up();
                 }
-                // A thousand streams that only catch up need not look each time that something is put.
+                // A thousand streams that only catch up need not wake up for each put.
                 changed = self.published.changed(), if !self.watchers.all_behind() => if changed.is_err() {
                     return Some(Err(EtcdError::Stopped.into()));
                 },
@@ -220,7 +220,7 @@ impl Conversation {
         }
     }
 
-    /// Shows the watchers in step what was published since.
+    /// Sends the watchers that are in step what was published since.
     fn advance(&mut self) {
         let state = self.published.borrow_and_update().clone();
         let revision = state.view.revision();
@@ -245,7 +245,7 @@ impl Conversation {
         });
     }
 
-    /// Shows one watcher that is behind a slice of history.
+    /// Sends one watcher that is behind a slice of history.
     fn catch_up(&mut self) {
         let next = self.watchers.behind().find(|id| *id > self.last_behind);
         let Some(id) = next.or_else(|| self.watchers.behind().next()) else {
@@ -278,19 +278,19 @@ impl Conversation {
     }
 
     async fn asked(&mut self, request: etcd::WatchRequest) {
-        // "Now" is the newest state, and what came before is sent before the answer.
+        // "Now" is the newest state, and events before it are sent before the response.
         self.advance();
         match request.request_union {
             Some(RequestUnion::CreateRequest(request)) => self.create(request).await,
             Some(RequestUnion::CancelRequest(request)) => self.cancel(request.watch_id),
             Some(RequestUnion::ProgressRequest(_)) => self.progress_of_all(),
-            // As in etcd, an unknown request is passed over.
+            // As in etcd, an unknown request is ignored.
             None => {}
         }
     }
 
     async fn create(&mut self, request: etcd::WatchCreateRequest) {
-        // A negative start is refused for everyone alike, and before anything else.
+        // A negative start is refused for every caller, and before anything else.
         if request.start_revision >= 0
             && let Err(error) = self.permitted(&request).await
         {
@@ -350,7 +350,7 @@ impl Conversation {
                 self.gauge.watchers(1);
             }
             Err(error) => {
-                // A refused watcher uses no number up.
+                // A refused watcher uses up no ID.
                 self.next_id = next_id;
                 answer.watch_id = NO_WATCHER;
                 answer.canceled = true;
@@ -360,8 +360,8 @@ impl Conversation {
         self.ready.push_back(answer);
     }
 
-    /// Whether the client may watch this. As in etcd it is asked once: a watcher that was created
-    /// stays, whatever becomes of its user.
+    /// Whether the client may watch this range. As in etcd it is checked once: a watcher that was
+    /// created stays, whatever happens to its user.
     async fn permitted(&self, request: &etcd::WatchCreateRequest) -> Result<(), Status> {
         let actor = self.services.actor_of(&self.caller).await?;
         let state = self.published.borrow().clone();
@@ -374,7 +374,7 @@ impl Conversation {
         permitted(auth.require_read(actor.as_ref(), key, &request.range_end))
     }
 
-    /// The next number that no watcher of this stream has.
+    /// The next ID that no watcher of this stream has.
     fn free_id(&mut self) -> i64 {
         while self.known.contains_key(&self.next_id) {
             self.next_id += 1;
@@ -402,13 +402,13 @@ impl Conversation {
         }
     }
 
-    /// Nothing at or below the stream's revision is still to come for this watcher.
+    /// No event at or below the stream's revision is outstanding for this watcher.
     fn is_current(&self, id: i64, known: &Known) -> bool {
         self.watchers.in_step(id.cast_unsigned()) == Some(true)
             && self.watchers.revision() >= known.start_revision
     }
 
-    /// One answer for the whole stream, or none: clients ask again.
+    /// One response for the whole stream, or none: clients repeat the request.
     fn progress_of_all(&mut self) {
         let current = self
             .known
@@ -419,7 +419,8 @@ impl Conversation {
         }
     }
 
-    /// For each watcher that asked for it and has been quiet for a whole interval.
+    /// Progress notifications for each watcher that requested them and got nothing for a whole
+    /// interval.
     fn signs_of_life(&mut self) {
         self.advance();
         let due: Vec<i64> = self
@@ -487,7 +488,7 @@ fn show(
     }
 }
 
-/// Splits an answer that is too large; every piece but the last says that more follows.
+/// Splits a response that is too large; every fragment but the last is marked as one.
 fn fragments(answer: etcd::WatchResponse, limit: usize) -> Vec<etcd::WatchResponse> {
     if answer.events.len() < 2 || answer.encoded_len() < limit {
         return vec![answer];
@@ -523,7 +524,7 @@ fn reason(error: WatchError) -> &'static str {
     }
 }
 
-/// A refusal as etcd's library for Go writes it into a reason.
+/// A refusal as etcd's Go library formats it in a cancel reason.
 fn denial(error: &Status) -> String {
     let code = match error.code() {
         Code::InvalidArgument => "InvalidArgument",
@@ -533,14 +534,14 @@ fn denial(error: &Status) -> String {
     format!("rpc error: code = {code} desc = {}", error.message())
 }
 
-/// Up to a tenth more, by the stream's number, so that streams made together do not signal
-/// together.
+/// Up to a tenth more, by the stream's number, so that streams created together do not notify at
+/// the same time.
 fn spread(interval: Duration, number: u64) -> Duration {
     let tenth = (number % 16) as f64 / 160.0;
     interval + interval.mul_f64(tenth)
 }
 
-/// Notices that there has been no leader for too long.
+/// Detects that there has been no leader for too long.
 pub(super) struct Leaderless {
     limit: Duration,
     since: Option<Instant>,
@@ -548,7 +549,7 @@ pub(super) struct Leaderless {
 }
 
 impl Leaderless {
-    /// Over after this long without a leader.
+    /// Expires after this long without a leader.
     pub(super) fn new(limit: Duration) -> Leaderless {
         Leaderless {
             limit,
@@ -557,7 +558,7 @@ impl Leaderless {
         }
     }
 
-    /// Returns once it is over; never where no leader was asked for. May be dropped and called
+    /// Returns once it has expired; never if no leader was required. May be dropped and called
     /// again.
     pub(super) async fn over(this: Option<&mut Leaderless>, member: &MemberHandle) {
         let Some(this) = this else {
@@ -628,8 +629,9 @@ mod tests {
         }
     }
 
-    /// Every request waited for a turn, the answers and events behind it too: where a thousand
-    /// streams asked for history, kube-apiserver's requests for progress waited for all of them.
+    /// Every request waited for a turn, and the responses and events behind it too: while a
+    /// thousand streams requested history, kube-apiserver's progress requests waited for all of
+    /// them.
     #[test]
     fn watchers_take_turns_and_cancels_are_prompt() {
         let asked = |request| etcd::WatchRequest {

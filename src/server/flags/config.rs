@@ -1,7 +1,7 @@
-//! What the server was told, parsed and checked: nothing later looks at a raw flag.
+//! The server's settings, parsed and validated: no later code reads a raw flag.
 //!
-//! Never reads a file, a socket or the environment; `flags` does the reading and
-//! [`Config::from_flags`] the judging.
+//! Never reads a file, a socket or the environment; `flags` reads them and [`Config::from_flags`]
+//! validates.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,86 +11,86 @@ use super::url::{ClientUrl, Endpoint};
 use crate::server::auth::settings::AuthSettings;
 use crate::server::http::access::Access;
 
-/// Everything that start-up needs.
+/// The settings for start-up.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The member's name (`--name`).
     pub name: String,
-    /// Where log, checkpoints and identity live (`--data-dir`).
+    /// The directory of log, checkpoints and identity (`--data-dir`).
     pub data_dir: PathBuf,
-    /// Where peers connect to.
+    /// Where peers connect.
     pub listen_peer_urls: Vec<Endpoint>,
-    /// Where clients connect to.
+    /// Where clients connect.
     pub listen_client_urls: Vec<ClientUrl>,
-    /// Where clients find HTTP alone; where given, it leaves `listen_client_urls` to gRPC.
+    /// Where clients find HTTP only; if given, `listen_client_urls` serves only gRPC.
     pub listen_client_http_urls: Vec<ClientUrl>,
-    /// Additional sockets for metrics and probes alone; may be empty.
+    /// Additional sockets for metrics and probes only; may be empty.
     pub listen_metrics_urls: Vec<ClientUrl>,
-    /// Peer URLs as the membership shows them, sorted; at least one.
+    /// Peer URLs as published in the membership, sorted; at least one.
     pub advertise_peer_urls: Vec<String>,
-    /// Client URLs as the membership shows them, sorted.
+    /// Client URLs as published in the membership, sorted.
     pub advertise_client_urls: Vec<String>,
-    /// How this member comes to belong to a cluster.
+    /// How this member joins or founds a cluster.
     pub formation: Formation,
-    /// What ties the server to an operator.
+    /// Settings of a server that is run by an operator.
     pub operated: Operated,
-    /// Time between heartbeats of a leader, one tick of the core.
+    /// Heartbeat interval of a leader, one tick of the core.
     pub heartbeat: Duration,
     /// Time without a leader after which a member campaigns.
     pub election: Duration,
-    /// A cluster of one elects itself at once when it starts.
+    /// The sole voter of a cluster campaigns at once when it starts.
     pub hurry_first_election: bool,
-    /// Ask before campaigning, so that a returning member disturbs no leader.
+    /// Pre-vote before campaigning, so that a returning member does not depose a leader.
     pub pre_vote: bool,
     /// Refuse membership changes that would endanger the quorum.
     pub strict_reconfig_check: bool,
-    /// Entries after which a checkpoint may be taken: a lower bound.
+    /// The least number of entries between two checkpoints.
     pub snapshot_count: u64,
-    /// Leave out every sync of the disk.
+    /// Skip every sync of the disk.
     pub unsafe_no_fsync: bool,
     /// Limits that are checked before a request is proposed.
     pub limits: Limits,
-    /// How users are known.
+    /// How users authenticate.
     pub auth: AuthSettings,
-    /// What is done in the background.
+    /// Background maintenance.
     pub maintenance: Maintenance,
-    /// Certificates of the client port; absent: plain text.
+    /// Certificates of the client port; `None`: plain text.
     pub client_tls: Option<TlsFiles>,
-    /// Certificates of the peer port; absent: plain text.
+    /// Certificates of the peer port; `None`: plain text.
     pub peer_tls: Option<TlsFiles>,
-    /// The peer port takes plain text too, until every member is dialled by TLS.
+    /// The peer port accepts plain text too, until every member is dialled by TLS.
     pub peer_tls_transition: bool,
-    /// The client port's TLS sockets take plain text too.
+    /// The client port's TLS sockets accept plain text too.
     pub client_plaintext: bool,
-    /// Versions and suites for both.
+    /// TLS versions and cipher suites of both ports.
     pub tls_policy: TlsPolicy,
-    /// The client port's manners.
+    /// Settings of the client port.
     pub client: ClientPort,
-    /// What is logged and how.
+    /// The log's level, format and output.
     pub log: Log,
-    /// A file for one JSON line that says why the server stopped.
+    /// A file for one JSON line with the reason for which the server stopped.
     pub termination_message_file: Option<PathBuf>,
-    /// The only hostname under which the server may start.
+    /// The only hostname on which the server may start.
     pub expected_hostname: Option<String>,
-    /// What to tell the user once a log exists.
+    /// Warnings for the user, logged once a log exists.
     pub warnings: Vec<String>,
 }
 
-/// How a member with an empty disk comes to belong to a cluster.
+/// How a member with an empty disk joins or founds a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Formation {
     /// etcd's own flags.
     InitialCluster {
         /// Peer URLs by member name, each list sorted.
         members: BTreeMap<String, Vec<String>>,
-        /// Found it or join it.
+        /// Whether to found the cluster or to join it.
         state: ClusterState,
         /// Part of the identity of cluster and members.
         token: String,
     },
-    /// A standby: it founds a cluster only by an explicit call and else waits to be added.
+    /// A standby: it founds a cluster only on an explicit call, and otherwise waits to be added.
     AwaitMembership {
-        /// `host:port` or DNS names whose members know the cluster; may be empty.
+        /// `host:port` or DNS names of servers that know the cluster; may be empty.
         join_from: Vec<String>,
     },
 }
@@ -104,14 +104,14 @@ pub enum ClusterState {
     Existing,
 }
 
-/// What ties the server to an operator; all absent when run by hand.
+/// Settings of a server that is run by an operator; all `None` when run by hand.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Operated {
     /// File with the key that authorises membership calls.
     pub secret_file: Option<PathBuf>,
     /// UID of the cluster's resource.
     pub cluster_uid: Option<String>,
-    /// UID of the pod, shown in the member's description.
+    /// UID of the pod, included in the member's description.
     pub pod_uid: Option<String>,
 }
 
@@ -124,61 +124,62 @@ pub struct Limits {
     pub max_txn_ops: u64,
     /// Most learners at a time.
     pub max_learners: u64,
-    /// Largest store in bytes; absent: unlimited.
+    /// Largest store in bytes; `None`: unlimited.
     pub quota_bytes: Option<u64>,
 }
 
-/// What is done in the background; all off unless asked for.
+/// Background maintenance; all off by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Maintenance {
-    /// The leader compacts by itself.
+    /// The leader compacts automatically.
     pub auto_compaction: Option<AutoCompaction>,
-    /// A member that starts again compares its data with the others' before it serves clients.
+    /// A restarted member compares its data with the others' before it serves clients.
     pub initial_check: bool,
-    /// Time between two comparisons of all members' data by the leader.
+    /// Interval between two comparisons of all members' data by the leader.
     pub check: Option<Duration>,
-    /// Time between two comparisons of what the last compaction left, by the leader.
+    /// Interval between two comparisons of what the last compaction left, by the leader.
     pub compact_check: Option<Duration>,
-    /// The leader notes what remains of long leases.
+    /// The leader checkpoints the remaining TTL of long leases.
     pub lease_checkpoints: bool,
 }
 
-/// What is kept by a leader that compacts by itself.
+/// The history that automatic compaction keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AutoCompaction {
-    /// History of so long.
+    /// History of this duration.
     Periodic(Duration),
-    /// So many revisions.
+    /// This number of revisions.
     Revisions(i64),
 }
 
 /// Files of one port's TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// PEM chain that the port shows.
+    /// PEM chain that the port presents.
     pub certificate: PathBuf,
     /// PEM key of the chain.
     pub key: PathBuf,
-    /// They vouch for themselves for this many years, and are made where they are missing.
+    /// The certificates are self-signed, valid for this many years, and created if they are
+    /// missing.
     pub self_signed_years: Option<u32>,
     /// Names that the other side's certificate must carry.
     pub allowed: AllowedNames,
-    /// PEM roots that the other side's certificate must lead to.
+    /// PEM CA certificates that verify the other side's certificate.
     pub trusted_ca: Option<PathBuf>,
-    /// Refuse whoever shows no certificate.
+    /// Refuse clients without a certificate.
     pub client_auth: bool,
-    /// Whoever shows no certificate may make calls that prove themselves otherwise, and have no
-    /// link of members.
+    /// Clients without a certificate may make calls with another proof, but may not link as a
+    /// member.
     pub calls_without: bool,
     /// PEM or DER list of revoked certificates.
     pub revoked: Option<PathBuf>,
-    /// Chain to show when dialling, where it differs.
+    /// Chain to present when dialling, if it differs.
     pub client_certificate: Option<PathBuf>,
     /// Key of that chain.
     pub client_key: Option<PathBuf>,
 }
 
-/// Names of which a certificate must carry one; none: any will do.
+/// Names of which a certificate must contain one; none: any name is accepted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AllowedNames {
     /// Common names.
@@ -188,17 +189,17 @@ pub struct AllowedNames {
 }
 
 impl AllowedNames {
-    /// Whether any name will do.
+    /// Whether any name is accepted.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.common_names.is_empty() && self.hosts.is_empty()
     }
 }
 
-/// Versions and suites of both ports.
+/// TLS versions and cipher suites of both ports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsPolicy {
-    /// IANA names of the suites to offer; empty: all that the library holds safe.
+    /// IANA names of the suites to offer; empty: all that the library considers secure.
     pub cipher_suites: Vec<String>,
     /// Refuse TLS 1.2.
     pub only_tls13: bool,
@@ -206,31 +207,31 @@ pub struct TlsPolicy {
     pub only_tls12: bool,
 }
 
-/// The client port's manners.
+/// Settings of the client port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientPort {
-    /// Streams that one connection may have open; absent: no limit.
+    /// Concurrent streams of one connection; `None`: no limit.
     pub max_concurrent_streams: Option<u32>,
-    /// Idle time after which the server pings, and time to wait for the answer; absent: never.
+    /// Idle time after which the server pings, and time to wait for the response; `None`: never.
     pub keepalive: Option<(Duration, Duration)>,
-    /// Idle time after which a watcher that asked for it gets a sign of life.
+    /// Idle time after which a watcher that requested it gets a progress notification.
     pub watch_progress_interval: Duration,
     /// Unary requests that take longer are logged.
     pub warn_unary: Duration,
     /// Serve JSON below `/v3/`.
     pub json_gateway: bool,
-    /// Who may call over plain HTTP.
+    /// Access control for plain HTTP.
     pub access: Access,
-    /// Also measure how long requests take, by method.
+    /// Also measure the duration of requests, by method.
     pub extensive_metrics: bool,
 }
 
-/// What is logged and how.
+/// The log's level, format and output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Log {
-    /// Least important level that is written.
+    /// Least severe level that is written.
     pub level: tracing::Level,
-    /// JSON, one object a line; else text for people.
+    /// JSON, one object per line; otherwise plain text.
     pub json: bool,
     /// Write to standard output instead of standard error.
     pub stdout: bool,
@@ -244,8 +245,7 @@ impl Config {
         u32::try_from(ticks).unwrap_or(u32::MAX).max(1)
     }
 
-    /// How long one request may take before it is answered with a time-out: etcd's 5 s and two
-    /// elections.
+    /// Timeout of one request: etcd's 5 s and two election timeouts.
     #[must_use]
     pub fn request_timeout(&self) -> Duration {
         Duration::from_secs(5) + 2 * self.election

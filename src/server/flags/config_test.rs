@@ -1,4 +1,4 @@
-//! Defaults, conflicts and limits of the settings as a whole.
+//! Defaults, conflicts and limits of the settings.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -254,7 +254,7 @@ fn roots_alone_require_a_certificate() {
     );
 }
 
-/// An operator's calls come without a certificate; a cluster without an operator has none to let in.
+/// An operator's calls come without a certificate; without an operator no such calls are accepted.
 #[test]
 fn signed_calls_need_no_certificate() {
     let tls = [
@@ -275,7 +275,8 @@ fn signed_calls_need_no_certificate() {
     assert!(asked(&["--operator-secret-file=/s"]));
 }
 
-/// What a numeric flag or a duration comes to, in words; a flag that is not here has no row below.
+/// The value that a numeric flag or a duration results in, as text; a flag that is missing here has
+/// no row below.
 fn shown(config: &Config, flag: &str) -> String {
     let (limits, client, maintenance) = (&config.limits, &config.client, &config.maintenance);
     match flag {
@@ -295,14 +296,17 @@ fn shown(config: &Config, flag: &str) -> String {
         "self-signed-cert-validity" => format!("{:?}", config.client_tls.is_some()),
         "corrupt-check-time" => format!("{:?}", maintenance.check),
         "compact-hash-check-time" => format!("{:?}", maintenance.compact_check),
-        _ => panic!("--{flag} is a number or a duration: say here, and in the table, what 0 means"),
+        _ => {
+            panic!("--{flag} is a number or a duration: state here, and in the table, what 0 means")
+        }
     }
 }
 
-/// What each takes 0, less than 0 and the largest number for: a value, or words of the refusal.
+/// The meaning of 0, a negative and the largest number for each flag: a value, or words of the
+/// refusal.
 type Row = (&'static str, [Result<&'static str, &'static str>; 3]);
 
-/// `Err` with the words of a kind: the value does not even parse.
+/// `Err` with the words for a flag's kind: the value is not parsed at all.
 const NUMBER: Result<&str, &str> = Err("give a whole number from 0");
 
 #[rustfmt::skip]
@@ -326,10 +330,10 @@ const EXTREMES: &[Row] = &[
     ("compact-hash-check-time", [Err("must be more than 0"), Err("must be more than 0"), Ok("None")]),
 ];
 
-/// Found by asking for 0: `--watch-progress-notify-interval=0s` sent progress every 100 ms, where
-/// etcd takes it for its default; `--warning-unary-request-duration=0` turned off what etcd sets to
-/// its default; a number too large for its flag counted as none at all. Now each such flag has a
-/// row, and one without fails here. `tests/etcd_compatibility/flags.rs` asks etcd the same.
+/// Found by testing 0: `--watch-progress-notify-interval=0s` sent progress every 100 ms, where etcd
+/// uses its default; `--warning-unary-request-duration=0` disabled what etcd sets to its default; a
+/// number too large for its flag was treated as none. Now each such flag has a row, and one without
+/// fails here. `tests/etcd_compatibility/flags.rs` tests etcd in the same way.
 #[test]
 fn flag_extremes_mean_what_they_mean_to_etcd() {
     use crate::server::flags::table::{Class, FLAGS, Group, Kind};
@@ -355,10 +359,10 @@ fn flag_extremes_mean_what_they_mean_to_etcd() {
                 (Ok(config), Ok(wanted)) => {
                     assert_eq!(shown(&config, flag.name), *wanted, "{argument}");
                 }
-                (Err(said), Err(words)) => {
+                (Err(refusal), Err(words)) => {
                     assert!(
-                        said.contains(words) && said.contains(flag.name),
-                        "{argument}: {said}"
+                        refusal.contains(words) && refusal.contains(flag.name),
+                        "{argument}: {refusal}"
                     );
                 }
                 (judged, _) => panic!("{argument}: {judged:?}, not {wanted:?}"),
@@ -372,8 +376,8 @@ fn flag_extremes_mean_what_they_mean_to_etcd() {
         ])
     };
     for years in ["0", "1001"] {
-        let said = made(years).expect_err("refused").to_string();
-        assert!(said.contains("must be 1 to 1000 years"), "{said}");
+        let refusal = made(years).expect_err("refused").to_string();
+        assert!(refusal.contains("must be 1 to 1000 years"), "{refusal}");
     }
     assert!(config(&["--auto-compaction-retention=-1h"]).is_err());
 }

@@ -1,5 +1,5 @@
-//! etcd's feature gates (`--feature-gates`): which there are, what each does here, and whether it
-//! is on. A gate is in the class [`Class::Effect`] only if it changes what the server does.
+//! etcd's feature gates (`--feature-gates`): their list, the effect of each here, and whether it is
+//! on. A gate has the class [`Class::Effect`] only if it changes the server's behaviour.
 
 use std::collections::BTreeMap;
 
@@ -11,11 +11,11 @@ use super::table::Class::{self, Accepted, Effect};
 pub struct FeatureGate {
     /// etcd's name.
     pub name: &'static str,
-    /// Whether etcd calls it alpha, and not beta.
+    /// Whether etcd lists it as alpha, not as beta.
     pub alpha: bool,
-    /// Whether it is on when nobody says anything.
+    /// Whether it is on by default.
     pub default: bool,
-    /// What setting it does.
+    /// The effect of setting it.
     pub class: Class,
     /// One line for the help.
     pub help: &'static str,
@@ -47,16 +47,16 @@ pub const GATES: &[FeatureGate] = &[
     gate("TxnModeWriteWithSharedBuffer", false, Accepted("transactions need no such mode"), "Share a buffer in write transactions."),
 ];
 
-/// Which gates are on.
+/// The gates that are on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Gates(BTreeMap<&'static str, bool>);
 
 impl Gates {
-    /// Reads `name=true,name=false`; `AllAlpha` and `AllBeta` set those that are not named
-    /// themselves. Pushes a warning for each that is set to something it does not do.
+    /// Parses `name=true,name=false`; `AllAlpha` and `AllBeta` set the gates that are not named
+    /// individually. Adds a warning for each gate set to a value that has no effect.
     ///
     /// # Errors
-    /// A gate that does not exist, or a value that is no boolean, in words.
+    /// A gate that does not exist, or a value that is no boolean, as text.
     pub fn parse(text: &str, warnings: &mut Vec<String>) -> Result<Gates, String> {
         let mut given = BTreeMap::new();
         let mut groups = BTreeMap::new();
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_gate_is_refused_in_etcds_words() {
+    fn unknown_gates_get_etcds_error() {
         let refusal = |text| on(text).expect_err("refused");
         assert!(refusal("Foo=true").starts_with("unrecognized feature gate: Foo"));
         assert!(refusal("LeaseCheckpoint").starts_with("missing bool value for LeaseCheckpoint"));

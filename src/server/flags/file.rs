@@ -1,15 +1,15 @@
-//! `--config-file`: etcd's YAML (or JSON) file of settings, as settings of the flag table.
+//! `--config-file`: etcd's YAML (or JSON) configuration file, as settings of the flag table.
 //!
 //! Keys are flags without their dashes. As in etcd, durations are whole nanoseconds, lists stay
-//! lists, and certificates stand in two sections of their own. Unlike etcd, a key that means
-//! nothing is refused: a mistyped one must not be lost in silence. Never reads the file itself.
+//! lists, and certificates have two sections of their own. Unlike etcd, an unknown key is refused,
+//! so that a mistyped one is not silently ignored. Never reads the file itself.
 
 use serde_json::{Map, Value};
 
 use super::table::{self, Kind};
 use super::{FlagError, Flags, Setting};
 
-/// Keys of a section and the flags that they stand for; an empty flag: nothing to set.
+/// Keys of a section and their flags; an empty flag: nothing to set.
 type Section = (&'static str, &'static [(&'static str, &'static str)]);
 
 const SECTIONS: &[Section] = &[
@@ -25,7 +25,7 @@ const SECTIONS: &[Section] = &[
             ("auto-tls", "auto-tls"),
             ("allowed-cn", "client-cert-allowed-cn"),
             ("allowed-hostname", "client-cert-allowed-hostname"),
-            // What etcd itself does with it on this port: nothing.
+            // It has no effect on this port in etcd either.
             ("skip-client-san-verification", ""),
         ],
     ),
@@ -56,15 +56,15 @@ const SECTIONS: &[Section] = &[
     ),
 ];
 
-/// Why a file is refused. Each text names the file, and the key where there is one.
+/// Why a file is refused. Each text names the file, and the key if there is one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FileError {
-    /// It is not there, or not readable.
+    /// It does not exist, or is not readable.
     #[error("--config-file: cannot read {path}: {reason}; give a file that this user may read")]
     Unreadable {
         /// The file.
         path: String,
-        /// The system's words.
+        /// The error of the system.
         reason: String,
     },
     /// It is no YAML, or no mapping.
@@ -75,14 +75,14 @@ pub enum FileError {
         /// What is wrong.
         reason: String,
     },
-    /// A key that means nothing.
+    /// An unknown key.
     #[error("--config-file: {path}: the key {key} is not known{hint}")]
     Unknown {
         /// The file.
         path: String,
         /// With its section.
         key: String,
-        /// What was probably meant.
+        /// The key that was probably meant.
         hint: String,
     },
     /// A value of the wrong shape.
@@ -92,15 +92,15 @@ pub enum FileError {
         path: String,
         /// With its section.
         key: String,
-        /// What would be right.
+        /// The accepted values.
         expected: &'static str,
     },
-    /// A value that the flag of that name refuses as well.
+    /// A value that the flag with that name refuses as well.
     #[error("--config-file: {path}: {source}")]
     Flag {
         /// The file.
         path: String,
-        /// In the flag's words.
+        /// The flag's error.
         #[source]
         source: FlagError,
     },
@@ -174,7 +174,7 @@ impl Reader<'_> {
             return Err(self.unknown(shown, hint));
         };
         let value = match (flag.kind, value) {
-            // etcd leaves its default as well.
+            // etcd keeps its default as well.
             (_, Value::Null) => return Ok(()),
             (Kind::Duration, Value::Number(number)) => match number.as_i64() {
                 Some(nanoseconds) => format!("{nanoseconds}ns"),
@@ -231,7 +231,7 @@ impl Reader<'_> {
     }
 }
 
-/// The section of a flag that etcd would not read at the top of a file.
+/// The section of a flag that etcd does not read at the top level of a file.
 fn lives_in(key: &str) -> Option<String> {
     SECTIONS.iter().find_map(|(section, keys)| {
         let (inner, _) = keys.iter().find(|(_, flag)| *flag == key)?;

@@ -1,4 +1,4 @@
-//! etcd's file of settings: what it may say, and how each mistake is named.
+//! etcd's configuration file: the accepted content, and the error for each mistake.
 
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ fn json_is_yaml_and_nothing_is_nothing() {
 
 #[test]
 fn each_mistake_names_the_file_and_the_key() {
-    for (text, says) in [
+    for (text, error) in [
         (
             "heartbeat-intervall: 1",
             "--config-file: f.yaml: the key heartbeat-intervall is not known (did you mean heartbeat-interval?)",
@@ -95,6 +95,6 @@ fn each_mistake_names_the_file_and_the_key() {
         ("name: a\nname: b", "is not a YAML mapping of settings"),
     ] {
         let refusal = refusal(text);
-        assert!(refusal.contains(says), "{text}: {refusal}");
+        assert!(refusal.contains(error), "{text}: {refusal}");
     }
 }

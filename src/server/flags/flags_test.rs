@@ -144,7 +144,7 @@ fn each_refusal_names_the_flag_and_the_remedy() {
 }
 
 #[test]
-fn asking_for_what_is_the_case_is_never_refused() {
+fn present_behaviour_is_never_refused() {
     for flag in FLAGS.iter().filter(|flag| flag.group != Group::Removed) {
         let argument = format!("--{}={}", flag.name, flag.default);
         let flags = parse(&[&argument], &[]).expect(&argument);
@@ -170,7 +170,7 @@ fn a_file_of_settings_stands_alone() {
     assert_eq!(file(&["--config-file=f"], &both), expected("f"));
     let version = parse(&["--config-file=f", "--version"], &[]).expect("valid");
     assert!(version.bool("version"));
-    // What is no flag at all is refused all the same.
+    // An unknown flag is refused nevertheless.
     assert!(parse(&["--config-file=f", "--nmae=a"], &[]).is_err());
 }
 

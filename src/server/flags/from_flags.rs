@@ -1,6 +1,6 @@
 //! From flags to a [`Config`]: defaults, conflicts and limits, each refusal with its remedy.
 //!
-//! Reads nothing but what it is given: what the machine offers comes in as [`HostFacts`].
+//! Reads only its arguments: the facts about the machine come in as [`HostFacts`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -16,14 +16,14 @@ use super::url::{ClientUrl, Endpoint, UrlError};
 use crate::server::auth::settings::AuthSettings;
 use crate::server::http::access::Access;
 
-/// What start-up found out about the machine.
+/// Facts about the machine, collected at start-up.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HostFacts {
-    /// Memory that the process may use before it is killed, in bytes.
+    /// Memory in bytes that the process may use before it is killed.
     pub memory_limit: Option<u64>,
 }
 
-/// Why the settings are refused. Each text names the flag and what to do.
+/// Why the settings are refused. Each text names the flag and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// A URL that does not parse.
@@ -43,22 +43,22 @@ pub enum ConfigError {
 const GIB: u64 = 1 << 30;
 /// etcd's default quota.
 const DEFAULT_QUOTA: u64 = 2 * GIB;
-/// etcd's longest election, in milliseconds.
+/// etcd's longest election timeout, in milliseconds.
 const MAX_ELECTION_MS: u64 = 50_000;
-/// etcd's entries between two snapshots, also where 0 are asked for.
+/// etcd's number of entries between two snapshots, also used for 0.
 const SNAPSHOT_COUNT: u64 = 10_000;
-/// etcd's idle time of watchers, also where 0 or less is asked for, and the least there is.
+/// etcd's progress interval of watchers, also used for 0 or less, and the minimum.
 const WATCH_PROGRESS: Duration = Duration::from_secs(600);
 const LEAST_WATCH_PROGRESS: Duration = Duration::from_millis(100);
-/// etcd's bound of slow requests, also where 0 is asked for.
+/// etcd's threshold for slow requests, also used for 0.
 const SLOW_REQUEST: Duration = Duration::from_millis(300);
-/// The longest time, in seconds, that Go can tell.
+/// The longest duration, in seconds, that Go can represent.
 const LONGEST: u64 = i64::MAX.unsigned_abs() / 1_000_000_000;
-/// Larger requests work and slow everyone down.
+/// Larger requests work, but slow down all clients.
 const LARGE_REQUEST: u64 = 10 << 20;
 
 impl Config {
-    /// Judges the flags as a whole.
+    /// Validates the flags as a whole.
     pub fn from_flags(flags: &Flags, machine: HostFacts) -> Result<Config, ConfigError> {
         let mut warnings = flags.warnings.clone();
         let advertise_peer_urls = advertised(flags, "initial-advertise-peer-urls")?;
@@ -131,8 +131,8 @@ impl Config {
         Ok(config)
     }
 
-    /// What only an empty disk asks of `--initial-cluster`: it names this member, with exactly
-    /// the peer URLs that it advertises. A member that has a disk no longer reads the flag.
+    /// Checks of `--initial-cluster` that only an empty disk needs: it names this member, with
+    /// exactly the peer URLs that it advertises. A member with data no longer reads the flag.
     pub fn check_initial_cluster(&self) -> Result<(), ConfigError> {
         let Formation::InitialCluster { members, .. } = &self.formation else {
             return Ok(());
@@ -209,7 +209,7 @@ fn client_urls(flags: &Flags, flag: &'static str) -> Result<BTreeSet<ClientUrl>,
         .collect()
 }
 
-/// URLs to bind for members.
+/// URLs to bind for peers.
 fn listened(flags: &Flags, flag: &'static str) -> Result<Vec<Endpoint>, ConfigError> {
     let urls = urls(flags, flag)?;
     for url in &urls {
@@ -233,7 +233,7 @@ fn listened_for_clients(flags: &Flags, flag: &'static str) -> Result<Vec<ClientU
     Ok(urls.into_iter().collect())
 }
 
-/// Addresses and `localhost` can be bound; a name could lead to another machine.
+/// Addresses and `localhost` can be bound; a name could refer to another machine.
 fn bindable(flag: &str, host: &str, url: &dyn std::fmt::Display) -> Result<(), ConfigError> {
     let address = host.parse::<std::net::IpAddr>().is_ok();
     if !address && host != "localhost" && !host.is_empty() {
@@ -280,9 +280,9 @@ fn advertised_to_clients(
                     .to_owned(),
             );
         }
-        // etcd asks this of flags alone.
+        // etcd requires this only of flags.
         warnings.push(format!(
-            "advertise-client-urls is not in the file: clients are told {}, which may not be where they find this member",
+            "advertise-client-urls is not in the file: clients learn {}, which may not be the address of this member",
             flags.text("advertise-client-urls")
         ));
     }
@@ -457,8 +457,8 @@ fn limits(
     })
 }
 
-/// The store is in memory and a member needs about 2.5 times its size at worst, so the quota
-/// follows the memory limit: members hold equal data and must not be killed together.
+/// The store is in memory and a member needs about 2.5 times its size at worst, so the quota is
+/// derived from the memory limit: members hold equal data and must not be killed together.
 fn quota(
     asked: i64,
     machine: HostFacts,
@@ -487,7 +487,7 @@ fn quota(
     }
 }
 
-/// Files of one port's TLS; `secure` is a flag that has a URL which needs them.
+/// The TLS files of one port; `secure` is a flag with a URL that needs them.
 fn tls_files(
     flags: &Flags,
     prefix: &str,
@@ -554,9 +554,10 @@ fn tls_files(
     Ok(Some(TlsFiles {
         certificate,
         key,
-        // As in etcd, roots alone already make a certificate required.
+        // As in etcd, a CA file alone makes client certificates required.
         client_auth: trusted_ca.is_some(),
-        // An operator signs its calls, and must get in where certificates have to be renewed.
+        // An operator signs its calls, and must be able to connect when certificates have to be
+        // renewed.
         calls_without: client == "peer" && file_of_operator(flags).is_some(),
         self_signed_years: None,
         allowed,
@@ -574,7 +575,7 @@ fn tls_files(
     }))
 }
 
-/// Certificates in etcd's places in the data directory.
+/// Certificates in etcd's paths in the data directory.
 fn auto_tls(flags: &Flags, prefix: &str, port: &str) -> Result<TlsFiles, ConfigError> {
     for flag in ["client-cert-auth", "trusted-ca-file"] {
         let flag = format!("{prefix}{flag}");
@@ -611,7 +612,7 @@ fn auto_tls(flags: &Flags, prefix: &str, port: &str) -> Result<TlsFiles, ConfigE
     })
 }
 
-/// Names that certificates of a port's other side must carry.
+/// Names that certificates of a port's other side must contain.
 fn allowed_names(flags: &Flags, port: &str) -> Result<AllowedNames, ConfigError> {
     let list = |kind: &str| {
         let texts = flags.list(&format!("{port}-cert-allowed-{kind}"));
@@ -735,7 +736,7 @@ fn client_port(flags: &Flags) -> Result<ClientPort, ConfigError> {
     Ok(ClientPort {
         max_concurrent_streams: Some(streams)
             .filter(|streams| *streams != u32::MAX && *streams != 0),
-        // Either of the two turns both off, as in etcd.
+        // Either of the two disables both, as in etcd.
         keepalive: flags.duration(interval).zip(flags.duration(timeout)),
         watch_progress_interval: flags
             .duration("watch-progress-notify-interval")

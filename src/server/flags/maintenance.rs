@@ -1,4 +1,4 @@
-//! The flags of maintenance in the background, judged.
+//! The flags of background maintenance, validated.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use super::config::{AutoCompaction, Maintenance};
 use super::feature_gates::Gates;
 use super::{Flags, parse_duration};
 
-/// Judges them. The text of a refusal names the flag and what to do.
+/// Validates them. The text of a refusal names the flag and the remedy.
 pub(in crate::server) fn maintenance(
     flags: &Flags,
     warnings: &mut Vec<String>,
@@ -39,7 +39,7 @@ pub(in crate::server) fn maintenance(
     })
 }
 
-/// As etcd reads it: a bare number is hours, or revisions in that mode.
+/// As in etcd: a bare number is hours, or revisions in that mode.
 fn auto_compaction(flags: &Flags) -> Result<Option<AutoCompaction>, String> {
     let text = flags.text("auto-compaction-retention");
     let by_revision = flags.text("auto-compaction-mode") == "revision";

@@ -1,8 +1,8 @@
 //! Go's flag syntax and etcd's rules about the environment.
 //!
 //! One dash or two, `=` or a space before the value, booleans bare or with `=`. A setting given
-//! both as a flag and in the environment is an error; unknown `ETCD_` variables only warn.
-//! Never judges a value beyond its kind: `config` does.
+//! both as a flag and in the environment is an error; unknown `ETCD_` variables only cause a
+//! warning. Never validates a value beyond its kind: `config` does.
 
 pub mod config;
 pub mod feature_gates;
@@ -17,26 +17,26 @@ use std::time::Duration;
 
 use self::table::{Class, Flag, Kind};
 
-/// What was given, checked against the table.
+/// The given settings, checked against the table.
 #[derive(Clone, Debug, Default)]
 pub struct Flags {
     given: BTreeMap<&'static str, String>,
-    /// Things to tell the user once a log exists.
+    /// Warnings for the user, logged once a log exists.
     pub warnings: Vec<String>,
-    /// `--help` was asked for.
+    /// `--help` was given.
     pub help: bool,
-    /// They come from `--config-file`.
+    /// The settings come from `--config-file`.
     pub from_file: bool,
 }
 
-/// One setting: a flag, its value and where it stands.
+/// One setting: a flag, its value and its origin.
 #[derive(Clone, Debug)]
 pub(in crate::server) struct Setting {
     /// The flag.
     pub(in crate::server) flag: &'static Flag,
-    /// As a flag would have it.
+    /// The value in the flag's syntax.
     pub(in crate::server) value: String,
-    /// Where it stands, for messages: `flag --name`.
+    /// Its origin, for messages: `flag --name`.
     pub(in crate::server) origin: String,
 }
 
@@ -50,7 +50,7 @@ impl Setting {
     }
 }
 
-/// Why the arguments are refused. Each text names the flag and what to do.
+/// Why the arguments are refused. Each text names the flag and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FlagError {
     /// No flag of that name.
@@ -58,7 +58,7 @@ pub enum FlagError {
     Unknown {
         /// As it was given.
         name: String,
-        /// A known name that is near.
+        /// The most similar known name.
         nearest: Option<&'static str>,
     },
     /// An argument that is no flag.
@@ -74,7 +74,7 @@ pub enum FlagError {
         origin: String,
         /// As it was given.
         value: String,
-        /// What would be right.
+        /// The accepted values.
         expected: String,
     },
     /// The same setting in two places.
@@ -87,7 +87,7 @@ pub enum FlagError {
         /// The flag.
         name: &'static str,
     },
-    /// A flag that this server does not carry out.
+    /// A flag that this server does not support.
     #[error("{origin} is not supported: {instead}")]
     Refused {
         /// The flag or the variable.
@@ -97,7 +97,7 @@ pub enum FlagError {
     },
 }
 
-/// One argument, and the next one where that is its value.
+/// One argument, and the next one if that is its value.
 fn argument_setting<'a>(
     argument: &str,
     text: &str,
@@ -128,7 +128,7 @@ fn argument_setting<'a>(
     Ok(setting)
 }
 
-/// Where the settings are to be read from, if not from here.
+/// The configuration file to read instead, if one is given.
 fn config_file(settings: &[Setting], environment: &BTreeMap<String, String>) -> Option<Setting> {
     let flag = table::find("config-file")?;
     let given = settings
@@ -150,10 +150,10 @@ fn hint(nearest: &Option<&'static str>) -> String {
 }
 
 impl Flags {
-    /// Reads arguments (without the program's name) and the environment.
+    /// Parses arguments (without the program's name) and the environment.
     ///
-    /// Where `--config-file` is among them, nothing else counts but `--version`, as in etcd: the
-    /// caller reads that file and gives its text to [`Flags::from_file`].
+    /// If `--config-file` is among them, all others but `--version` are ignored, as in etcd: the
+    /// caller reads that file and passes its text to [`Flags::from_file`].
     pub fn parse(
         arguments: &[String],
         environment: &BTreeMap<String, String>,
@@ -265,7 +265,7 @@ impl Flags {
         Ok(())
     }
 
-    /// The flag was given, with whatever value.
+    /// Whether the flag was given, with any value.
     #[must_use]
     pub fn is_given(&self, name: &str) -> bool {
         self.given.contains_key(name)
@@ -280,7 +280,7 @@ impl Flags {
         }
     }
 
-    /// The value, or nothing where it is empty.
+    /// The value, or `None` if it is empty.
     #[must_use]
     pub fn optional(&self, name: &str) -> Option<&str> {
         Some(self.text(name)).filter(|text| !text.is_empty())
@@ -314,7 +314,7 @@ impl Flags {
         self.text(name).parse().unwrap_or(0)
     }
 
-    /// A duration, and nothing where it is 0 or, as Go has it, negative.
+    /// A duration; `None` if it is 0 or negative, as Go allows.
     #[must_use]
     pub fn duration(&self, name: &str) -> Option<Duration> {
         parse_duration(self.text(name)).filter(|duration| !duration.is_zero())
@@ -327,7 +327,7 @@ impl Flags {
     }
 }
 
-/// The variable of a flag: ETCD_ and its name in capitals.
+/// The environment variable of a flag: ETCD_ and its name in capitals.
 #[must_use]
 pub fn variable_of(name: &str) -> String {
     format!("ETCD_{}", name.to_ascii_uppercase().replace('-', "_"))
@@ -364,7 +364,7 @@ fn check(kind: Kind, value: &str) -> Result<(), String> {
     })
 }
 
-/// Two values mean the same.
+/// Whether two values are equivalent.
 fn same(kind: Kind, left: &str, right: &str) -> bool {
     match kind {
         Kind::Bool => parse_bool(left) == parse_bool(right),
@@ -382,14 +382,14 @@ pub(crate) fn parse_bool(text: &str) -> Option<bool> {
     }
 }
 
-/// Go's durations that are not negative.
+/// Parses Go's durations that are not negative.
 pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
     let nanoseconds = u64::try_from(parse_nanoseconds(text)?).ok()?;
     Some(Duration::from_nanos(nanoseconds))
 }
 
-/// Go's durations in nanoseconds, as Go counts them: a sign, numbers with units, `0` alone. What
-/// is longer than 292 years is none.
+/// Parses Go's durations, in nanoseconds: a sign, numbers with units, or `0` alone. `None` for what
+/// is longer than 292 years.
 pub(crate) fn parse_nanoseconds(text: &str) -> Option<i64> {
     let (negative, unsigned) = match text.as_bytes().first()? {
         b'-' => (true, &text[1..]),
@@ -438,7 +438,7 @@ fn nanoseconds(number: &str, unit: &str) -> Option<u64> {
         "" => 0,
         whole => whole.parse().ok()?,
     };
-    // No unit has more nanoseconds than these digits can tell apart.
+    // More digits than any unit has nanoseconds for.
     let fraction = &fraction[..fraction.len().min(15)];
     let scale = 10_u128.pow(u32::try_from(fraction.len()).ok()?);
     let fraction = fraction.parse::<u128>().unwrap_or(0) * u128::from(unit) / scale;

@@ -1,7 +1,7 @@
-//! Every flag of the server: etcd's and our own, with its class, in one table.
+//! Every flag of the server, etcd's and our own, with its class, in one table.
 //!
-//! The parser, `--help` and the documentation read this table and nothing else. A flag is in
-//! the class [`Class::Effect`] only if giving it changes what the server does.
+//! The parser, `--help` and the documentation are derived from this table alone. A flag has the
+//! class [`Class::Effect`] only if it changes the server's behaviour.
 
 use super::feature_gates::GATES;
 
@@ -12,11 +12,11 @@ pub struct Flag {
     pub name: &'static str,
     /// Heading in the help.
     pub group: Group,
-    /// How its value is read.
+    /// How its value is parsed.
     pub kind: Kind,
-    /// Value when it is not given.
+    /// Default value.
     pub default: &'static str,
-    /// What giving it does.
+    /// The effect of giving it.
     pub class: Class,
     /// One line for the help.
     pub help: &'static str,
@@ -27,15 +27,15 @@ pub struct Flag {
 pub enum Group {
     /// The member itself.
     Member,
-    /// How it comes to belong to a cluster.
+    /// How it joins or founds a cluster.
     Clustering,
-    /// Run by an operator.
+    /// Settings for an operator.
     Operator,
     /// Certificates and users.
     Security,
     /// Logs, metrics and traces.
     Observation,
-    /// Maintenance in the background.
+    /// Background maintenance.
     Maintenance,
     /// Flags that may lose data.
     Unsafe,
@@ -43,12 +43,12 @@ pub enum Group {
     Removed,
 }
 
-/// How a value is read.
+/// How a value is parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Go's booleans; bare means true.
     Bool,
-    /// Anything.
+    /// Any text.
     Text,
     /// A whole number from 0.
     Number,
@@ -60,14 +60,14 @@ pub enum Kind {
     Choice(&'static [&'static str]),
 }
 
-/// What giving a flag does.
+/// The effect of giving a flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// It changes what the server does.
+    /// It changes the server's behaviour.
     Effect,
-    /// It is taken with a warning that says why nothing changes.
+    /// It is accepted with a warning that explains why it has no effect.
     Accepted(&'static str),
-    /// It is refused, unless it asks for what is the case anyway; the text is what to do.
+    /// It is refused, unless it asks for the present behaviour; the text is the remedy.
     Refused(&'static str),
 }
 
@@ -137,7 +137,7 @@ pub const FLAGS: &[Flag] = &[
     flag("initial-advertise-peer-urls", Clustering, Text, "http://localhost:2380", Effect, "Peer URLs of this member as the others see them."),
     flag("initial-cluster", Clustering, Text, "", Effect, "name=URL of every first member, comma-separated; this member alone if not given."),
     flag("initial-cluster-state", Clustering, Choice(&["new", "existing"]), "new", Effect, "'new' to found a cluster, 'existing' to join one that has added this member."),
-    flag("initial-cluster-token", Clustering, Text, "etcd-cluster", Effect, "Part of the cluster's identity: tells apart clusters with the same URLs."),
+    flag("initial-cluster-token", Clustering, Text, "etcd-cluster", Effect, "Part of the cluster's identity: distinguishes clusters with the same URLs."),
     flag("advertise-client-urls", Clustering, Text, "http://localhost:2379", Effect, "Client URLs of this member as clients see them."),
     flag("discovery", Clustering, Text, "", Refused(DISCOVERY), "Address of a v2 discovery service."),
     flag("discovery-token", Clustering, Text, "", Refused(DISCOVERY), "Token of a v3 discovery."),
@@ -163,12 +163,12 @@ pub const FLAGS: &[Flag] = &[
     flag("v2-deprecation", Clustering, Text, "write-only", Accepted("there is no v2 store"), "Phase of the v2 store's end."),
 
     flag("await-membership", Operator, Bool, "false", Effect, "An empty disk waits as a standby: it founds a cluster by an explicit call only and else joins once it has been added."),
-    flag("join-from", Operator, Text, "", Effect, "Comma-separated host:port, resolved anew at each try, whose members know the cluster; needs --await-membership."),
+    flag("join-from", Operator, Text, "", Effect, "Comma-separated host:port, resolved again at each try, whose members know the cluster; needs --await-membership."),
     flag("operator-secret-file", Operator, Text, "", Effect, "File with the key that authorises membership calls on the peer port; without it they are refused."),
     flag("cluster-uid", Operator, Text, "", Effect, "UID of the cluster's resource; a disk of another one is refused."),
     flag("pod-uid", Operator, Text, "", Effect, "UID of this pod, shown in the member's description."),
     flag("expected-hostname", Operator, Text, "", Effect, "Refuse to start under another hostname: two pods must never share a disk."),
-    flag("termination-message-file", Operator, Text, "", Effect, "File for one JSON line that says why the server stopped."),
+    flag("termination-message-file", Operator, Text, "", Effect, "File for one JSON line with the reason why the server stopped."),
 
     flag("cert-file", Security, Text, "", Effect, "Certificate chain of the client port, PEM."),
     flag("key-file", Security, Text, "", Effect, "Key of --cert-file, PEM."),
@@ -263,13 +263,13 @@ pub const FLAGS: &[Flag] = &[
     flag("experimental-enable-v2v3", Removed, Text, "", Accepted("there is no v2 API"), ""),
 ];
 
-/// The flag of this name.
+/// The flag with this name.
 #[must_use]
 pub fn find(name: &str) -> Option<&'static Flag> {
     FLAGS.iter().find(|flag| flag.name == name)
 }
 
-/// The known name nearest to a mistyped one, if one is near.
+/// The known name most similar to a mistyped one, if there is one.
 #[must_use]
 pub fn nearest(name: &str) -> Option<&'static str> {
     FLAGS

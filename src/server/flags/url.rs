@@ -1,5 +1,5 @@
-//! Addresses as etcd's flags write them: `http://host:port`, `https://host:port`, and for clients
-//! `unix://path` and `unixs://path` as well.
+//! Addresses in the format of etcd's flags: `http://host:port`, `https://host:port`, and for
+//! clients `unix://path` and `unixs://path` as well.
 //!
 //! Never resolves a name and never opens a socket.
 
@@ -9,7 +9,7 @@ use std::path::PathBuf;
 /// One parsed URL of a listen or advertise flag.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Endpoint {
-    /// `https`: the port speaks TLS.
+    /// `https`: the port uses TLS.
     pub tls: bool,
     /// Host without brackets: a name or an address.
     pub host: String,
@@ -20,13 +20,13 @@ pub struct Endpoint {
 /// Why a URL is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
-    /// Another scheme than http or https.
+    /// A scheme other than http or https.
     #[error("{0:?} must begin with http:// or https://")]
     Scheme(String),
-    /// A socket of the file system, where another host has to come in.
+    /// A Unix socket, where connections from other hosts have to be accepted.
     #[error("{0:?}: members meet over TCP alone; give http:// or https:// with host and port")]
     Unix(String),
-    /// A unix URL that does not say which file.
+    /// A unix URL without a file.
     #[error(
         "{0:?} must have the form unix:///path/of/socket, or unix://name for one in the working directory"
     )]
@@ -40,7 +40,7 @@ pub enum UrlError {
 }
 
 impl Endpoint {
-    /// Parses one URL; blanks around it are ignored.
+    /// Parses one URL; surrounding whitespace is ignored.
     pub fn parse(text: &str) -> Result<Endpoint, UrlError> {
         let text = text.trim();
         let (tls, rest) = match text.split_once("://") {
@@ -74,7 +74,7 @@ impl Endpoint {
         })
     }
 
-    /// `host:port`, with brackets where the host is an IPv6 address.
+    /// `host:port`, with brackets if the host is an IPv6 address.
     #[must_use]
     pub fn authority(&self) -> String {
         if self.host.contains(':') {
@@ -92,7 +92,7 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// Where clients come in: a port, or a socket of the file system.
+/// Where clients connect: a port, or a Unix socket.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ClientUrl {
     /// `http` or `https`.
@@ -101,20 +101,20 @@ pub enum ClientUrl {
     File(SocketUrl),
 }
 
-/// A socket of the file system.
+/// A Unix socket.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SocketUrl {
-    /// `unixs`: it speaks TLS.
+    /// `unixs`: it uses TLS.
     pub tls: bool,
-    /// The file; a relative one lies in the working directory.
+    /// The file; a relative path is relative to the working directory.
     pub path: PathBuf,
-    /// As it was given, which is how clients are told of it.
+    /// The text as given, which is what clients see.
     text: String,
 }
 
 impl ClientUrl {
-    /// Parses one URL. Of unix URLs everything behind the slashes is the path, so that
-    /// `unix://localhost:2379` is a file of that name; `unix:/path` is an absolute one.
+    /// Parses one URL. In unix URLs everything after the slashes is the path, so that
+    /// `unix://localhost:2379` is a file with that name; `unix:/path` is an absolute path.
     pub fn parse(text: &str) -> Result<ClientUrl, UrlError> {
         let text = text.trim();
         let (tls, rest) = match text.split_once(':') {
@@ -124,11 +124,11 @@ impl ClientUrl {
         };
         let path = match rest.strip_prefix("//") {
             Some(path) => path,
-            // etcd binds `unix:name` to an address without a name, where nobody finds it.
+            // etcd binds `unix:name` to an unnamed address, where no client can connect.
             None if rest.starts_with('/') => rest,
             None => "",
         };
-        // What Go's URLs would take out of the path.
+        // Characters that Go's URL parser would remove from the path.
         if path.is_empty() || path.ends_with('/') || path.contains(['?', '#', '%', '@', '\0']) {
             return Err(UrlError::UnixPath(text.to_owned()));
         }
@@ -139,7 +139,7 @@ impl ClientUrl {
         }))
     }
 
-    /// Whether it speaks TLS.
+    /// Whether it uses TLS.
     #[must_use]
     pub fn tls(&self) -> bool {
         match self {
@@ -148,7 +148,7 @@ impl ClientUrl {
         }
     }
 
-    /// The host; a socket of the file system has none.
+    /// The host; a Unix socket has none.
     #[must_use]
     pub fn host(&self) -> Option<&str> {
         match self {
@@ -196,7 +196,7 @@ mod tests {
             ("http://h", UrlError::HostPort),
             ("http://h:99999", UrlError::HostPort),
             ("http://::1:80", UrlError::HostPort),
-            // Written again it would have been another host.
+            // Formatted again it would be a different host.
             ("http://[[a]]:80", UrlError::HostPort),
             ("http://h:1/path", UrlError::Path),
             ("unix://socket", UrlError::Unix),
@@ -206,7 +206,7 @@ mod tests {
         }
     }
 
-    /// The paths are those that etcd 3.7.3 was seen to bind.
+    /// The paths are those that etcd 3.7.3 was observed to bind.
     #[test]
     fn sockets_of_the_file_system_are_for_clients() {
         for (text, tls, path) in [

@@ -1,4 +1,4 @@
-//! Transcoding by descriptors, the routes, and what a stream looks like.
+//! Transcoding by descriptors, the routes, and the format of a stream.
 
 use axum::Router;
 use axum::body::Body;
@@ -45,8 +45,8 @@ fn json_becomes_a_message_and_comes_back() {
     }
 }
 
-/// The fuzzer cut a number after its point: the reader calls that a wrong number and not an unfinished
-/// one, so a right body was refused when its pieces were cut there.
+/// Found by the fuzzer: a number cut after its decimal point is reported by the parser as invalid
+/// and not as incomplete, so a valid body was refused when it arrived in such pieces.
 #[test]
 fn a_body_may_be_cut_anywhere() {
     let text =
@@ -64,7 +64,7 @@ fn a_body_may_be_cut_anywhere() {
         let bytes = text.chunks(cut).map(Bytes::from_static).collect();
         assert_eq!(taken(bytes), whole, "cut every {cut}");
     }
-    // What is wrong is refused once it cannot become right.
+    // Invalid input is refused as soon as it cannot become valid.
     for wrong in ["{\"key\":x", "{\"key\":-}", "{\"key\":1.}"] {
         assert!(taken(vec![Bytes::from_static(wrong.as_bytes())]).is_empty());
     }
@@ -104,7 +104,7 @@ async fn ask(grpc: Router, path: &str, body: &'static str) -> (StatusCode, Strin
     )
 }
 
-/// Answers every call with the call's own frames, and says which metadata came along.
+/// Answers every call with the call's own frames, and reports the metadata received.
 fn echo(status: &'static str) -> Router {
     Router::new().fallback(move |request: Request<Body>| async move {
         let headers = request.headers().clone();
@@ -113,8 +113,8 @@ fn echo(status: &'static str) -> Router {
         assert_eq!(headers["content-type"], "application/grpc");
         let mut trailers = http::HeaderMap::new();
         trailers.insert("grpc-status", http::HeaderValue::from_static(status));
-        let said = http::HeaderValue::from_static("a%20reason");
-        trailers.insert("grpc-message", said);
+        let reason = http::HeaderValue::from_static("a%20reason");
+        trailers.insert("grpc-message", reason);
         let bytes = request
             .into_body()
             .collect()
@@ -129,7 +129,7 @@ fn echo(status: &'static str) -> Router {
 
 #[tokio::test]
 async fn calls_and_errors_match_grpc_gateway() {
-    // A range request is no range answer, but field 3 of the answer is "more", a boolean.
+    // A range request is no range response, but field 3 of the response is "more", a boolean.
     let (status, body) = ask(echo("0"), "/v3/kv/range", r#"{"limit":"1"} {"limit":"2"}"#).await;
     assert_eq!((status, &*body), (StatusCode::OK, r#"{"more":true}"#));
     let (status, body) = ask(echo("11"), "/v3beta/kv/range", "").await;
@@ -147,7 +147,7 @@ async fn calls_and_errors_match_grpc_gateway() {
 
 #[tokio::test]
 async fn streams_are_lines() {
-    // Field 1 of a keep-alive request is a number and of its answer a header: empty ones pass.
+    // Field 1 of a keep-alive request is a number and of its response a header: empty ones pass.
     let (status, body) = ask(echo("0"), "/v3/lease/keepalive", "{}{} {}").await;
     assert_eq!(status, StatusCode::OK);
     assert_eq!(body, "{\"result\":{}}\n".repeat(3));
@@ -160,8 +160,8 @@ async fn streams_are_lines() {
     assert_eq!(body, format!("{error}\n"));
 }
 
-/// What a stream of JSON had ever sent counted as a request that is not whole, for as long as it was
-/// open, and below `/v3beta/` it was cut off after 30 s on top of that.
+/// All bytes ever sent on a JSON stream counted as incomplete for as long as it was open, and below
+/// `/v3beta/` it was also cut off after 30 s.
 #[tokio::test]
 async fn an_idle_stream_counts_nothing() {
     let bodies = Bodies::new(1 << 20, std::time::Duration::from_millis(200));
@@ -174,7 +174,7 @@ async fn an_idle_stream_counts_nothing() {
                 let length = frame.into_data().map_or(0, |data| data.len());
                 took.send(length).await.expect("the test counts");
             }
-            // The stream went on for as long as its client held it open.
+            // The stream stayed open for as long as its client held it open.
             took.send(0).await.expect("the test counts");
             http::Response::new(Body::empty())
         }

@@ -1,9 +1,9 @@
 //! The JSON gateway: every RPC of etcd's services as a POST below `/v3/`, or as a websocket.
 //!
-//! A request is transcoded by the services' own descriptors and handed to the gRPC router of this
-//! process, so that a call means the same whichever way it came: the same limits, the same
-//! rights, the same counters. Never carries a call out itself, and never lends a caller the name
-//! in its TLS certificate: as in etcd, only a token tells who asks here.
+//! A request is transcoded with the services' descriptors and passed to the gRPC router of this
+//! process, so that a call has the same limits, permissions and metrics either way. Never carries
+//! out a call itself, and never uses the name in the client's TLS certificate: as in etcd, only a
+//! token authenticates a client here.
 
 mod pieces;
 pub(in crate::server) mod routes;
@@ -38,18 +38,18 @@ use crate::server::process::host_facts;
 use crate::server::scheduling::aside::Aside;
 use crate::server::scheduling::hosts::Host;
 
-/// Larger pieces are transcoded on a thread of their own, so that other connections of this one
-/// get their turn.
+/// Larger messages are transcoded on another thread, so that other connections on this one get
+/// their turn.
 const LARGE: usize = 256 << 10;
-/// A compressed flag and a length stand before each message of gRPC.
+/// Each gRPC message is preceded by a compressed flag and a length.
 const FRAME_HEAD: usize = 5;
 
-/// Large pieces that wait to be transcoded.
+/// Large messages that may wait to be transcoded.
 const WAITING: usize = 256;
-/// Whoever has a large piece.
+/// The hosts with a large message.
 static LARGE_ONES: LazyLock<Arc<Aside>> =
     LazyLock::new(|| Aside::new("json", host_facts::cores(), WAITING, PATIENCE));
-/// How long they wait.
+/// How long they may wait.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Descriptors of every message and service.
@@ -59,7 +59,7 @@ static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
 
 /// Serves `/v3/`, and `/v3beta/` as etcd rewrites it, over the process's own gRPC router.
 ///
-/// `limit` is the largest message in bytes that gRPC takes, `bodies` the rules for those that come.
+/// `limit` is the largest gRPC message in bytes, `bodies` the limits on incomplete ones.
 pub(in crate::server) fn router(grpc: Router, limit: usize, bodies: Arc<Bodies>) -> Router {
     let gateway = Gateway {
         grpc,
@@ -101,7 +101,7 @@ fn descriptor(path: &str) -> Option<MethodDescriptor> {
 }
 
 impl Gateway {
-    /// Bytes of JSON: base64 and names make it larger than what it stands for.
+    /// The limit in bytes of JSON: base64 and field names make it larger than the message.
     fn text_limit(&self) -> usize {
         2 * self.limit + LARGE
     }
@@ -135,7 +135,7 @@ impl Gateway {
     ) -> Result<Response<Body>, Status> {
         let (parts, body) = request.into_parts();
         let host = parts.extensions.get::<From>().map(|from| Host::of(from.0));
-        // A websocket is silent for as long as its client likes before its first message, too.
+        // A websocket may be idle for as long as its client likes before its first message, too.
         let endless = method.is_client_streaming() || parts.extensions.get::<Websocket>().is_some();
         let mut objects = Objects {
             body: self.bodies.meter_json(endless, host, body),
@@ -150,7 +150,8 @@ impl Gateway {
             Body::from_stream(frames(first, objects))
         } else {
             objects.end();
-            // As in etcd, nothing at all is an empty message, and more than one object is one.
+            // As in etcd, an empty body is an empty message, and of several objects the first one
+            // counts.
             Body::from(first.unwrap_or_else(|| frame(&[])))
         };
         let mut call = Request::new(body);
@@ -179,7 +180,7 @@ impl Gateway {
             Body::from_stream(lines(first, answers))
         } else {
             let only = first.ok_or_else(|| Status::internal("an answer without a message"))?;
-            // The status comes after the message, and may be an error all the same.
+            // The status comes after the message, and may still be an error.
             answers.next().await?;
             Body::from(only)
         };
@@ -197,7 +198,7 @@ impl Gateway {
     }
 }
 
-/// What of an HTTP request's headers is the call's metadata, by grpc-gateway's rules.
+/// The call's metadata from an HTTP request's headers, by grpc-gateway's rules.
 fn metadata(headers: &HeaderMap) -> HeaderMap {
     let mut metadata = HeaderMap::new();
     for (name, value) in headers {
@@ -219,7 +220,7 @@ fn metadata(headers: &HeaderMap) -> HeaderMap {
     metadata
 }
 
-/// The JSON objects of a request, one after the other, as frames of gRPC.
+/// The JSON objects of a request, one after the other, as gRPC frames.
 struct Objects {
     body: Metered<Body>,
     buffer: BytesMut,
@@ -243,7 +244,7 @@ impl Objects {
                         let text = self.buffer.split_to(values.byte_offset()).freeze();
                         self.pieces = Pieces::default();
                         let input = self.input.clone();
-                        // It counts for as long as it waits for its turn.
+                        // It counts while it waits for its turn.
                         let work = move |text| encode(input, text);
                         let frame = transcode(text, self.host, work).await?;
                         self.body.keeps(self.buffer.len());
@@ -283,7 +284,8 @@ impl Objects {
 }
 
 impl Objects {
-    /// Blanks before a value belong to nothing, so whoever ends his lines is not in the middle of one.
+    /// Whitespace before a value is skipped, so that a client that ends its lines is not in the
+    /// middle of a value.
     fn pass_blanks(&mut self) {
         if self.pieces.are_looked_at() {
             return;
@@ -296,22 +298,22 @@ impl Objects {
         }
     }
 
-    /// Nothing more is read of it.
+    /// Nothing more is read from it.
     fn end(&mut self) {
         self.buffer.clear();
         self.body.keeps(0);
     }
 }
 
-/// Whether what follows may still make a value of the text. The reader calls a number that is cut
-/// after its sign or point wrong, so whatever is wrong at the very end is not wrong yet.
+/// Whether further input may still make the text a valid value. The parser reports a number that is
+/// cut after its sign or decimal point as invalid, so an error at the very end is not final.
 fn may_go_on(error: &serde_json::Error, text: &[u8]) -> bool {
     let lines = text.split(|byte| *byte == b'\n');
     let (count, last) = lines.fold((0, 0), |(count, _), line| (count + 1, line.len()));
     error.is_eof() || (error.line() == count && error.column() >= last)
 }
 
-/// The first frame and those that follow; what is no message ends the client's side, as in etcd.
+/// The first frame and those that follow; invalid input ends the client's side, as in etcd.
 fn frames(
     first: Option<Bytes>,
     objects: Objects,
@@ -323,7 +325,7 @@ fn frames(
     futures::stream::iter(first.map(Ok)).chain(rest)
 }
 
-/// The messages of an answer, one after the other, as JSON; its status at the end.
+/// The messages of a response, one after the other, as JSON; its status at the end.
 struct Answers {
     body: Body,
     buffer: BytesMut,
@@ -363,7 +365,7 @@ impl Answers {
     }
 }
 
-/// A stream's messages as lines of JSON, and its error, if it ends with one, as the last.
+/// A stream's messages as lines of JSON, and its error, if any, as the last one.
 fn lines(
     first: Option<Bytes>,
     answers: Answers,
@@ -392,7 +394,7 @@ fn error_object(status: &Status) -> serde_json::Value {
     serde_json::json!({"code": status.code() as i32, "message": status.message()})
 }
 
-/// An error as grpc-gateway writes it; in a stream's place it is a line of the stream.
+/// An error as grpc-gateway writes it; in a stream it is a line of the stream.
 fn refused(status: &Status, stream: bool) -> Response<Body> {
     let body = if stream {
         Body::from(error_line(status))
@@ -418,7 +420,7 @@ fn refusal(http: StatusCode, code: Code, text: &str) -> Response<Body> {
 fn http_status(code: Code) -> StatusCode {
     match code {
         Code::Ok => StatusCode::OK,
-        // "Client closed request": no name in the standard.
+        // "Client closed request": not a standard status.
         Code::Cancelled => StatusCode::from_u16(499).unwrap_or(StatusCode::BAD_REQUEST),
         Code::InvalidArgument | Code::FailedPrecondition | Code::OutOfRange => {
             StatusCode::BAD_REQUEST
@@ -435,7 +437,7 @@ fn http_status(code: Code) -> StatusCode {
     }
 }
 
-/// The status that headers or trailers carry.
+/// The gRPC status in headers or trailers.
 fn status_of(headers: &HeaderMap) -> Option<Status> {
     Status::from_header_map(headers)
 }
@@ -451,7 +453,7 @@ async fn transcode(
     LARGE_ONES.run(host, move || work(from)).await?
 }
 
-/// JSON to a frame of gRPC.
+/// Converts JSON to a gRPC frame.
 fn encode(input: MessageDescriptor, text: Bytes) -> Result<Bytes, Status> {
     let mut json = serde_json::Deserializer::from_slice(&text);
     let options = DeserializeOptions::new().deny_unknown_fields(false);
@@ -460,7 +462,7 @@ fn encode(input: MessageDescriptor, text: Bytes) -> Result<Bytes, Status> {
     Ok(frame(&message.encode_to_vec()))
 }
 
-/// What [`crate::server::decoders`] asks of a method's request: its JSON as a message, and that as JSON.
+/// For [`crate::server::decoders`]: converts JSON to a message of a method's request, and back.
 pub(in crate::server) fn there_and_back(method: &str, text: Bytes) -> Option<(Bytes, Bytes)> {
     let input = descriptor(method)?.input();
     let message = encode(input.clone(), text).ok()?.slice(FRAME_HEAD..);
@@ -468,8 +470,8 @@ pub(in crate::server) fn there_and_back(method: &str, text: Bytes) -> Option<(By
     Some((message, text))
 }
 
-/// What [`crate::server::decoders`] asks of a stream: the messages of a method's request that comes in
-/// these pieces, up to the first that is none.
+/// For [`crate::server::decoders`]: the messages of a method's request that arrives in these
+/// pieces, up to the first invalid one.
 pub(in crate::server) async fn messages(method: &str, pieces: Vec<Bytes>) -> Vec<Bytes> {
     let Some(method) = descriptor(method) else {
         return Vec::new();
@@ -490,7 +492,7 @@ pub(in crate::server) async fn messages(method: &str, pieces: Vec<Bytes>) -> Vec
         .await
 }
 
-/// A message to JSON: proto names, 64-bit numbers as strings, defaults left out.
+/// Converts a message to JSON: proto names, 64-bit numbers as strings, defaults left out.
 fn decode(output: MessageDescriptor, bytes: Bytes) -> Result<Bytes, Status> {
     let failed = |error: String| Status::internal(error);
     let message =
@@ -510,13 +512,13 @@ fn decode(output: MessageDescriptor, bytes: Bytes) -> Result<Bytes, Status> {
 fn frame(message: &[u8]) -> Bytes {
     let mut frame = BytesMut::with_capacity(FRAME_HEAD + message.len());
     frame.put_u8(0);
-    // A message beyond 4 GiB is beyond every limit, and refused for its length.
+    // A message beyond 4 GiB exceeds every limit, and is refused for its length.
     frame.put_u32(u32::try_from(message.len()).unwrap_or(u32::MAX));
     frame.put_slice(message);
     frame.freeze()
 }
 
-/// The next whole message.
+/// The next complete message.
 fn unframe(buffer: &mut BytesMut) -> Option<Bytes> {
     let length = buffer.get(1..FRAME_HEAD)?.try_into().ok()?;
     let length = usize::try_from(u32::from_be_bytes(length)).ok()?;

@@ -1,23 +1,23 @@
-//! Where a JSON value may end in a body that comes in pieces, so that a long one in many pieces is
-//! not read from its beginning with each of them. Never judges JSON: whether a value is there, and
-//! a right one, is for whoever reads it.
+//! Finds where a JSON value may end in a body that arrives in pieces, so that a long one in many
+//! pieces is not parsed from its beginning with each of them. Never validates JSON: that is left to
+//! the parser.
 
-/// What is known of a body's first value, up to where it was looked at.
+/// The scanner's state in a body's first value.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::server) struct Pieces {
     looked: usize,
-    /// Objects and lists that are open.
+    /// Open objects and lists.
     depth: usize,
     string: bool,
     escaped: bool,
-    /// How much there was when it was last worth reading.
+    /// The length at which parsing was last worthwhile.
     read: usize,
 }
 
 impl Pieces {
-    /// Looks at more of `buffer`, up to where a value may end, or all of it. Whether it is worth
-    /// reading now: a value may have ended, or twice as much is there as the last time, so that
-    /// what is wrong is found before all of it has come.
+    /// Scans more of `buffer`, up to where a value may end, or all of it. Returns whether parsing
+    /// is worthwhile now: a value may have ended, or the length has doubled, so that an error is
+    /// found before all of it has arrived.
     pub(in crate::server) fn worth_reading(&mut self, buffer: &[u8]) -> bool {
         let mut ended = false;
         while let Some(byte) = buffer.get(self.looked).filter(|_| !ended) {
@@ -40,12 +40,12 @@ impl Pieces {
         worth
     }
 
-    /// Whether some of a value was looked at already.
+    /// Whether a part of a value was scanned already.
     pub(in crate::server) fn are_looked_at(&self) -> bool {
         self.looked > 0
     }
 
-    /// Whether some of `buffer` was not looked at yet.
+    /// Whether a part of `buffer` was not scanned yet.
     pub(in crate::server) fn more(&self, buffer: &[u8]) -> bool {
         self.looked < buffer.len()
     }
@@ -55,7 +55,7 @@ impl Pieces {
 mod tests {
     use super::*;
 
-    /// The times that a text in pieces of one byte is read, and bytes read in all.
+    /// How often a text in pieces of one byte is parsed, and how many bytes in all.
     fn read(text: &[u8]) -> (usize, usize) {
         let mut pieces = Pieces::default();
         let reads: Vec<usize> = (1..=text.len())
@@ -64,8 +64,8 @@ mod tests {
         (reads.len(), reads.iter().sum())
     }
 
-    /// A client could send a body byte by byte and had the server read all that had come with each
-    /// of them: three megabytes cost as much as five million of them.
+    /// A client could send a body byte by byte and have the server parse everything received so far
+    /// with each byte: three megabytes cost as much as five million of them.
     #[test]
     fn long_value_is_read_once() {
         let list = format!("{{\"key\":[{}1]}}", "1,".repeat(100_000));

@@ -1,4 +1,4 @@
-//! Paths of the JSON gateway below `/v3`, each with the gRPC method that it stands for.
+//! Paths of the JSON gateway below `/v3`, each with its gRPC method.
 
 /// etcd's routes, in the order of its services; some methods have two.
 #[rustfmt::skip]

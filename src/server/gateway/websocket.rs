@@ -1,7 +1,7 @@
-//! Websockets on the JSON gateway: each message of the client is a piece of the request's body,
-//! and each line of the answer is a message, so that a browser can watch.
+//! Websockets on the JSON gateway: each message of the client is a piece of the request's body, and
+//! each line of the response is a message, so that a browser can watch.
 //!
-//! Never knows what a call is: the gateway answers as it answers a POST.
+//! Never looks at the call: the gateway answers as it answers a POST.
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
@@ -26,28 +26,28 @@ use crate::server::listen::serving::From;
 use crate::server::listen::{GRACE, gone};
 use crate::server::scheduling::in_turn::ByHost;
 
-/// Time for the other side to take our farewell.
+/// Time for the client to receive the close frame.
 const FAREWELL: Duration = Duration::from_secs(5);
-/// Bytes that are read ahead of a message, beside those that are counted.
+/// Bytes that are read ahead of a message, in addition to those counted.
 const AHEAD: usize = 8 << 10;
-/// Bytes of a frame of control beside its payload: two of head, four of the client's mask.
+/// Bytes of a control frame beside its payload: a header of two and the client's mask of four.
 const FRAME: u64 = 6;
-/// The subprotocol in whose name a browser, which may set no other header, sends its token.
+/// The subprotocol in which a browser, which cannot set other headers, sends its token.
 const BEARER: &str = "Bearer";
 
-/// Says that a call's body comes by a websocket.
+/// Marks a call whose body arrives over a websocket.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::server) struct Websocket;
 
-/// Whether a request wants to become a websocket.
+/// Whether a request asks for an upgrade to a websocket.
 pub(in crate::server) fn is_asked_for(headers: &HeaderMap) -> bool {
     headers
         .get(header::UPGRADE)
         .is_some_and(|to| to.as_bytes().eq_ignore_ascii_case(b"websocket"))
 }
 
-/// Makes a websocket of a request; `answer` is how the gateway answers a POST, `limit` the most bytes
-/// of one message, and `meter` has rules for those of which a part has come.
+/// Upgrades a request to a websocket; `answer` is the gateway's handler for a POST, `limit` the
+/// most bytes of one message, and `meter` limits incomplete messages.
 pub(in crate::server) async fn upgrade<A, F>(
     request: Request<Body>,
     limit: usize,
@@ -94,7 +94,8 @@ where
         })
 }
 
-/// Carries on the conversation as its host may; it goes without waiting for that where it has to.
+/// Runs the connection in its host's turns; when it has to close, it does so without waiting for
+/// one.
 async fn in_turn(conversation: impl Future<Output = ()>, by: Option<ByHost>, seat: Option<Handle>) {
     let Some(by) = by else {
         return conversation.await;
@@ -111,19 +112,19 @@ async fn in_turn(conversation: impl Future<Output = ()>, by: Option<ByHost>, sea
     }
 }
 
-/// What the client says, message by message.
+/// The client's messages.
 struct Messages {
     stream: SplitStream<WebSocket>,
     heard: Count,
-    /// How much had been heard when the last message was whole.
+    /// The number of bytes received when the last message was complete.
     whole: u64,
-    /// What has been heard since.
+    /// Meters the bytes received since.
     meter: Metered<()>,
 }
 
 impl Messages {
-    /// The next message; nothing where the client is gone, or has kept too much of one waiting for its
-    /// rest, or for too long.
+    /// The next message; `None` if the client is gone, or an incomplete message has become too
+    /// large or has taken too long.
     async fn next(&mut self) -> Option<Message> {
         poll_fn(|context| self.poll_next(context)).await
     }
@@ -131,9 +132,9 @@ impl Messages {
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Message>> {
         let polled = self.stream.poll_next_unpin(context);
         match &polled {
-            // They may come between the pieces of a message, which is no more whole for that.
-            Poll::Ready(Some(Ok(Message::Ping(said) | Message::Pong(said)))) => {
-                self.whole += FRAME + said.len() as u64;
+            // Control frames may come between the fragments of a message, which stays incomplete.
+            Poll::Ready(Some(Ok(Message::Ping(payload) | Message::Pong(payload)))) => {
+                self.whole += FRAME + payload.len() as u64;
             }
             Poll::Ready(_) => self.whole = self.heard.bytes(),
             Poll::Pending => {}
@@ -141,13 +142,13 @@ impl Messages {
         let waits = self.heard.bytes().saturating_sub(self.whole);
         let waits = usize::try_from(waits).unwrap_or(usize::MAX);
         match self.meter.waits_with(waits, context) {
-            true => polled.map(|said| said.and_then(Result::ok)),
+            true => polled.map(|message| message.and_then(Result::ok)),
             false => Poll::Ready(None),
         }
     }
 }
 
-/// The token: in a cookie, or behind the name of the subprotocol.
+/// The token: in a cookie, or after the name of the subprotocol.
 fn token(headers: &HeaderMap) -> Option<HeaderValue> {
     let cookies = headers.get_all(header::COOKIE).into_iter();
     let mut cookies = cookies
@@ -162,7 +163,7 @@ fn token(headers: &HeaderMap) -> Option<HeaderValue> {
     HeaderValue::from_str(&format!("{BEARER} {}", cookie.or(protocol)?)).ok()
 }
 
-/// Carries pieces both ways until one side has nothing more to say.
+/// Passes pieces in both directions until one side has ended.
 async fn converse<A, F>(
     (mut sink, stream): (SplitSink<WebSocket, Message>, Messages),
     call: Request<()>,
@@ -172,18 +173,18 @@ async fn converse<A, F>(
     A: FnOnce(Request<Body>) -> F + Send,
     F: Future<Output = Response<Body>> + Send,
 {
-    // One piece at a time: who sends faster than the call listens has to wait.
+    // One piece at a time: a client that sends faster than the call reads has to wait.
     let (pieces, body) = mpsc::channel(1);
     let body = tokio_stream::wrappers::ReceiverStream::new(body);
     let call = call.map(|()| Body::from_stream(body.map(Ok::<Bytes, Infallible>)));
     let speak = async {
         let answered = answer(call).await.into_body();
-        // An error means that nobody hears us any more.
+        // An error means that the client is gone.
         let _ = speak(answered, &mut sink).await;
     };
     let needed = || async {
         match &seat {
-            Some(seat) => seat.told().await,
+            Some(seat) => seat.asked_to_leave().await,
             None => std::future::pending().await,
         }
     };
@@ -198,7 +199,7 @@ async fn converse<A, F>(
             _ = tokio::time::timeout(FAREWELL, closed) => {}
             _ = needed() => {}
         },
-        // Somebody else needs its seat: its client is told, and that takes no longer than it must.
+        // Another connection needs its seat: its client is notified, without waiting any longer.
         Some(leave) => {
             let farewell = match leave {
                 Leave::WithFarewell => GRACE,
@@ -209,9 +210,9 @@ async fn converse<A, F>(
     }
 }
 
-/// Takes the client's messages until it goes.
+/// Receives the client's messages until it disconnects.
 async fn listen(mut messages: Messages, pieces: mpsc::Sender<Bytes>, seat: Option<&Handle>) {
-    // In use from its first message on: before it, the seat is one of an idle connection.
+    // The seat is in use from the first message on: before it, the connection counts as idle.
     let mut call = None;
     while let Some(message) = messages.next().await {
         let piece = match message {
@@ -223,12 +224,12 @@ async fn listen(mut messages: Messages, pieces: mpsc::Sender<Bytes>, seat: Optio
         if call.is_none() {
             call = seat.and_then(Handle::begin);
         }
-        // A call that needs no more is still answering.
+        // A call that reads no more may still be answering.
         let _ = pieces.send([&piece[..], b"\n"].concat().into()).await;
     }
 }
 
-/// Sends an answer line by line; empty lines are none.
+/// Sends a response line by line, without empty lines.
 async fn speak(
     mut body: Body,
     sink: &mut SplitSink<WebSocket, Message>,
@@ -241,17 +242,20 @@ async fn speak(
         rest.extend_from_slice(&data);
         while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
             let line = rest.split_to(end + 1).split_to(end);
-            say(&line, sink).await?;
+            send_line(&line, sink).await?;
         }
     }
-    say(&rest, sink).await
+    send_line(&rest, sink).await
 }
 
-async fn say(line: &[u8], sink: &mut SplitSink<WebSocket, Message>) -> Result<(), axum::Error> {
+async fn send_line(
+    line: &[u8],
+    sink: &mut SplitSink<WebSocket, Message>,
+) -> Result<(), axum::Error> {
     if line.is_empty() {
         return Ok(());
     }
-    // What the gateway writes is JSON, and so UTF-8.
+    // The gateway writes JSON, which is UTF-8.
     let text = String::from_utf8_lossy(line).into_owned();
     sink.send(Message::Text(text.into())).await
 }

@@ -1,5 +1,5 @@
-//! Who may call over plain HTTP: hosts that requests may name (`--host-whitelist`, against DNS
-//! rebinding) and origins of browsers (`--cors`). gRPC is not asked: no browser speaks it.
+//! Access control for plain HTTP: host names that requests may use (`--host-whitelist`, against DNS
+//! rebinding) and origins of browsers (`--cors`). gRPC is exempt: no browser speaks it.
 //!
 //! Never looks into a body.
 
@@ -16,15 +16,15 @@ use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use crate::server::gateway::websocket;
 use crate::server::listen::quiet::{self, Quiet};
 
-/// A web page may ask as often as it likes.
+/// A web page may send any number of requests, so the log is limited.
 static MISDIRECTED: Quiet = Quiet::new();
 
-/// What is allowed; an empty set or `*` in it is everything.
+/// What is allowed; an empty set or one with `*` allows everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Access {
-    /// Names that plain-text requests may give as their host.
+    /// Host names that plain-text requests may use.
     pub hosts: BTreeSet<String>,
-    /// Origins that may read answers.
+    /// Origins that may read responses.
     pub origins: BTreeSet<String>,
 }
 
@@ -33,7 +33,7 @@ impl Access {
         everything(&self.hosts) || self.hosts.contains(host)
     }
 
-    /// The origin to name in the answer.
+    /// The origin to name in the response.
     fn origin<'a>(&self, asked: Option<&'a str>) -> Option<&'a str> {
         if everything(&self.origins) {
             return Some("*");
@@ -46,8 +46,8 @@ fn everything(set: &BTreeSet<String>) -> bool {
     set.is_empty() || set.contains("*")
 }
 
-/// Puts the rules before a router; `tls` says whether its port speaks TLS, where a host's name
-/// is the certificate's business.
+/// Puts the rules in front of a router; `tls` is whether its port uses TLS, where the certificate
+/// proves the host's name.
 pub(in crate::server) fn guarded(router: Router, access: &Access, tls: bool) -> Router {
     let state = (Arc::new(access.clone()), tls);
     router.layer(middleware::from_fn_with_state(state, guard))
@@ -75,7 +75,7 @@ async fn guard(
         .origin(asked)
         .and_then(|origin| HeaderValue::from_str(origin).ok());
     if asked.is_some() && origin.is_none() && websocket::is_asked_for(request.headers()) {
-        // A browser asks for nobody's leave before it opens a websocket.
+        // A browser opens a websocket without a preflight request.
         return forbidden();
     }
     let mut response = if request.method() == Method::OPTIONS {

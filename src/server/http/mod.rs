@@ -19,7 +19,7 @@ use crate::server::etcd::{STORAGE_VERSION, Services, VERSION, alarms_of};
 use crate::server::metrics::{Text, write_process};
 use crate::store::AlarmKind;
 
-/// Everything of this file, for the client port and the metrics port.
+/// All routes of this file, for the client port and the metrics port.
 pub(crate) fn router(services: Services) -> Router {
     Router::new()
         .route("/health", get(health))
@@ -67,7 +67,7 @@ async fn health(State(services): State<Services>, RawQuery(text): RawQuery) -> R
     });
     (
         code,
-        // Not JSON's own kind: etcd's clients look into the body.
+        // Not the content type of JSON: etcd's clients look into the body.
         [(header::CONTENT_TYPE, "text/plain; charset=utf-8")],
         body.to_string(),
     )
@@ -105,7 +105,7 @@ async fn unhealthy(
         .map(|error| format!("RANGE ERROR:etcdserver: {error}"))
 }
 
-/// Names of checks with what each found; the order is the one in which they are printed.
+/// Names of checks with their results, in the order in which they are printed.
 type Checks = Vec<(&'static str, Result<(), String>)>;
 
 fn live_checks(services: &Services) -> Checks {
@@ -222,7 +222,7 @@ async fn metrics(State(services): State<Services>) -> Response {
     (kind, text.finish()).into_response()
 }
 
-/// What the member knows of itself, under etcd's names.
+/// The member's status, under etcd's metric names.
 fn write_member(text: &mut Text, services: &Services) {
     let member = services.member();
     let status = member.status();

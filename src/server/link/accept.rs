@@ -1,8 +1,8 @@
 //! The accepting end of the peer port: gRPC's `quorate.v1` and links on one socket.
 //!
-//! Reads eight bytes to tell them apart, answers a link's hello with a welcome or a reason,
-//! and then pumps. A connection that says nothing is closed. Whatever comes before a welcome, and
-//! all of gRPC, runs on a thread of its own: handshakes of strangers delay no heartbeat.
+//! Reads eight bytes to distinguish them, answers a link's hello with a welcome or a refusal, and
+//! then pumps. A connection that sends nothing is closed. Everything before a welcome, and all of
+//! gRPC, runs on a separate thread: handshakes of unknown hosts delay no heartbeat.
 
 use std::io::{Error, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
@@ -31,54 +31,55 @@ use crate::server::listen::prefixed::Prefixed;
 use crate::server::listen::quiet::{Quiet, printable};
 use crate::server::operator_api::auth::OnProof;
 
-/// Time for the first call with the operator's proof on a connection of gRPC.
+/// Time for the first call with the operator's proof on a gRPC connection.
 const FIRST_CALL: Duration = Duration::from_secs(5);
-/// Calls at once on a connection; an operator makes one or two.
+/// Concurrent calls on a connection; an operator makes one or two.
 const STREAMS: u32 = 16;
-/// Bytes that may wait on a connection of gRPC for whoever reads them: requests are small.
+/// Flow-control window of a gRPC connection, in bytes: requests are small.
 const WINDOW: u32 = 64 << 10;
 /// Largest head of a call, in bytes.
 const HEAD: u32 = 16 << 10;
-/// How often it is asked whether the other side of a connection of gRPC is still there.
+/// Interval of the keepalives of a gRPC connection.
 const KEEP_ALIVE: Duration = Duration::from_secs(60);
-/// Characters of a name that are shown to people.
+/// Characters of a name that are logged.
 const NAME: usize = 128;
-/// Peer URLs of a hello that are looked at.
+/// Peer URLs of a hello that are considered.
 const URLS: usize = 16;
-/// Lines about refused links.
+/// Limits the log lines about refused links.
 static REFUSED: Quiet = Quiet::new();
 
-/// What is known of whoever connected, besides what it says.
+/// Facts about the connecting side that do not come from its hello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
-    /// The address that it came from.
+    /// Its address.
     pub address: IpAddr,
-    /// It has shown a certificate that leads to our roots.
+    /// It has presented a certificate that our CA verifies.
     pub certified: bool,
 }
 
 /// The answer to a hello.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Admitted {
-    /// Our side of the introduction, welcome or not.
+    /// The reply to send, a welcome or a refusal.
     pub reply: Reply,
-    /// Whoever said it is a member that was known before.
+    /// The hello is of a member that was known before.
     pub known: bool,
 }
 
-/// What the accepting end asks of the member that owns the port.
+/// What the accepting end needs from the member that owns the port.
 pub(crate) trait Host: Send + Sync + 'static {
-    /// Whether a port of TLS takes connections without it as well, at this moment.
+    /// Whether a TLS port currently accepts plaintext connections as well.
     fn takes_plaintext(&self) -> bool;
-    /// Our side of the introduction to whoever may have no link whatever it says.
+    /// The reply that refuses a link regardless of the hello.
     fn refuse(&self, refusal: Refusal, reason: String) -> Reply;
-    /// Judges a hello; an unknown disk of an initial member is pinned durably first.
+    /// Checks a hello; an unknown disk of an initial member is pinned durably first.
     fn admit(&self, hello: Hello, seen: Seen) -> BoxFuture<'_, Admitted>;
-    /// Why a link that stands has to end. Nobody sends to a member that was removed, so that only a
-    /// link that ends tells it: it comes again, and is refused with the reason. One that was not known
-    /// when it came keeps its link, and the limits of that, only for as long as it is an unknown peer.
+    /// Why an established link has to end. A removed member receives no messages any more, so it is
+    /// notified by the end of its link: it dials again and is refused with the reason. A peer that
+    /// was unknown when it linked keeps its link, with the limits for such peers, only while it is
+    /// one of the unknown peers.
     fn ends(&self, linked: &Linked) -> Option<&'static str>;
-    /// Takes a message; false when too much waits, and the link then waits a moment.
+    /// Delivers a message; false if too many are queued, and the link then waits a moment.
     fn deliver(&self, linked: &Linked, body: &Bytes) -> Result<bool, Error>;
     /// Answers a server that is not a member yet, or a member that was known before.
     fn answer(&self, ask: Ask, known: bool) -> BoxFuture<'_, Answer>;
@@ -89,7 +90,7 @@ pub(crate) trait Host: Send + Sync + 'static {
 /// The threads of a peer port.
 #[derive(Clone, Debug)]
 pub(crate) struct Threads {
-    /// Links between members, once they stand.
+    /// Established links between members.
     pub members: Handle,
     /// Everything else.
     pub strangers: Handle,
@@ -98,7 +99,7 @@ pub(crate) struct Threads {
 /// One listening socket of a peer port.
 #[derive(Clone)]
 pub(crate) struct Port {
-    /// Its URL says that it speaks TLS.
+    /// Whether its URL uses TLS.
     pub tls: bool,
     /// The certificates.
     pub dialler: Arc<Dialler>,
@@ -108,9 +109,9 @@ pub(crate) struct Port {
     pub grpc: axum::Router,
     /// Largest frame of a member that was not known before, in bytes.
     pub unknown_peer_frame: usize,
-    /// Who may stay; one for all sockets.
+    /// Limits the connections; one for all sockets.
     pub door: Arc<Door>,
-    /// Where connections run.
+    /// The threads on which connections run.
     pub threads: Threads,
 }
 
@@ -146,31 +147,31 @@ struct Connection {
     from: SocketAddr,
 }
 
-/// What a connection is for.
+/// The purpose of a connection.
 enum Begun {
     Grpc(Box<Prefixed<Io>>),
     Link(Io, Linked),
     Nothing,
 }
 
-/// Whoever was welcomed.
+/// A peer that was welcomed.
 #[derive(Clone, Debug)]
 pub(crate) struct Linked {
     /// Its ID, by its hello.
     pub from: u64,
     /// Its disk, by its hello.
     pub disk_uuid: String,
-    /// It is a member that was known when it came.
+    /// It is a member that was known when it linked.
     pub known: bool,
-    /// What is known of it besides.
+    /// Facts about it that do not come from its hello.
     pub seen: Seen,
-    /// The start that it is in, by its hello.
+    /// Its present start, by its hello.
     pub start: Option<Start>,
     purpose: Purpose,
 }
 
 impl Linked {
-    /// Whether it is one of the links that consensus runs over.
+    /// Whether it is one of the links that carry consensus.
     fn stands(&self) -> bool {
         self.known && matches!(self.purpose, Purpose::Messages | Purpose::Checkpoint)
     }
@@ -196,7 +197,7 @@ impl Connection {
         match Box::pin(self.introduce(io, proof)).await? {
             Begun::Nothing => Ok(()),
             Begun::Grpc(io) => self.while_taken(exposed, self.grpc(*io)).await,
-            // Whoever was not known before stays where strangers are.
+            // A peer that was not known before stays on the thread for unknown hosts.
             Begun::Link(io, linked) if !linked.stands() => {
                 self.while_taken(exposed, self.pump(io, linked)).await
             }
@@ -219,7 +220,7 @@ impl Connection {
         }
     }
 
-    /// Once every member is dialled by TLS, nobody has a reason to go on without.
+    /// Ends a plaintext connection to a TLS port once every member is dialled by TLS.
     async fn while_taken(
         &self,
         exposed: bool,
@@ -311,12 +312,12 @@ impl Connection {
         };
         within("the answer", frame::write(&mut io, &reply)).await?;
         if reply.refusal() != Refusal::Welcome {
-            told(from, &name, &reply);
+            log_refused(from, &name, &reply);
             within("the end", io.shutdown()).await?;
             return Ok(Begun::Nothing);
         }
-        // A member has few links for messages; of other connections anyone who can say its hello
-        // may have any number.
+        // A member has few links for messages, but any host that can send its hello may open any
+        // number of other connections.
         if known && purpose == Purpose::Messages {
             self.pass.prove();
         }
@@ -413,11 +414,11 @@ impl Connection {
     }
 }
 
-/// A line about a refused link, unless there were many.
-fn told(from: u64, name: &str, reply: &Reply) {
+/// Logs a refused link, unless there were many.
+fn log_refused(from: u64, name: &str, reply: &Reply) {
     let (peer, reason) = (format!("{from:x}"), &reply.reason);
     match reply.refusal() {
-        // They try again, and it passes by itself.
+        // The peer retries, and the reason disappears by itself.
         Refusal::NotYet | Refusal::Busy => {
             tracing::debug!(%peer, name, "refused a link: {reason}");
         }

@@ -1,7 +1,7 @@
 //! Reaching a peer: resolve, connect, TLS, hello.
 //!
-//! Keeps the last good address of each name, so that a slow or absent DNS does not cut a
-//! running cluster; the hello makes that safe, for whoever answers has to prove who it is.
+//! Keeps the last good address of each name, so that a slow or absent DNS does not partition a
+//! running cluster. The hello makes that safe, for the peer has to prove its identity.
 
 use std::collections::BTreeMap;
 use std::io::{Error, ErrorKind};
@@ -26,26 +26,26 @@ use crate::server::tls::{self, Peers, Reloaded, Shown, TlsError};
 
 /// Time for each of resolving, connecting, TLS and hello.
 const STEP: Duration = Duration::from_secs(2);
-/// Characters of a name or a disk that are shown to people.
+/// Characters of a name or a disk that are logged.
 const NAME: usize = 128;
-/// Characters of a reason that are shown to people.
+/// Characters of a reason that are logged.
 const REASON: usize = 512;
 
-/// What the peer port speaks: plain TCP, or TLS with certificates that may change.
+/// The security of the peer port: plain TCP, or TLS with certificates that may change.
 pub(crate) struct Security {
     tls: Option<Reloaded<Peers>>,
-    /// Who shows no certificate may call, and have no link.
+    /// A client without a certificate may make calls, but not link.
     calls_without: bool,
 }
 
-/// What a connection to the peer port has shown of itself.
+/// How a connection to the peer port has authenticated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Proof {
-    /// It speaks without TLS.
+    /// Plaintext.
     Plain,
-    /// It speaks TLS and showed no certificate.
+    /// TLS without a certificate.
     Hidden,
-    /// It showed a certificate that leads to our roots.
+    /// TLS with a certificate that our CA verifies.
     Certified,
 }
 
@@ -74,14 +74,14 @@ impl Security {
         }
     }
 
-    /// What the files hold now; nothing where there are none.
+    /// The certificates presently in the files; `None` without TLS.
     pub(crate) fn shown(&self) -> Option<Shown> {
         let tls = self.tls.as_ref()?;
         Some(tls.current().served.shown.clone())
     }
 
-    /// The accepting side: TLS where the port's URL says so. With `plaintext` such a port takes
-    /// connections without TLS too; the first byte tells them apart.
+    /// The accepting side: TLS if the port's URL uses it. With `plaintext` such a port accepts
+    /// plaintext connections too; the first byte distinguishes them.
     pub(crate) async fn accept(
         &self,
         tcp: TcpStream,
@@ -113,7 +113,7 @@ impl Security {
         Ok((Box::new(stream), proof))
     }
 
-    /// Whether whoever has shown this may have a link.
+    /// Whether a connection that authenticated this way may have a link.
     pub(crate) fn judge(&self, proof: Proof) -> Result<(), String> {
         if proof == Proof::Hidden && self.calls_without {
             return Err(
@@ -125,7 +125,7 @@ impl Security {
         Ok(())
     }
 
-    /// The dialling side; whoever is there has to show a certificate with this name.
+    /// The dialling side; the peer has to present a certificate with this name.
     async fn dial(&self, tcp: TcpStream, endpoint: &Endpoint, name: &str) -> Result<Io, Error> {
         if !endpoint.tls {
             return Ok(Box::new(tcp));
@@ -147,10 +147,10 @@ impl Security {
 /// Why there is no link.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DialError {
-    /// The address cannot be reached, or what answers is no member.
+    /// The address cannot be reached, or the server there is no member.
     #[error("{0}")]
     Io(#[from] Error),
-    /// The peer said no.
+    /// The peer refused the link.
     #[error("refused by {name} ({member:x}): {reason}")]
     Refused {
         /// Its name.
@@ -161,15 +161,15 @@ pub(crate) enum DialError {
         cluster: u64,
         /// Its disk.
         disk: String,
-        /// Why, for programs.
+        /// The reason, for programs.
         refusal: Refusal,
-        /// Why, in words.
+        /// The reason, as text.
         reason: String,
     },
 }
 
 impl DialError {
-    /// No, in these words; whatever the other side wrote is cut to what a log can hold.
+    /// A refusal by the other side; its texts are cut to a length that is fit for the log.
     pub(crate) fn refused(reply: &Reply, refusal: Refusal, reason: &str) -> DialError {
         DialError::Refused {
             name: printable(&reply.name, NAME),
@@ -181,7 +181,8 @@ impl DialError {
         }
     }
 
-    /// No of our own, about whoever answered: that its disk is a copy says nothing of ours.
+    /// A refusal by this side of the server that answered. If its disk is a copy, that does not
+    /// concern ours.
     pub(crate) fn ours(reply: &Reply, refusal: Refusal, reason: &str) -> DialError {
         let refusal = match refusal {
             Refusal::Copy => Refusal::Disk,
@@ -191,12 +192,12 @@ impl DialError {
     }
 }
 
-/// Where a peer is dialled, and the name that its certificate carries there.
+/// Where a peer is dialled, and the name in the certificate that it presents there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
-    /// Where.
+    /// The address.
     pub at: Endpoint,
-    /// The name; by default the host of the above.
+    /// The name; by default the host of the address.
     pub name: String,
 }
 
@@ -214,7 +215,7 @@ pub(crate) struct Dialler {
 }
 
 impl Dialler {
-    /// A dialler that knows no addresses yet.
+    /// A dialler without known addresses.
     pub(crate) fn new(security: Security) -> Dialler {
         Dialler {
             security,
@@ -227,7 +228,7 @@ impl Dialler {
         &self.security
     }
 
-    /// Connects and says hello; gives the connection and the answer, which is a welcome.
+    /// Connects and sends the hello; returns the connection and the reply, which is a welcome.
     pub(crate) async fn greet(&self, to: &Target, hello: &Hello) -> Result<(Io, Reply), DialError> {
         let mut io = self.connect(&to.at, &to.name).await?;
         let mut first = BytesMut::from(&PREFACE[..]);
@@ -242,7 +243,7 @@ impl Dialler {
             Error::new(
                 ErrorKind::UnexpectedEof,
                 "the other side closed without an answer: is it a peer port of Quorate, and does it \
-                 speak TLS as the URL says?",
+                 use TLS as the URL does?",
             )
         })?;
         match reply.refusal() {
@@ -258,7 +259,7 @@ impl Dialler {
             match within("connecting", TcpStream::connect(address)).await {
                 Ok(tcp) => {
                     tcp.set_nodelay(true)?;
-                    // An address needs no DNS: only names are worth remembering.
+                    // An IP address needs no DNS, so only names are cached.
                     if endpoint.host.parse::<IpAddr>().is_err() {
                         self.lock().insert(authority.clone(), address);
                     }
@@ -270,7 +271,7 @@ impl Dialler {
         Err(failure)
     }
 
-    /// What the name resolves to, or the last good address when it resolves to nothing.
+    /// The addresses of the name, or the last good one if it does not resolve.
     async fn addresses(&self, authority: &str) -> Result<Vec<SocketAddr>, Error> {
         let resolved = within("resolving", tokio::net::lookup_host(authority)).await;
         let good = self.lock().get(authority).copied();
@@ -284,7 +285,7 @@ impl Dialler {
         }
     }
 
-    /// The address at which a peer was reached last, as far as that is known without asking DNS.
+    /// The address at which a peer was last reached, if it is known without DNS.
     pub(crate) fn address(&self, to: &Target) -> Option<IpAddr> {
         let good = || Some(self.lock().get(&to.at.authority())?.ip());
         to.at.host.parse().ok().or_else(good)
@@ -295,7 +296,7 @@ impl Dialler {
     }
 }
 
-/// Gives a step its time.
+/// Bounds a step in time.
 pub(crate) async fn within<T>(
     what: &str,
     step: impl Future<Output = Result<T, Error>>,

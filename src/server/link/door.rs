@@ -1,10 +1,10 @@
-//! Who may keep a connection to the peer port open: members always, others for as long as there is
-//! room.
+//! Limits the connections to the peer port: members may always keep theirs, other hosts while there
+//! is room.
 //!
-//! A connection is nobody's until it has shown whose it is: by a certificate, by the hello of a
-//! member, by a call with the operator's proof. Those that have not are few at a time; when there
-//! are more, the oldest of the address with the most of them ends, so that a stranger who connects
-//! again and again takes nobody's place but its own. Never reads a byte of a connection.
+//! A connection is unproven until it authenticates: by a certificate, by the hello of a member, or
+//! by a call with the operator's proof. Unproven connections are few at a time; if there are more,
+//! the oldest one of the address with the most of them is closed, so that a host that connects
+//! again and again displaces only its own. Never reads a byte of a connection.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -12,28 +12,28 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::server::core::told::Told;
+use crate::server::core::latch::Latch;
 use crate::server::scheduling::hosts::Host;
 
-/// Connections at once that have not shown whose they are; fewer where open files are few.
+/// Concurrent unproven connections; fewer if the limit on open files is low.
 const UNPROVEN: usize = 256;
-/// Links for messages that one member may have at once. It has one; the rest are those whose end
-/// was not noticed yet.
+/// Links for messages that one member may have at once. It needs one; the others are links whose
+/// end was not noticed yet.
 const LINKS: usize = 4;
 
-/// The door of a peer port.
+/// The connection limits of a peer port.
 #[derive(Debug)]
 pub(crate) struct Door {
     most: usize,
     unproven: Mutex<Unproven>,
-    links: Mutex<BTreeMap<u64, VecDeque<Arc<Told>>>>,
+    links: Mutex<BTreeMap<u64, VecDeque<Arc<Latch>>>>,
 }
 
 #[derive(Debug, Default)]
 struct Unproven {
     next: u64,
-    open: BTreeMap<u64, (Host, Arc<Told>)>,
-    /// Where members are.
+    open: BTreeMap<u64, (Host, Arc<Latch>)>,
+    /// The hosts of members.
     reserved: BTreeSet<Host>,
 }
 
@@ -48,7 +48,7 @@ impl Default for Door {
 }
 
 impl Door {
-    /// With room for so many that have not shown whose they are, as far as that is room enough.
+    /// With room for `most` unproven connections, within the limit of [`UNPROVEN`].
     pub(crate) fn of(most: usize) -> Door {
         Door {
             most: most.clamp(1, UNPROVEN),
@@ -57,9 +57,9 @@ impl Door {
         }
     }
 
-    /// A connection came from this address.
+    /// Registers a connection from this address.
     pub(crate) fn enter(self: &Arc<Self>, from: IpAddr) -> Pass {
-        let ended = Arc::new(Told::default());
+        let ended = Arc::new(Latch::default());
         let mut unproven = lock(&self.unproven);
         if unproven.open.len() >= self.most {
             unproven.make_room();
@@ -77,22 +77,22 @@ impl Door {
         }
     }
 
-    /// Members are at these addresses: whoever comes from there makes room after everybody else.
+    /// Members are at these addresses: their connections are closed only after all others.
     pub(crate) fn reserve(&self, members: impl Iterator<Item = IpAddr>) {
         let members = members.map(Host::of).collect();
         lock(&self.unproven).reserved = members;
     }
 
-    /// A member links for messages: the oldest of too many ends.
+    /// Registers a member's link for messages: if it has too many, the oldest one is closed.
     pub(crate) fn link(self: &Arc<Self>, id: u64) -> LinkPass {
-        let ended = Arc::new(Told::default());
+        let ended = Arc::new(Latch::default());
         let mut links = lock(&self.links);
         let own = links.entry(id).or_default();
         own.push_back(Arc::clone(&ended));
         if own.len() > LINKS
             && let Some(oldest) = own.pop_front()
         {
-            oldest.tell();
+            oldest.set();
         }
         drop(links);
         LinkPass {
@@ -104,10 +104,10 @@ impl Door {
 }
 
 impl Unproven {
-    /// The oldest connection of one host ends: not of a host of members before all others, then of
-    /// the one with the most connections, and of several such the one that came first.
+    /// Closes the oldest connection of one host: hosts other than those of members come first, then
+    /// the host with the most connections, and among several such the one with the oldest.
     fn make_room(&mut self) {
-        // By host: how many connections, and which is the oldest.
+        // By host: the number of connections, and the oldest one.
         let mut of: BTreeMap<Host, (usize, u64)> = BTreeMap::new();
         for (number, (from, _)) in &self.open {
             of.entry(*from).or_insert((0, *number)).0 += 1;
@@ -120,36 +120,36 @@ impl Unproven {
             return;
         };
         if let Some((_, ended)) = self.open.remove(&oldest) {
-            ended.tell();
+            ended.set();
         }
     }
 }
 
-/// One connection at the door.
+/// A registered connection.
 #[derive(Debug)]
 pub(crate) struct Pass {
     door: Arc<Door>,
     number: u64,
-    ended: Arc<Told>,
+    ended: Arc<Latch>,
     proven: AtomicBool,
 }
 
 impl Pass {
-    /// It has shown whose it is: nobody makes it go any more.
+    /// It has authenticated: it is no longer closed to make room.
     pub(crate) fn prove(&self) {
         if !self.proven.swap(true, Ordering::AcqRel) {
             lock(&self.door.unproven).open.remove(&self.number);
         }
     }
 
-    /// Whether it has.
+    /// Whether it has authenticated.
     pub(crate) fn is_proven(&self) -> bool {
         self.proven.load(Ordering::Acquire)
     }
 
-    /// Returns when another one needs its place; never once it is proven.
+    /// Returns when it has to make room for another; never once it has authenticated.
     pub(crate) async fn turned_away(&self) {
-        self.ended.told().await;
+        self.ended.wait().await;
         if self.is_proven() {
             std::future::pending::<()>().await;
         }
@@ -162,18 +162,18 @@ impl Drop for Pass {
     }
 }
 
-/// One link of a member.
+/// A registered link of a member.
 #[derive(Debug)]
 pub(crate) struct LinkPass {
     door: Arc<Door>,
     id: u64,
-    ended: Arc<Told>,
+    ended: Arc<Latch>,
 }
 
 impl LinkPass {
-    /// Returns when newer links of the same member took its place.
+    /// Returns when newer links of the same member replaced it.
     pub(crate) async fn superseded(&self) {
-        self.ended.told().await;
+        self.ended.wait().await;
     }
 }
 
@@ -202,10 +202,10 @@ mod tests {
         pass.turned_away().now_or_never().is_some()
     }
 
-    /// There was no bound: a stranger's connections could take every descriptor, and then no member
-    /// got in.
+    /// There was no limit: an unknown host's connections could use up all file descriptors, and
+    /// then no member could connect.
     #[test]
-    fn a_stranger_takes_no_place_but_its_own() {
+    fn unknown_host_displaces_only_its_own() {
         let door = Arc::new(Door::default());
         let quiet = door.enter(address(1));
         let member = door.enter(address(2));
@@ -218,8 +218,9 @@ mod tests {
         assert_eq!(lock(&door.unproven).open.len(), 1);
     }
 
-    /// With one connection from each of many addresses it was the highest address that had to go, the
-    /// oldest or not, a member's or not; and a host of IPv6 has more addresses than there are places.
+    /// With one connection from each of many addresses, the one of the highest address was closed,
+    /// whether or not it was the oldest or a member's; and an IPv6 host has more addresses than
+    /// there are places.
     #[test]
     fn many_hosts_take_no_place_of_a_members_host() {
         let door = Arc::new(Door::default());
@@ -263,6 +264,6 @@ mod tests {
         let waits = tokio::spawn(async move { waiting.turned_away().await });
         tokio::task::yield_now().await;
         let _flood: Vec<Pass> = (0..UNPROVEN).map(|_| door.enter(address(9))).collect();
-        waits.await.expect("told");
+        waits.await.expect("notified");
     }
 }

@@ -1,6 +1,6 @@
 //! Frames: length, checksum, protobuf.
 //!
-//! Never allocates what a length field asks for before the bytes arrive.
+//! Never allocates the size in a length field before the bytes arrive.
 
 use std::io::{Error, ErrorKind};
 
@@ -8,12 +8,12 @@ use bytes::{BufMut, Bytes, BytesMut};
 use prost::Message;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-/// Largest frame before the other side has said who it is, in bytes.
+/// Largest frame before the other side has sent its hello, in bytes.
 pub(crate) const HELLO_LIMIT: usize = 64 << 10;
 /// Largest frame between members, in bytes.
 pub(crate) const FRAME_LIMIT: usize = 256 << 20;
 const HEAD: usize = 8;
-/// A frame is read in pieces of this size, so that memory follows the bytes.
+/// A frame is read in pieces of this size, so that memory grows with the bytes received.
 const PIECE: usize = 1 << 20;
 
 /// Appends one frame to `buffer`.
@@ -57,8 +57,8 @@ pub(crate) fn decode<M: Message + Default>(body: Bytes) -> Result<M, Error> {
     M::decode(body).map_err(|error| Error::new(ErrorKind::InvalidData, error))
 }
 
-/// Reads one frame's body, which is empty in a sign of life; `None` where the stream ends
-/// between frames.
+/// Reads one frame's body, which is empty in a heartbeat; `None` where the stream ends between
+/// frames.
 pub(crate) async fn read_bytes(
     io: &mut (impl AsyncRead + Unpin),
     limit: usize,

@@ -1,21 +1,21 @@
-//! What two servers tell each other before anything else, and who is refused.
+//! The exchange of hello and reply with which a link begins, and the checks that refuse one.
 //!
-//! Pure: the judging takes what is known and gives a verdict. A member that has ever voted or
-//! acknowledged from one disk is never heard from another.
+//! Pure: the checks take what is known and return a verdict. A member that has ever voted or
+//! acknowledged from one disk is never accepted with another.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::disk::{Descent, Lineage, Start, Starts};
 
-/// The format of links; raised with every change that old members cannot read.
+/// The format of links; increased with every change that older members cannot read.
 pub(crate) const FORMAT: u32 = 1;
 
-/// What a connection is for.
+/// The purpose of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
 #[repr(i32)]
 pub(crate) enum Purpose {
-    /// Nothing this version knows.
+    /// Unknown to this version.
     Unknown = 0,
     /// Messages from the dialling member, for as long as the link lives.
     Messages = 1,
@@ -23,11 +23,11 @@ pub(crate) enum Purpose {
     Checkpoint = 2,
     /// Questions: of a server that is not a member yet, and for hashes.
     Questions = 3,
-    /// Nothing but the hello itself: initial members meet before any of them votes.
+    /// Only the hello: initial members meet before any of them votes.
     Introduction = 4,
 }
 
-/// The dialling side's words.
+/// The hello of the dialling side.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub(crate) struct Hello {
     /// [`FORMAT`] of the dialling side.
@@ -39,27 +39,28 @@ pub(crate) struct Hello {
     /// 0 where it is no member yet.
     #[prost(uint64, tag = "3")]
     pub member_id: u64,
-    /// Its data directory.
+    /// The UUID of its disk.
     #[prost(string, tag = "4")]
     pub disk_uuid: String,
-    /// Its `--name`, for messages to people.
+    /// Its `--name`, for messages.
     #[prost(string, tag = "5")]
     pub name: String,
-    /// Whom it means to reach; 0 for whoever answers.
+    /// The member that it dials; 0 for any.
     #[prost(uint64, tag = "6")]
     pub to: u64,
-    /// What for.
+    /// The purpose.
     #[prost(enumeration = "Purpose", tag = "7")]
     pub purpose: i32,
-    /// Where it can be dialled: the other side's list of members may be older than it.
+    /// Its peer URLs: the other side's membership may be older than this member.
     #[prost(string, repeated, tag = "8")]
     pub peer_urls: Vec<String>,
-    /// The starts of its disk. None: its release keeps none, or nothing hangs on them.
+    /// The starts of its disk. `None`: its release keeps none, or they are not needed for this
+    /// purpose.
     #[prost(message, optional, tag = "9")]
     pub starts: Option<Lineage>,
 }
 
-/// The answering side's words.
+/// The reply of the accepting side.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub(crate) struct Reply {
     /// [`FORMAT`] of the answering side.
@@ -71,77 +72,77 @@ pub(crate) struct Reply {
     /// 0 where it is no member yet.
     #[prost(uint64, tag = "3")]
     pub member_id: u64,
-    /// Its data directory.
+    /// The UUID of its disk.
     #[prost(string, tag = "4")]
     pub disk_uuid: String,
     /// Its `--name`.
     #[prost(string, tag = "5")]
     pub name: String,
-    /// [`Refusal`]; 0 for welcome.
+    /// [`Refusal`]; 0 for a welcome.
     #[prost(enumeration = "Refusal", tag = "6")]
     pub refusal: i32,
-    /// Why, and what to do, in words.
+    /// The reason and the remedy, as text.
     #[prost(string, tag = "7")]
     pub reason: String,
-    /// The starts of its disk, in a welcome to a member. None: its release keeps none.
+    /// The starts of its disk, in a welcome to a member. `None`: its release keeps none.
     #[prost(message, optional, tag = "8")]
     pub starts: Option<Lineage>,
 }
 
-/// Why a link is refused. The numbers travel.
+/// Why a link is refused. The numbers are sent on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
 #[repr(i32)]
 pub(crate) enum Refusal {
     /// Not refused.
     Welcome = 0,
-    /// The two sides speak different formats.
+    /// The two sides use different formats.
     Format = 1,
     /// The two sides belong to different clusters.
     Cluster = 2,
-    /// Another member than the one meant answers here.
+    /// Another member than the dialled one answers at this address.
     Member = 3,
     /// The member is bound to another disk.
     Disk = 4,
     /// The member was removed from the cluster for good.
     Removed = 5,
-    /// The answering server has no cluster yet, or does not know the member: try again.
+    /// The accepting server has no cluster yet, or does not know the member: retry.
     NotYet = 6,
-    /// The answering side is busy with what only one may do at a time: try again.
+    /// The accepting side is busy with something that it does once at a time: retry.
     Busy = 7,
-    /// The dialling side showed no certificate: it may be given one without a restart.
+    /// The dialling side presented no certificate: it may be given one without a restart.
     Certificate = 8,
-    /// The disk is not the one that was seen as this member last, but an older state or a copy of it.
-    /// Said to those alone that show their starts: others do not know the number.
+    /// The disk is an older state or a copy of the one last seen as this member. Sent only to
+    /// members that send their starts: others do not know the number.
     Copy = 9,
 }
 
-/// What to do with a disk that is refused as a copy.
+/// The remedy for a disk that is refused as a copy.
 const COPY: &str = "stop that server, remove the member and add a new one with an empty data \
                     directory; where another copy of the disk runs as this member, stopping this one \
                     is enough";
 
-/// What the answering side knows when it judges.
+/// The state against which a hello is checked.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Known {
     /// 0 where there is no cluster yet.
     pub cluster_id: u64,
     /// Its own ID, 0 where it has none yet.
     pub member_id: u64,
-    /// Disks by member: bound through Raft, else pinned at the first hello.
+    /// Disks by member: bound through Raft, or else pinned at the first hello.
     pub disks: BTreeMap<u64, String>,
     /// Members that were removed.
     pub tombstones: std::collections::BTreeSet<u64>,
-    /// Which start of each member was seen last where it is dialled.
+    /// The start of each member that was last seen where it is dialled.
     pub starts: Arc<Starts>,
-    /// Which start each member is in whose link stands: it is there now.
+    /// The present start of each member that has an established link.
     pub standing: BTreeMap<u64, Start>,
 }
 
-/// A refusal with its words.
+/// A refusal with its text.
 pub(crate) type Verdict = Result<(), (Refusal, String)>;
 
 impl Known {
-    /// Whether whoever says this hello may have a link.
+    /// Whether the sender of this hello may have a link.
     pub(crate) fn judge(&self, hello: &Hello) -> Verdict {
         if hello.format != FORMAT {
             let text = format!(
@@ -175,7 +176,8 @@ impl Known {
         if hello.cluster_id != self.cluster_id {
             return Err(self.other_cluster(hello));
         }
-        // Also where another member was meant: whoever was away for long dials those of its time.
+        // Checked before `to`: a member that was away for long may dial the address of a member
+        // that is gone.
         if self.tombstones.contains(&hello.member_id) {
             let text = format!(
                 "member {:x} ({}) was removed from cluster {:x} for good",
@@ -200,9 +202,9 @@ impl Known {
         self.judge_presence(id, name, hello.starts.as_ref())
     }
 
-    /// Whether these are the starts of the disk that was seen as this member last, and not of an older
-    /// state or of a copy of it. Nothing is held against whoever shows none: a member is taken back to a
-    /// release that keeps none.
+    /// Whether these starts continue those last seen of this member, so that the disk is not an
+    /// older state or a copy. A hello without starts is accepted: the member may have been
+    /// downgraded to a release that keeps none.
     pub(crate) fn judge_start(
         &self,
         id: u64,
@@ -228,8 +230,8 @@ impl Known {
         }
     }
 
-    /// Whether the member is not there already, in another start. A process that ends takes its links
-    /// with it, so whoever restarts gets in at the next try.
+    /// Whether the member has no link in another start. The links of a process end with it, so a
+    /// restarted member is accepted at its next attempt.
     fn judge_presence(&self, id: u64, name: &str, shown: Option<&Lineage>) -> Verdict {
         let standing = self.standing.get(&id).copied();
         let newest = shown.and_then(Lineage::newest);
@@ -247,8 +249,8 @@ impl Known {
         }
     }
 
-    /// Whether this disk may speak for the member. An unknown member may: this side's
-    /// knowledge can lag behind the one who leads.
+    /// Whether the member may run on this disk. Any disk is accepted for an unknown member: this
+    /// side may not have applied its addition yet.
     pub(crate) fn judge_disk(&self, id: u64, name: &str, disk_uuid: &str) -> Verdict {
         match self.disks.get(&id) {
             Some(bound) if bound != disk_uuid => {
@@ -274,10 +276,10 @@ impl Known {
     }
 }
 
-/// A question, of a server that is not a member yet or of a member that compares data.
+/// A question of a server that is not a member yet, or of a member that compares data.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Question {
-    /// Which.
+    /// The kind of question.
     #[prost(oneof = "Ask", tags = "1, 2, 3")]
     pub ask: Option<Ask>,
 }
@@ -285,13 +287,13 @@ pub(crate) struct Question {
 /// The questions.
 #[derive(Clone, PartialEq, prost::Oneof)]
 pub(crate) enum Ask {
-    /// Who belongs to the cluster?
+    /// Asks for the members of the cluster.
     #[prost(message, tag = "1")]
     List(List),
-    /// Bind this disk to a member that was added.
+    /// Asks to bind this disk to a member that was added.
     #[prost(message, tag = "2")]
     Join(Join),
-    /// What is the hash of your keys?
+    /// Asks for the hash of the keys.
     #[prost(message, tag = "3")]
     Hash(HashAt),
 }
@@ -303,10 +305,10 @@ pub(crate) struct List {}
 /// Asks for the hash of the keys, to compare members' data.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub(crate) struct HashAt {
-    /// The revision, which is waited for a while.
+    /// The revision, for which the receiver waits a while.
     #[prost(int64, tag = "1")]
     pub revision: i64,
-    /// The compaction that must have been applied, which is waited for as well.
+    /// The compaction that must have been applied; the receiver waits for that as well.
     #[prost(int64, tag = "2")]
     pub compacted: i64,
 }
@@ -317,18 +319,18 @@ pub(crate) struct Join {
     /// The member as it was added.
     #[prost(uint64, tag = "1")]
     pub id: u64,
-    /// The disk that it has.
+    /// Its disk.
     #[prost(string, tag = "2")]
     pub disk_uuid: String,
     /// Its name.
     #[prost(string, tag = "3")]
     pub name: String,
-    /// Where clients reach it.
+    /// Its client URLs.
     #[prost(string, repeated, tag = "4")]
     pub client_urls: Vec<String>,
 }
 
-/// A checkpoint's first frame.
+/// The first frame of a checkpoint.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub(crate) struct CheckpointHead {
     /// The sender's term.
@@ -340,7 +342,7 @@ pub(crate) struct CheckpointHead {
     /// The term there.
     #[prost(uint64, tag = "3")]
     pub term: u64,
-    /// What the node wrote beside the chunks.
+    /// The metadata that the node wrote beside the chunks.
     #[prost(bytes = "bytes", tag = "4")]
     pub meta: bytes::Bytes,
 }
@@ -356,10 +358,10 @@ pub(crate) struct CheckpointPart {
     pub end: u64,
 }
 
-/// The receiver's last word on a checkpoint.
+/// The receiver's last frame about a checkpoint.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub(crate) struct CheckpointDone {
-    /// It lies durable on the receiver's disk.
+    /// It is durable on the receiver's disk.
     #[prost(bool, tag = "1")]
     pub ok: bool,
     /// Why not.
@@ -367,10 +369,10 @@ pub(crate) struct CheckpointDone {
     pub error: String,
 }
 
-/// The answer to any question.
+/// The answer to a question.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Answer {
-    /// Empty, or why the question has no answer.
+    /// Empty, or why there is no answer.
     #[prost(string, tag = "1")]
     pub error: String,
     /// 0 where the answering server knows no cluster.
@@ -388,7 +390,7 @@ pub(crate) struct Answer {
     /// IDs of removed members.
     #[prost(uint64, repeated, tag = "6")]
     pub removed: Vec<u64>,
-    /// To a question for a hash.
+    /// The answer to a question for a hash.
     #[prost(message, optional, tag = "7")]
     pub hash: Option<HashOf>,
 }
@@ -399,7 +401,7 @@ pub(crate) struct HashOf {
     /// CRC32C.
     #[prost(uint32, tag = "1")]
     pub hash: u32,
-    /// The compaction that history begins at.
+    /// The compacted revision.
     #[prost(int64, tag = "2")]
     pub compacted: i64,
     /// The revision that was hashed.

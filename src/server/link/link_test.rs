@@ -32,9 +32,9 @@ struct Member {
     inbox: mpsc::UnboundedSender<(u64, Listed)>,
     removed: mpsc::UnboundedSender<String>,
     round_trips: watch::Sender<u32>,
-    /// Who was not known before has to go.
+    /// Peers that were not known before have to leave.
     displaced: AtomicBool,
-    /// What ran where.
+    /// The thread on which each step ran.
     threads: Mutex<BTreeSet<String>>,
 }
 
@@ -212,7 +212,7 @@ async fn listen(host: Arc<Member>) -> Endpoint {
     }
 }
 
-/// Member 1, as whoever links to it knows it.
+/// Member 1, as a link dials it.
 fn one_at(url: Endpoint) -> Peer {
     Peer {
         id: 1,
@@ -235,7 +235,7 @@ async fn messages_arrive_in_order_with_their_sender() {
     let url = listen(one).await;
     let peer = one_at(url);
     let outbound = outbound::start::<Listed>(peer, dialler(), two, Arc::new(|_, _| ()));
-    // What is sent before the link stands may be dropped, so the first is repeated.
+    // A message sent before the link is established may be dropped, so the first one is repeated.
     loop {
         let _ = outbound.send(listed(u64::MAX));
         let wait = tokio::time::timeout(Duration::from_millis(10), received.recv());
@@ -257,7 +257,7 @@ async fn messages_arrive_in_order_with_their_sender() {
     }
 }
 
-/// Each sign of life is answered, and only those: a silent link still shows how far its peer is.
+/// Each heartbeat is answered, and only heartbeats are: an idle link still measures its round trip.
 #[tokio::test]
 async fn round_trip_to_a_silent_peer_is_measured() {
     let (one, _i1, _r1) = member(1);
@@ -269,29 +269,30 @@ async fn round_trip_to_a_silent_peer_is_measured() {
     let _outbound = outbound::start::<Listed>(peer, dialler(), two, Arc::new(|_, _| ()));
     let twice = round_trips.wait_for(|count| *count == 2).await;
     assert_eq!(twice.map(|count| *count).ok(), Some(2));
-    // The second is of the second sign of life: the other side's own signs count for nothing.
+    // The second measurement is of the second heartbeat: the other side's own heartbeats do not
+    // count.
     assert!(begun.elapsed() >= outbound::PULSE);
 }
 
 #[tokio::test]
 async fn without_a_link_a_message_is_given_back() {
     let (two, _i2, _r2) = member(2);
-    let nobody = Endpoint {
+    let unused = Endpoint {
         tls: false,
         host: "127.0.0.1".to_owned(),
         port: 1,
     };
     let peer = Peer {
         id: 1,
-        urls: vec![nobody.into()],
+        urls: vec![unused.into()],
         unknown: false,
     };
     let outbound = outbound::start::<Listed>(peer, dialler(), two, Arc::new(|_, _| ()));
     assert_eq!(outbound.send(listed(5)), Err(listed(5)));
 }
 
-/// A member that was down while two others were replaced at their addresses heard of its removal from
-/// nobody that it knew, and waited in silence.
+/// A member that was down while two others were replaced at their addresses waited without a
+/// warning: none of the members that it knew reported its removal.
 #[tokio::test]
 async fn wrong_answering_peer_raises_doubt() {
     let (one, _i1, _r1) = member(1);
@@ -304,13 +305,13 @@ async fn wrong_answering_peer_raises_doubt() {
         unknown: false,
     };
     let _outbound = outbound::start::<Listed>(peer, dialler(), two, Arc::new(|_, _| ()));
-    let reason = removals.recv().await.expect("told");
+    let reason = removals.recv().await.expect("reported");
     assert!(reason.starts_with("replaced: member 2"), "{reason}");
     assert!(reason.contains("was removed from cluster 7"), "{reason}");
 }
 
-/// Whoever answers at a member's address could end the one that dialled it: only the member itself,
-/// on its disk, is believed to know.
+/// Any server that answered at a member's address could end the one that dialled it. Now only the
+/// member itself, on its disk, can report a removal.
 #[tokio::test]
 async fn only_the_dialled_peer_reports_a_removal() {
     let (one, _i1, _r1) = member(1);
@@ -327,14 +328,15 @@ async fn only_the_dialled_peer_reports_a_removal() {
     let (three, _i3, mut removals_of_three) = member(2);
     let peer = one_at(url);
     let _outbound = outbound::start::<Listed>(peer, dialler(), three, Arc::new(|_, _| ()));
-    let reason = removals_of_three.recv().await.expect("told");
+    let reason = removals_of_three.recv().await.expect("reported");
     assert!(reason.contains("was removed from cluster 7"), "{reason}");
     assert!(removals.try_recv().is_err(), "it is on another disk");
 }
 
-/// Half an hour of faults with five members found it: a member that followed well was removed, and its
-/// leader stopped sending to it before it could say that the removal is committed. The member's own
-/// links stood, nobody answered on them, and it stood for election for ever: only who comes anew is told.
+/// Found by half an hour of faults with five members: a member that followed well was removed, and
+/// its leader stopped sending to it before it could send that the removal is committed. The
+/// member's own links were open, no member answered on them, and it campaigned for ever: a removal
+/// is only reported to a member that dials again.
 #[tokio::test]
 async fn linked_member_learns_of_its_removal() {
     let (one, mut received, _r1) = member(1);
@@ -347,7 +349,7 @@ async fn linked_member_learns_of_its_removal() {
     }
     assert_eq!(received.recv().await, Some((2, listed(1))));
     one.known.lock().expect("free").tombstones.insert(2);
-    let reason = removals.recv().await.expect("told");
+    let reason = removals.recv().await.expect("reported");
     assert!(reason.contains("was removed from cluster 7"), "{reason}");
 }
 
@@ -388,7 +390,7 @@ async fn another_disk_is_refused() {
 }
 
 #[tokio::test]
-async fn whoever_answers_must_be_the_one_meant() {
+async fn only_the_dialled_member_is_accepted() {
     let (one, _i1, _r1) = member(1);
     let (two, _i2, _r2) = member(2);
     let seen = Seen {
@@ -411,7 +413,8 @@ async fn whoever_answers_must_be_the_one_meant() {
     assert!(outbound::check_reply(&known, 1, &cluster).is_err());
 }
 
-/// An unknown peer that had lost its place, or had become a member, kept its link and the limits of that.
+/// An unknown peer that had lost its place, or had become a member, kept its link with the limits
+/// of an unknown peer.
 #[tokio::test]
 async fn unknown_peer_without_a_place_is_unlinked() {
     let (one, mut received, _r1) = member(1);
@@ -423,16 +426,17 @@ async fn unknown_peer_without_a_place_is_unlinked() {
     frame::write(&mut io, &listed(5)).await.expect("sent");
     assert_eq!(received.recv().await, Some((2, listed(5))));
     one.displaced.store(true, Ordering::Relaxed);
-    // The sign of life that any link carries once a second.
+    // The heartbeat that any link carries once a second.
     frame::write(&mut io, &()).await.expect("sent");
     let mut heard = Vec::new();
-    // An end or an error: it is over.
+    // EOF or an error: the link has ended.
     let _ = tokio::io::AsyncReadExt::read_to_end(&mut io, &mut heard).await;
     assert!(received.try_recv().is_err());
 }
 
-/// An operator's calls are signed and come without a certificate, so the handshake asks for one and
-/// does not insist. A link is nothing without: whoever reaches the port could speak for a member.
+/// An operator's calls are signed and come without a certificate, so the handshake requests one but
+/// does not require it. A link requires one: otherwise any host that reaches the port could act as
+/// a member.
 #[tokio::test]
 async fn links_need_certificates_calls_do_not() {
     use tokio::io::AsyncWriteExt as _;
@@ -460,7 +464,7 @@ async fn links_need_certificates_calls_do_not() {
         .await;
     assert_eq!(certified.expect("welcome").1.member_id, 1);
 
-    // One of several addresses behind a name shows a certificate for the name.
+    // One of several addresses behind a name presents a certificate for the name.
     let address = Endpoint {
         host: "127.0.0.1".to_owned(),
         ..endpoint.clone()
@@ -478,7 +482,7 @@ async fn links_need_certificates_calls_do_not() {
 
     let dialled = crate::server::tls::peers(&files, &policy).expect("certificates");
     let mut config = (*dialled.current().dialled).clone();
-    config.client_auth_cert_resolver = nobody();
+    config.client_auth_cert_resolver = no_certificate();
     let tcp = tokio::net::TcpStream::connect(("127.0.0.1", port)).await;
     let name = rustls_pki_types::ServerName::try_from("localhost").expect("a name");
     let mut hidden = tokio_rustls::TlsConnector::from(Arc::new(config))
@@ -494,7 +498,7 @@ async fn links_need_certificates_calls_do_not() {
     assert_eq!(reply.refusal(), Refusal::Certificate);
     assert!(reply.reason.contains("needs a certificate"), "{reply:?}");
 
-    // Without TLS there is no answer at all.
+    // Without TLS there is no answer.
     let plain = Dialler::new(super::dial::Security::plain());
     let endpoint = Endpoint {
         tls: false,
@@ -508,8 +512,8 @@ async fn links_need_certificates_calls_do_not() {
     assert!(matches!(refused, DialError::Io(_)), "{refused}");
 }
 
-/// Shows no certificate.
-fn nobody() -> Arc<dyn rustls::client::ResolvesClientCert> {
+/// Presents no certificate.
+fn no_certificate() -> Arc<dyn rustls::client::ResolvesClientCert> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -519,7 +523,8 @@ fn nobody() -> Arc<dyn rustls::client::ResolvesClientCert> {
         .client_auth_cert_resolver
 }
 
-/// Handshakes and calls of strangers ran on the threads that carry heartbeats, and delayed them.
+/// Handshakes and calls of unknown hosts ran on the threads that carry heartbeats, and delayed
+/// them.
 #[test]
 fn links_run_on_their_own_threads() {
     let runtime = |name: &str| {

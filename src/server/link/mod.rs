@@ -1,9 +1,9 @@
 //! Links between members: framed protobuf over TCP or TLS on the peer port.
 //!
-//! A link carries messages in one direction, from the member that dialled. It begins with a
-//! preface and a hello in which both sides say who they are and on which disk; whoever is not
-//! the one expected is refused with a reason that both sides log. Never decides anything about
-//! consensus: messages may be lost here at any time, and Raft copes.
+//! A link carries messages in one direction, from the member that dialled. It begins with a preface
+//! and a hello, in which both sides send their identity and the UUID of their disk; an unexpected
+//! peer is refused with a reason that both sides log. Never decides anything about consensus:
+//! messages may be lost here at any time, and Raft tolerates that.
 
 pub(crate) mod accept;
 pub(crate) mod dial;

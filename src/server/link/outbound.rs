@@ -1,8 +1,8 @@
-//! The sending end of a link: one task a peer, which dials again whenever the link breaks.
+//! The sending end of a link: one task per peer, which dials again whenever the link breaks.
 //!
-//! What cannot be sent is given back, never kept: Raft sends again what still matters. An empty
-//! frame a second from either side tells a dead connection from a silent one; the other side
-//! answers ours at once, which shows how long the way there and back takes.
+//! A message that cannot be sent is returned, never kept: Raft sends again what is still needed. An
+//! empty frame a second from either side distinguishes a dead connection from an idle one; the
+//! other side answers ours at once, which measures the round trip.
 
 use std::io::{Error, ErrorKind};
 use std::sync::Arc;
@@ -20,22 +20,22 @@ use super::dial::{DialError, Dialler, Target};
 use super::frame;
 use super::hello::{FORMAT, Hello, Known, Purpose, Refusal, Reply, Verdict};
 
-/// Bytes that may wait for one peer.
+/// Bytes that may be queued for one peer.
 const QUEUE_BYTES: usize = 64 << 20;
 /// Bytes written at once.
 const WRITE_BYTES: usize = 1 << 20;
-/// How often either side shows that it lives.
+/// Interval of the heartbeats of either side.
 pub(crate) const PULSE: Duration = Duration::from_secs(1);
-/// Silence after which a link is given up.
+/// A link on which nothing is received for this long is given up.
 pub(crate) const SILENCE: Duration = Duration::from_secs(5);
-/// What the accepting side says by itself once a [`PULSE`].
+/// Sent by the accepting side once a [`PULSE`].
 pub(crate) const ALIVE: u8 = 0;
-/// What it says to each of our signs of life; sides of before say nothing to them.
+/// Its answer to each of our heartbeats; older releases do not answer.
 pub(crate) const HEARD: u8 = 1;
 const BACK_OFF_LEAST: Duration = Duration::from_millis(50);
 const BACK_OFF_MOST: Duration = Duration::from_secs(1);
 
-/// Where the core threads put messages for one peer.
+/// The queue of messages for one peer, filled by the core threads.
 pub(crate) struct Outbound<M> {
     sender: mpsc::UnboundedSender<M>,
     waiting: Arc<AtomicUsize>,
@@ -46,7 +46,7 @@ pub(crate) struct Outbound<M> {
 pub(crate) type Unsent<M> = Arc<dyn Fn(u64, M) + Send + Sync>;
 
 impl<M: Message> Outbound<M> {
-    /// Hands over a message, or gives it back when there is no link or too much waits already.
+    /// Queues a message, or returns it when there is no link or too much is queued already.
     pub(crate) fn send(&self, message: M) -> Result<(), M> {
         let bytes = message.encoded_len();
         let waiting = self.waiting.load(Ordering::Relaxed);
@@ -59,41 +59,41 @@ impl<M: Message> Outbound<M> {
     }
 }
 
-/// Whom a link goes to.
+/// The peer of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Peer {
     /// Its ID.
     pub id: u64,
-    /// Where it is dialled.
+    /// The addresses at which it is dialled.
     pub urls: Vec<Target>,
-    /// The membership does not hold it: nothing that goes wrong with it is a warning.
+    /// It is not in the membership: its errors are not logged as warnings.
     pub unknown: bool,
 }
 
-/// What a link tells the member that owns it. Called on the peer runtime; must not block.
+/// Events of a link, for the member that owns it. Called on the peer runtime; must not block.
 pub(crate) trait Listener: Send + Sync + 'static {
-    /// Who we are at the moment.
+    /// The present hello of this server.
     fn hello(&self, to: u64, purpose: Purpose) -> Hello;
-    /// What we know about who may speak for whom.
+    /// The state against which hellos and replies are checked.
     fn known(&self) -> Known;
-    /// A hello succeeded: this is the peer's answer. Judges it once more: another disk may have come
-    /// first meanwhile.
+    /// A hello succeeded with this reply of the peer. Checks it again: another disk may have been
+    /// accepted as this peer meanwhile.
     fn linked(&self, peer: u64, reply: &Reply) -> Verdict;
-    /// The link to this peer stands no longer.
+    /// The link to this peer has ended.
     fn parted(&self, peer: u64);
-    /// Bytes of messages were handed to the system.
+    /// Bytes of messages were passed to the system.
     fn sent(&self, peer: u64, bytes: usize);
-    /// The way to the peer and back took this long, behind whatever else was on the link.
+    /// The round trip to the peer took this long, including the time behind other data on the link.
     fn round_trip(&self, peer: u64, took: Duration);
     /// The peer cannot be reached, or no longer.
     fn unreachable(&self, peer: u64);
-    /// A peer, which answered at its own URL and on its own disk, says that we were removed from
-    /// the cluster.
+    /// A peer, which answered at its own URL and on its own disk, reports that this member was
+    /// removed from the cluster.
     fn removed(&self, peer: u64, reason: &str);
-    /// A peer, which answered at its own URL and on its own disk, says that our disk is a copy.
+    /// A peer, which answered at its own URL and on its own disk, reports that this disk is a copy.
     fn copied(&self, peer: u64, reason: &str);
-    /// At the URL of a peer somebody else of our cluster answers, who says this: that peer may be a
-    /// member no longer, and we may not be one either.
+    /// Another server of our cluster answers at the URL of a peer, with this refusal: that peer may
+    /// be a member no longer, and this one may not be either.
     fn replaced(&self, peer: u64, reason: &str);
 }
 
@@ -134,7 +134,7 @@ struct Task<M> {
     waiting: Arc<AtomicUsize>,
     linked: Arc<AtomicBool>,
     unsent: Unsent<M>,
-    /// The last thing that went wrong, so that it is logged once.
+    /// The last error, so that it is logged once.
     complaint: String,
 }
 
@@ -161,10 +161,10 @@ impl<M: Message + Send + 'static> Task<M> {
                 }
                 Err(error) => {
                     let known = self.listener.known();
-                    let says = |refused| says(&known, self.peer.id, refused, &error);
-                    if let Some(reason) = says(Refusal::Removed) {
+                    let refusal = |refused| refusal_of(&known, self.peer.id, refused, &error);
+                    if let Some(reason) = refusal(Refusal::Removed) {
                         self.listener.removed(self.peer.id, reason);
-                    } else if let Some(reason) = says(Refusal::Copy) {
+                    } else if let Some(reason) = refusal(Refusal::Copy) {
                         self.listener.copied(self.peer.id, reason);
                     } else if let Some(reason) = self.is_replaced(&error) {
                         self.listener.replaced(self.peer.id, reason);
@@ -192,7 +192,7 @@ impl<M: Message + Send + 'static> Task<M> {
         Ok(io)
     }
 
-    /// What somebody else of our cluster says, who answers in the peer's place.
+    /// The refusal of another server of our cluster that answers in the peer's place.
     fn is_replaced<'a>(&self, error: &'a DialError) -> Option<&'a str> {
         let DialError::Refused {
             refusal: Refusal::Removed | Refusal::Member,
@@ -209,7 +209,7 @@ impl<M: Message + Send + 'static> Task<M> {
         (another && *cluster == known.cluster_id).then_some(reason)
     }
 
-    /// Sends until the link breaks; `Ok` when nobody sends any more.
+    /// Sends until the link breaks; `Ok` when the `Outbound` is dropped.
     async fn pump(&mut self, io: Io) -> Result<(), Error> {
         let (mut reader, mut writer) = tokio::io::split(io);
         let mut pulse = interval(PULSE);
@@ -244,7 +244,8 @@ impl<M: Message + Send + 'static> Task<M> {
                         return Err(Error::new(ErrorKind::TimedOut, "the peer is silent"));
                     }
                     frame::encode(&(), &mut buffer);
-                    // One question at a time: an answer that is late belongs to the first.
+                    // Only one round trip is measured at a time: a late answer belongs to the first
+                    // heartbeat.
                     asked.get_or_insert_with(Instant::now);
                     write_alive(&mut writer, &buffer.split().freeze()).await?;
                 }
@@ -252,7 +253,7 @@ impl<M: Message + Send + 'static> Task<M> {
         }
     }
 
-    /// Encodes this message and what waits behind it.
+    /// Encodes this message and those queued behind it.
     fn gather(&mut self, first: M, buffer: &mut BytesMut) {
         let mut next = Some(first);
         while let Some(message) = next {
@@ -269,7 +270,7 @@ impl<M: Message + Send + 'static> Task<M> {
         }
     }
 
-    /// What waits was never sent: whoever sent it may know something better.
+    /// Returns the queued messages, which were never sent, so that the sender can react.
     fn give_back(&mut self) {
         while let Ok(message) = self.receiver.try_recv() {
             self.waiting
@@ -293,7 +294,7 @@ impl<M: Message + Send + 'static> Task<M> {
     }
 }
 
-/// A write that makes no progress for long is a dead link.
+/// A write that makes no progress for long means a dead link.
 async fn write_alive(
     writer: &mut (impl AsyncWriteExt + Unpin),
     bytes: &Bytes,
@@ -307,9 +308,9 @@ async fn write_alive(
         .unwrap_or_else(|_| Err(Error::new(ErrorKind::TimedOut, "the peer takes no bytes")))
 }
 
-/// Why we were refused for good, where this peer itself says so: whoever else answers in its place knows
-/// nothing of us.
-pub(crate) fn says<'a>(
+/// The reason with which this peer itself refused us for good; another server that answers in its
+/// place does not know.
+pub(crate) fn refusal_of<'a>(
     known: &Known,
     peer: u64,
     refused: Refusal,
@@ -333,7 +334,7 @@ pub(crate) fn says<'a>(
     itself.then_some(reason)
 }
 
-/// Whether whoever answered is the one that was dialled, on its own disk.
+/// Whether the server that answered is the dialled one, on its own disk.
 pub(crate) fn check_reply(known: &Known, to: u64, reply: &Reply) -> Result<(), DialError> {
     let refused = |refusal, reason: String| DialError::ours(reply, refusal, &reason);
     if reply.format != FORMAT {

@@ -1,4 +1,4 @@
-//! The seats of the ports of clients and of probes, and what of them `/metrics` shows. Never gives one out.
+//! The seats of the client ports and the probe ports, and their metrics. Never assigns one.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -7,19 +7,19 @@ use super::seats::Seats;
 use crate::server::metrics::Text;
 use crate::server::process::descriptors::Shares;
 
-/// The seats of the ports of clients and of probes.
+/// The seats of the client ports and the probe ports.
 #[derive(Clone, Debug)]
 pub(crate) struct AllSeats {
-    /// The limit of open files that they are shares of.
+    /// The limit on open files from which their numbers are derived.
     pub(crate) limit: u64,
-    /// The ports of clients.
+    /// The client ports.
     pub(crate) clients: Arc<Seats>,
     /// The ports of metrics and probes.
     pub(crate) probes: Arc<Seats>,
 }
 
 impl AllSeats {
-    /// What these shares give, and so many requests of clients at a time.
+    /// The seats of these shares, with at most `calls` concurrent client requests.
     pub(crate) fn of(shares: Shares, calls: usize) -> AllSeats {
         AllSeats {
             limit: shares.limit,
@@ -28,7 +28,7 @@ impl AllSeats {
         }
     }
 
-    /// Writes what they count.
+    /// Writes their metrics.
     pub(crate) fn write(&self, text: &mut Text) {
         type Value = fn(&Seats) -> u64;
         text.single(

@@ -1,10 +1,10 @@
-//! Bodies of requests while they come: how long one may take, and how much of all of them may be
-//! in memory before they are whole.
+//! Incomplete request bodies: how long one may take, and how many bytes of all of them may be held
+//! in memory.
 //!
-//! A client that sends a byte now and then would hold its request, and all that has come of it,
-//! for ever, before anybody has asked who it is. Only what is incomplete counts: a message that
-//! is there is its service's. Of JSON, the gateway says what it has taken. Never looks into a
-//! message beyond gRPC's five bytes of length.
+//! A client that sends a byte now and then would otherwise hold its request, and all bytes received
+//! so far, for ever, before it is even authenticated. Only incomplete messages count: a complete
+//! one belongs to its service. For JSON, the gateway reports what it has consumed. Never looks into
+//! a message beyond gRPC's five-byte prefix.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -22,41 +22,41 @@ use tonic::Status;
 use crate::server::scheduling::hosts::Host;
 use crate::wire::error::EtcdError;
 
-/// Time for a message to be whole once it has begun; a call of one message begins with its head.
+/// Time for a message to be complete once it has begun; a unary call begins with its headers.
 pub(crate) const WHOLE_WITHIN: Duration = Duration::from_secs(30);
-/// Calls whose clients go on sending for as long as they like; a message of theirs has to be
-/// whole in time like any other.
+/// Calls on which clients may send for as long as they like; each of their messages has to be
+/// complete in time like any other.
 const ENDLESS: [&str; 2] = [
     "/etcdserverpb.Watch/Watch",
     "/etcdserverpb.Lease/LeaseKeepAlive",
 ];
-/// Where the gateway serves JSON; it meters what it reads there itself.
+/// The paths on which the gateway serves JSON; it meters what it reads there itself.
 const GATEWAY: [&str; 2] = ["/v3/", "/v3beta/"];
-/// A flag and a length stand before each message of gRPC.
+/// Each gRPC message is preceded by a flag and a length.
 const HEAD: usize = 5;
 
-/// What is known of all bodies that come in.
+/// The state of all bodies that are being received.
 #[derive(Debug)]
 pub(crate) struct Bodies {
     most: usize,
     within: Duration,
     held: Mutex<Held>,
-    /// Requests that were not whole in time.
+    /// Requests that were not complete in time.
     pub(crate) late: AtomicU64,
-    /// Requests that were refused because too much was incomplete.
+    /// Requests that were refused because too many bytes were incomplete.
     pub(crate) refused: AtomicU64,
 }
 
-/// Bytes that wait for the rest of their messages.
+/// Bytes of incomplete messages.
 #[derive(Debug, Default)]
 struct Held {
     all: usize,
-    /// Of whom; a socket of the file system is nobody's in particular.
+    /// Bytes by host; a Unix socket belongs to no host.
     hosts: BTreeMap<Option<Host>, usize>,
 }
 
 impl Bodies {
-    /// So many bytes of incomplete messages at most.
+    /// Limits incomplete messages to `most` bytes and each to the time `within`.
     pub(crate) fn new(most: usize, within: Duration) -> Arc<Bodies> {
         Arc::new(Bodies {
             most,
@@ -74,12 +74,12 @@ impl Bodies {
         usize::try_from(share).unwrap_or(usize::MAX)
     }
 
-    /// Bytes of messages that are not whole yet.
+    /// Bytes of incomplete messages.
     pub(crate) fn held(&self) -> usize {
         self.lock().all
     }
 
-    /// A body under these rules; `path` and `headers` are its request's.
+    /// A body with these limits; `path` and `headers` are its request's.
     pub(crate) fn meter<B>(
         self: &Arc<Self>,
         path: &str,
@@ -100,8 +100,8 @@ impl Bodies {
         self.metered(kind, ENDLESS.contains(&path), from, body)
     }
 
-    /// A body of JSON under these rules, whose reader says what it [keeps](Metered::keeps) of it;
-    /// `endless` where more may come for as long as the client likes.
+    /// A JSON body with these limits, whose reader reports what it [keeps](Metered::keeps) of it;
+    /// `endless` if more may follow for as long as the client likes.
     pub(crate) fn meter_json<B>(
         self: &Arc<Self>,
         endless: bool,
@@ -111,8 +111,8 @@ impl Bodies {
         self.metered(Kind::Bytes, endless, from, body)
     }
 
-    /// A websocket's messages under these rules: whoever reads them says what has come of one that is
-    /// not whole.
+    /// The messages of a websocket with these limits: the reader reports how many bytes of an
+    /// incomplete message it has received.
     pub(crate) fn meter_messages(self: &Arc<Self>, from: Option<Host>) -> Metered<()> {
         self.metered(Kind::Elsewhere, true, from, ())
     }
@@ -136,11 +136,12 @@ impl Bodies {
         }
     }
 
-    /// A body of this host holds so much, after it held less or more; false where that is too much.
+    /// Records that a body of this host holds `now` bytes instead of `was`; false if that is too
+    /// much.
     ///
-    /// One body alone is taken whatever its size: its service has a limit for that. All of them
-    /// have what there is, and beyond half of that each host has an equal share of that half: whoever
-    /// fills it keeps nobody else from sending a large request.
+    /// A single body is accepted whatever its size: its service has a limit for that. All bodies
+    /// share the total, and beyond half of it each host has an equal share of that half: a host
+    /// that fills its share does not keep others from sending a large request.
     fn change(&self, from: Option<Host>, was: usize, now: usize) -> bool {
         if was == now {
             return true;
@@ -162,38 +163,38 @@ impl Bodies {
     }
 
     fn lock(&self) -> MutexGuard<'_, Held> {
-        // Plain data: a panic elsewhere leaves it usable.
+        // Plain data: a panic in another thread leaves it consistent.
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What counts of a body.
+/// How a body is counted.
 #[derive(Debug)]
 enum Kind {
-    /// Of gRPC: what has come of a message that is not whole.
+    /// gRPC: the bytes of a message that is incomplete.
     Messages(Message),
-    /// All that has come, less what its reader has taken.
+    /// All bytes received, less those that its reader has consumed.
     Bytes,
-    /// Nothing here: its reader meters it.
+    /// Not counted here: its reader meters it.
     Elsewhere,
 }
 
-/// Where in its messages a body of gRPC is.
+/// The position of a gRPC body in its messages.
 #[derive(Debug, Default)]
 struct Message {
     head: [u8; HEAD],
-    /// Bytes of the head that have come.
+    /// Bytes of the prefix received.
     have: usize,
-    /// Bytes of the message that are still to come.
+    /// Bytes of the message that are still missing.
     left: usize,
-    /// Bytes that have come since the last whole message.
+    /// Bytes received since the last complete message.
     came: usize,
-    /// Messages that are whole.
+    /// Complete messages.
     ended: u64,
 }
 
 impl Message {
-    /// Takes in what came; gives the bytes that wait for the rest of their message.
+    /// Counts received data; returns the bytes that wait for the rest of their message.
     fn take(&mut self, mut data: &[u8]) -> usize {
         while !data.is_empty() {
             if self.have < HEAD {
@@ -221,7 +222,7 @@ impl Message {
     }
 }
 
-/// A body that is metered.
+/// A metered body.
 pub(crate) struct Metered<B> {
     body: B,
     bodies: Arc<Bodies>,
@@ -229,16 +230,16 @@ pub(crate) struct Metered<B> {
     from: Option<Host>,
     endless: bool,
     until: Option<Instant>,
-    /// Made when there is something to wait for: most bodies come with their heads.
+    /// Created when there is something to wait for: most bodies arrive together with their headers.
     alarm: Option<Pin<Box<Sleep>>>,
     held: usize,
 }
 
 impl<B> Metered<B> {
-    /// Takes in what came; false where too much is incomplete.
+    /// Counts received data; false if too much is incomplete.
     fn count(&mut self, data: &[u8]) -> bool {
         let was = self.held;
-        // One that follows a whole one at once has time of its own.
+        // A message that follows a complete one directly has its own time.
         let (held, ended) = match &mut self.kind {
             Kind::Messages(message) => {
                 let ended = message.ended;
@@ -250,16 +251,16 @@ impl<B> Metered<B> {
         self.holds(held, ended || was == 0)
     }
 
-    /// Its reader has taken what was whole, and keeps so many bytes of what came: those that
-    /// belong to a value that is not whole yet.
+    /// Its reader has consumed what was complete, and keeps so many bytes: those of a value that is
+    /// still incomplete.
     pub(crate) fn keeps(&mut self, bytes: usize) {
-        // What is given back is never too much.
+        // A reduction is never refused.
         let _ = self.holds(bytes, true);
     }
 
-    fn holds(&mut self, held: usize, anew: bool) -> bool {
+    fn holds(&mut self, held: usize, restarts: bool) -> bool {
         let was = std::mem::replace(&mut self.held, held);
-        if self.endless && (held == 0 || anew) {
+        if self.endless && (held == 0 || restarts) {
             self.until = (held > 0).then(|| Instant::now() + self.bodies.within);
             self.alarm = None;
         }
@@ -278,8 +279,8 @@ impl<B> Metered<B> {
 }
 
 impl Metered<()> {
-    /// So many bytes wait for the rest of their message; false where that is too much, or has been so
-    /// for too long. Wakes whoever asks when it has.
+    /// So many bytes wait for the rest of their message; false if that is too much, or lasts too
+    /// long. Wakes the task of `context` when the time is over.
     pub(crate) fn waits_with(&mut self, bytes: usize, context: &mut Context<'_>) -> bool {
         let begins = self.held == 0;
         if !self.holds(bytes, begins) {
@@ -341,7 +342,7 @@ impl<B> Drop for Metered<B> {
     }
 }
 
-/// What ended a body, as a client is to know it; nothing where the client did.
+/// The error that ended a body, for the client; `None` if the client ended it.
 pub(crate) fn ended(error: &(dyn std::error::Error + 'static)) -> Option<Status> {
     let mut error = Some(error);
     while let Some(cause) = error {

@@ -1,4 +1,4 @@
-//! Bodies that come slowly, in pieces, or not at all.
+//! Bodies that arrive slowly, in pieces, or not at all.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -98,8 +98,8 @@ fn only_what_is_incomplete_waits() {
     assert_eq!(Message::default().take(&whole[..8]), 0);
 }
 
-/// A call's time counted from when its message was there, so a message that never was held its
-/// stream and its bytes for as long as the client liked.
+/// The time of a call began when its message was complete, so a message that was never completed
+/// held its stream and its bytes for as long as the client liked.
 #[tokio::test]
 async fn a_body_that_trickles_ends_in_time() {
     let within = Duration::from_millis(200);
@@ -186,7 +186,7 @@ async fn refuses_too_many_incomplete_bodies() {
     drop(holding);
     assert_eq!(bodies.held(), 0);
     assert_eq!(bodies.refused.load(Relaxed), 1);
-    // One alone is taken whatever its size: the service has a limit for that.
+    // A single one is accepted whatever its size: the service has a limit for that.
     let (sending, metered) = body(&bodies, PUT, true);
     sending
         .send(&[&[0, 0, 1, 0, 0][..], &[7; 40_000]].concat())
@@ -196,8 +196,9 @@ async fn refuses_too_many_incomplete_bodies() {
     assert_eq!(read(metered).await, Ok(65_541));
 }
 
-/// All that had ever come on a stream of JSON counted for as long as it was open: one watch by the
-/// gateway, idle since its first line, had everybody else's larger writes refused.
+/// All bytes ever received on a JSON stream counted for as long as it was open: because of one
+/// watch through the gateway, idle since its first line, larger writes of all other clients were
+/// refused.
 #[tokio::test]
 async fn json_that_was_taken_counts_no_more() {
     let bodies = Bodies::new(1000, WHOLE_WITHIN);
@@ -216,7 +217,7 @@ async fn json_that_was_taken_counts_no_more() {
     put.send(&[7; 624]).await;
     drop(put);
     assert_eq!(read(metered).await, Ok(1029), "others have their room");
-    // What the gateway meters is not metered twice, whichever of its two names is used.
+    // Paths that the gateway meters are not metered twice, whichever prefix is used.
     for path in [
         "/v3/watch",
         "/v3beta/watch",
@@ -230,8 +231,8 @@ async fn json_that_was_taken_counts_no_more() {
     }
 }
 
-/// One host could have as much incomplete as there was room for, and so kept all others from
-/// sending whatever does not fit into one frame.
+/// One host could fill all the room for incomplete messages, so that no other could send more than
+/// fits into one frame.
 #[tokio::test]
 async fn one_host_fills_no_more_than_half() {
     let bodies = Bodies::new(8000, WHOLE_WITHIN);
@@ -262,7 +263,7 @@ async fn one_host_fills_no_more_than_half() {
     assert!(bodies.lock().hosts.is_empty());
 }
 
-/// A websocket's reader hears of whole messages alone, and says what waits.
+/// The reader of a websocket receives only complete messages, and reports how many bytes wait.
 #[tokio::test]
 async fn websocket_messages_obey_the_body_limits() {
     let within = Duration::from_millis(200);

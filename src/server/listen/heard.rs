@@ -1,5 +1,5 @@
-//! A connection that tells how many bytes have come on it, for whoever hears of whole messages alone
-//! and has to know what waits for the rest of one. Never keeps any of them.
+//! A connection that counts the bytes received, for a reader that receives only complete messages
+//! but has to know how many bytes of an incomplete one have arrived. Keeps no bytes.
 
 use std::io::{Error, IoSlice};
 use std::pin::Pin;
@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::prefixed::writes_below;
 
-/// How many have come so far.
+/// The number of bytes so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Count(Arc<AtomicU64>);
 

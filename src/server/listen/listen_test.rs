@@ -1,4 +1,4 @@
-//! Real sockets on loopback: who gets in, who is told why not, and that a drain ends.
+//! Real sockets on loopback: accepting, refusing with a reason, and draining.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -61,7 +61,7 @@ fn serve(metrics: &Arc<ClientMetrics>) -> (Serve, watch::Sender<bool>) {
     )
 }
 
-/// `0.0.0.0` was IPv4 alone: on a Kubernetes with IPv6 alone no member was ever reached.
+/// `0.0.0.0` meant IPv4 alone: on an IPv6-only Kubernetes no member could be reached.
 #[test]
 fn every_address_is_of_both_families() {
     for url in ["http://0.0.0.0:0", "http://[::]:0", "http://:0"] {
@@ -69,7 +69,7 @@ fn every_address_is_of_both_families() {
         let bound = bind_one("listen-client-urls", &url, None).expect("bound");
         let port = address(&bound).port();
         TcpStream::connect(("127.0.0.1", port)).expect("by IPv4");
-        // A machine without IPv6 has no such address, and is served all the same.
+        // A machine without IPv6 has no such address, and is served nevertheless.
         if std::net::TcpListener::bind(("::1", 0)).is_ok() {
             TcpStream::connect(("::1", port)).expect("by IPv6");
         }
@@ -95,14 +95,15 @@ fn a_taken_port_is_named() {
     );
 }
 
-/// A burst of clients waits to be accepted; none is dropped, to try again a second later.
+/// Clients that connect in a burst wait to be accepted; none is dropped and left to retry a second
+/// later.
 #[test]
 fn a_burst_of_connections_fits_into_the_backlog() {
     let bound = loopback();
     let most = std::fs::read_to_string("/proc/sys/net/core/somaxconn");
     let most = most.ok().and_then(|text| text.trim().parse().ok());
     let burst = most.unwrap_or(128_usize).min(600);
-    // Nobody accepts: all of them stand in the backlog.
+    // Nothing accepts: all of them wait in the backlog.
     let patience = Duration::from_millis(900);
     let waiting: io::Result<Vec<TcpStream>> = (0..burst)
         .map(|_| TcpStream::connect_timeout(&address(&bound), patience))
@@ -147,7 +148,7 @@ fn connections_are_answered_counted_and_drained() {
     runtimes.shutdown();
 }
 
-/// A member on its way out sends away whoever is connected, and serves whoever still comes.
+/// A member that retires disconnects its present clients, and serves those that connect later.
 #[test]
 fn retire_disconnects_present_clients() {
     let metrics = Arc::new(ClientMetrics::new(false));
@@ -181,7 +182,7 @@ fn retire_disconnects_present_clients() {
     runtimes.shutdown();
 }
 
-/// One request over TLS; the error is whatever ended the conversation.
+/// One request over TLS; the error is whatever ended the connection.
 async fn ask(address: SocketAddr, config: Arc<rustls::ClientConfig>) -> io::Result<String> {
     let stream = tokio::net::TcpStream::connect(address).await?;
     let name = ServerName::try_from("localhost").expect("name");
@@ -215,13 +216,13 @@ async fn only_known_certificates_are_let_in() {
     assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
 
     let provider = known.current().dialled.crypto_provider().clone();
-    let nobody = rustls::ClientConfig::builder_with_provider(provider)
+    let without_certificate = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .expect("versions")
         .with_root_certificates(rustls::RootCertStore::empty())
         .with_no_client_auth();
     let mut anonymous = (*known.current().dialled).clone();
-    anonymous.client_auth_cert_resolver = nobody.client_auth_cert_resolver.clone();
+    anonymous.client_auth_cert_resolver = without_certificate.client_auth_cert_resolver.clone();
     let error = ask(address, Arc::new(anonymous))
         .await
         .expect_err("no certificate");
@@ -254,7 +255,7 @@ async fn unfinished_handshake_is_dropped() {
     accept(bound, runtimes.handles(), serve);
 
     let mut stalled = Vec::new();
-    // Nothing at all, a part of a hello, and what is no TLS.
+    // Nothing at all, a part of a ClientHello, and no TLS.
     for first in [&b""[..], &[0x16, 0x03, 0x01, 0x02, 0x00, 0x01]] {
         for _ in 0..20 {
             let mut stream = tokio::net::TcpStream::connect(address)
@@ -272,7 +273,7 @@ async fn unfinished_handshake_is_dropped() {
     for mut stream in stalled {
         let mut rest = Vec::new();
         let closed = tokio::time::timeout(Duration::from_secs(30), stream.read_to_end(&mut rest));
-        // An end or a reset: gone either way.
+        // EOF or a reset: it is closed either way.
         let _ = closed.await.expect("dropped in time");
     }
     let gone = async {
@@ -285,8 +286,8 @@ async fn unfinished_handshake_is_dropped() {
     runtimes.shutdown();
 }
 
-/// For the time in which clients change over, one socket takes both; the rules for plain text hold
-/// for what comes without TLS.
+/// During a transition to TLS one socket accepts both; the rules for plain text apply to
+/// connections without TLS.
 #[tokio::test]
 async fn tls_port_accepts_plaintext_in_transition() {
     let certificates = Certificates::new();
@@ -320,8 +321,8 @@ async fn tls_port_accepts_plaintext_in_transition() {
     runtimes.shutdown();
 }
 
-/// A connection that had to make room was cut off 250 ms later, or at once, whatever was under way on
-/// it: its client could not know what became of its writes.
+/// A connection that had to make room was cut off 250 ms later, or at once, despite pending
+/// requests: its client could not know the outcome of its writes.
 #[tokio::test]
 async fn pending_requests_end_before_the_connection() {
     let seats = Seats::new("client", 2, 100);
@@ -341,15 +342,15 @@ async fn pending_requests_end_before_the_connection() {
     tokio::time::timeout(super::GRACE * 5, gone)
         .await
         .expect("then it goes");
-    // A stream has no end, and its connection goes all the same.
+    // A stream has no end, and its connection is closed nevertheless.
     let _stream = handle.begin().expect("a call");
     tokio::time::timeout(super::GRACE * 20, super::gone(&handle))
         .await
         .expect("in time");
 }
 
-/// A newcomer waited for more than a second for each busy connection that made room beyond the first
-/// 16, and everybody behind it in the port's queue as well.
+/// A new connection waited for more than a second for each busy connection that made room beyond
+/// the first 16, and all connections behind it in the port's queue waited too.
 #[tokio::test]
 async fn a_busy_connection_blocks_no_other() {
     let seats = Seats::new("client", 100, 1000);
@@ -375,6 +376,6 @@ async fn a_busy_connection_blocks_no_other() {
     };
     tokio::time::timeout(super::GRACE * 10, came)
         .await
-        .expect("nobody waits for a stream's end");
+        .expect("no connection waits for a stream's end");
     leaving.iter().for_each(tokio::task::JoinHandle::abort);
 }

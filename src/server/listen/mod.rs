@@ -1,8 +1,8 @@
-//! Sockets of the client port and of the metrics port, and those of the file system: bound before
-//! anything else happens, then dealt round-robin to one single-threaded runtime a core.
+//! The sockets of the client port and the metrics port, and Unix sockets: bound before anything
+//! else happens, then distributed round-robin to one single-threaded runtime per core.
 //!
-//! gRPC and HTTP/1 share a socket; TLS is chosen by the URL's scheme. Never looks into a
-//! request: that is the service's.
+//! gRPC and HTTP/1 share a socket; TLS is chosen by the URL's scheme. Never looks into a request:
+//! that belongs to the service.
 
 pub(in crate::server) mod all_seats;
 pub(in crate::server) mod bodies;
@@ -44,33 +44,34 @@ use crate::server::scheduling::rounds::Line;
 use crate::server::scheduling::turns;
 use crate::server::tls::{self, Reloaded, Served};
 
-/// Time for a TLS handshake, and for the head of an HTTP/1 request: without it, idle sockets
+/// Time for a TLS handshake, and for the headers of an HTTP/1 request: without it, idle sockets
 /// would hold memory for ever.
 pub const HANDSHAKE: Duration = Duration::from_secs(10);
-/// Time for the first request of a connection to begin: one that has none only takes the seat of
-/// somebody else. Its client is told, and connects again when it has something to ask.
+/// Time for the first request of a connection to begin: until then it only occupies a seat. Its
+/// client is notified, and connects again when it has a request.
 pub(in crate::server) const UNUSED: Duration = Duration::from_secs(60);
-/// Time for a client to hear that its idle connection has to go for a newcomer's.
+/// Time for a client to be notified that its idle connection is closed for a new one.
 const FAREWELL: Duration = Duration::from_millis(250);
-/// Time for what is under way on a connection that has to go: an answer, but not a stream for ever.
+/// Time for pending requests on a connection that is to be closed: enough for a response, but not
+/// for an endless stream.
 pub(in crate::server) const GRACE: Duration = Duration::from_secs(1);
-/// Connections that may wait to be accepted. The standard library asks for 128: of a thousand
-/// clients that connect at once the rest would be silently dropped by the kernel and try again
-/// after one second, then after three.
+/// Length of the accept queue. The standard library uses 128: of a thousand clients that connect at
+/// once the kernel would silently drop the rest, and they would retry after one second, then after
+/// three.
 const BACKLOG: i32 = 4096;
-/// How long to wait after a failed accept: the usual cause, no free descriptors, passes.
+/// Pause after a failed accept: the usual cause, no free file descriptors, is temporary.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// How often refused connections and failed accepts are logged.
 const LOGGED_EVERY: Duration = Duration::from_secs(10);
 
-/// Threads for slow work beside each thread for clients; how much is under way is bounded where
-/// it begins.
+/// Threads for slow work beside each client thread; the amount of such work is limited where it
+/// begins.
 const BESIDE: usize = 64;
 
 /// Why a URL cannot be listened on.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
-    /// The port is taken, or somebody answers on the socket of the file system.
+    /// The port is taken, or a server answers on the Unix socket.
     #[error("--{flag}: {url} is in use by another process: stop that process or give another {}", if url.starts_with("unix") { "path" } else { "port" })]
     InUse {
         /// The flag.
@@ -85,7 +86,7 @@ pub enum ListenError {
         flag: &'static str,
         /// The URL.
         url: String,
-        /// The system's words.
+        /// The error of the system.
         #[source]
         source: io::Error,
     },
@@ -94,29 +95,28 @@ pub enum ListenError {
     Tls(#[from] tls::TlsError),
 }
 
-/// A bound socket that accepts nothing yet.
+/// A bound socket that accepts no connections yet.
 pub struct Bound {
-    /// Where it really listens, also when port 0 was asked for; a path for a socket of the file
-    /// system.
+    /// Its actual address, also when port 0 was requested; a path for a Unix socket.
     pub address: String,
     listener: socket::Bound,
     tls: Option<Arc<Reloaded<Served>>>,
 }
 
-/// Every socket of clients and probes.
+/// Every socket for clients and probes.
 pub struct AllBound {
-    /// gRPC, and HTTP where it has no sockets of its own.
+    /// gRPC, and HTTP if it has no sockets of its own.
     pub clients: Vec<Bound>,
     /// HTTP alone.
     pub http: Vec<Bound>,
     /// Metrics and probes alone.
     pub probes: Vec<Bound>,
-    /// The certificates of those that speak TLS.
+    /// The certificates of the sockets that use TLS.
     pub tls: Option<Arc<Reloaded<Served>>>,
 }
 
 impl Bound {
-    /// Whether it speaks TLS.
+    /// Whether it uses TLS.
     #[must_use]
     pub fn is_secure(&self) -> bool {
         self.tls.is_some()
@@ -180,7 +180,7 @@ fn bind_one(
     })
 }
 
-/// Binds one port; an empty host is every address, `localhost` is its first one.
+/// Binds one port; an empty host means all addresses, `localhost` its first one.
 pub fn listen(url: &Endpoint) -> io::Result<StdListener> {
     let host = match url.host.as_str() {
         "" => "0.0.0.0",
@@ -192,22 +192,22 @@ pub fn listen(url: &Endpoint) -> io::Result<StdListener> {
     listen_at(first.ok_or_else(|| io::Error::from(io::ErrorKind::AddrNotAvailable))?)
 }
 
-/// Binds one port. Every address means those of IPv6 and of IPv4, whichever of `0.0.0.0` and `::` it is
-/// written as, which is also how etcd has it; where the machine has no IPv6, those of IPv4.
+/// Binds one port. All addresses means those of IPv6 and IPv4, whether written as `0.0.0.0` or
+/// `::`, as in etcd; on a machine without IPv6, those of IPv4.
 pub fn listen_at(address: SocketAddr) -> io::Result<StdListener> {
     if !address.ip().is_unspecified() {
         return bound_to(address);
     }
     let every = |ip: IpAddr| SocketAddr::new(ip, address.port());
     match bound_to(every(Ipv6Addr::UNSPECIFIED.into())) {
-        // Only these tell of a machine without IPv6: a port that is taken is taken.
+        // Only these errors mean that the machine has no IPv6; a port in use is an error.
         Err(error) if has_no_ipv6(&error) => bound_to(every(Ipv4Addr::UNSPECIFIED.into())),
         bound => bound,
     }
 }
 
 fn has_no_ipv6(error: &io::Error) -> bool {
-    // EAFNOSUPPORT: started without IPv6, or a filter of system calls refuses it.
+    // EAFNOSUPPORT: booted without IPv6, or a seccomp filter refuses it.
     let refused = error.raw_os_error() == Some(libc::EAFNOSUPPORT);
     refused || error.kind() == io::ErrorKind::AddrNotAvailable
 }
@@ -215,10 +215,10 @@ fn has_no_ipv6(error: &io::Error) -> bool {
 fn bound_to(address: SocketAddr) -> io::Result<StdListener> {
     let domain = socket2::Domain::for_address(address);
     let socket = socket2::Socket::new(domain, socket2::Type::STREAM, None)?;
-    // As the standard library does: a port whose connections are still closing is free.
+    // As the standard library does: a port with connections in TIME_WAIT can be bound.
     socket.set_reuse_address(true)?;
     if address.is_ipv6() && address.ip().is_unspecified() {
-        // Whatever the machine's own setting says.
+        // Regardless of the machine's setting.
         socket.set_only_v6(false)?;
     }
     socket.bind(&address.into())?;
@@ -227,7 +227,7 @@ fn bound_to(address: SocketAddr) -> io::Result<StdListener> {
     Ok(socket.into())
 }
 
-/// Runtimes of one thread each, that connections are dealt to.
+/// Single-threaded runtimes to which connections are distributed.
 pub struct ClientRuntimes {
     handles: Vec<Handle>,
     threads: Vec<std::thread::JoinHandle<()>>,
@@ -243,12 +243,12 @@ impl ClientRuntimes {
         for number in 0..count.max(1) {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
-                // Tasks that another thread has woken, and sockets, are looked for this often, in
-                // steps of tasks: answers of the core wait for nobody's thousand connections.
+                // How often, in tasks, the runtime looks for sockets and for tasks woken by another
+                // thread: responses from the core do not wait for a thousand connections.
                 .global_queue_interval(2)
                 .event_interval(8)
-                // Threads beside it: for passwords, hashes, sorting. Who waits for them has
-                // asked for something dear, and everybody else comes first.
+                // Threads beside it, for passwords, hashes and sorting: a request that needs them
+                // is expensive and may wait, others may not.
                 .max_blocking_threads(BESIDE)
                 .on_thread_start(host_facts::step_back)
                 .build()?;
@@ -258,7 +258,7 @@ impl ClientRuntimes {
                 .name(format!("client-{number}"))
                 .spawn(move || {
                     runtime.block_on(async move {
-                        // An error means that the owner is gone: the same as a stop.
+                        // An error means that the owner is gone, which counts as a stop.
                         let _ = stopped.wait_for(|stop| *stop).await;
                     });
                     runtime.shutdown_background();
@@ -282,7 +282,7 @@ impl ClientRuntimes {
     pub fn shutdown(self) {
         let _ = self.stop.send(true);
         for thread in self.threads {
-            // A panicked thread has said why already.
+            // A thread that panicked has reported that already.
             let _ = thread.join();
         }
     }
@@ -293,35 +293,35 @@ impl ClientRuntimes {
 pub struct Serve {
     /// gRPC and HTTP behind one router.
     pub router: axum::Router,
-    /// The same for connections without TLS to a socket that speaks it; absent: refused.
+    /// The same for plaintext connections to a TLS socket; `None`: refused.
     pub plain: Option<axum::Router>,
-    /// HTTP/2's manners.
+    /// Settings of HTTP/2.
     pub port: ClientPort,
-    /// Time for a handshake, and for the head of a request: [`HANDSHAKE`] but in tests.
+    /// Time for a handshake, and for a request's headers: [`HANDSHAKE`] except in tests.
     pub handshake: Duration,
-    /// Time for the first request: `UNUSED` but in tests.
+    /// Time for the first request: `UNUSED` except in tests.
     pub unused: Duration,
-    /// Who may be connected.
+    /// The limit on connections.
     pub(in crate::server) seats: Arc<Seats>,
-    /// Rules for bodies of requests.
+    /// The limits on request bodies.
     pub(in crate::server) bodies: Arc<Bodies>,
-    /// Counts bytes; absent on the metrics port, whose bytes are no client traffic.
+    /// Counts bytes; `None` on the metrics port, whose traffic does not count as client traffic.
     pub metrics: Option<Arc<ClientMetrics>>,
-    /// Turns true when connections are to finish what is in flight and go.
+    /// Becomes true when connections should finish their pending requests and close.
     pub draining: watch::Receiver<bool>,
-    /// Rises when connections that are open then are to finish what is in flight and go, while new
-    /// ones are served.
+    /// Increases when the connections that are open should finish their pending requests and close,
+    /// while new ones are served.
     pub hang_ups: watch::Receiver<u64>,
     /// Open connections.
     pub open: Arc<AtomicU64>,
-    /// Probes and metrics have a line of their own.
+    /// For the metrics port: its probes have their own reserve.
     pub(in crate::server) probes: bool,
-    /// Since when Raft's thread has left its inbox alone.
+    /// How long the raft thread's inbox has not been taken.
     pub(in crate::server) inbox: Oldest,
 }
 
 impl Serve {
-    /// Who the tasks of a connection from there are.
+    /// The identity, for scheduling, of the tasks of a connection from this address.
     pub(in crate::server) fn by(&self, from: Option<IpAddr>) -> ByHost {
         ByHost {
             line: Line {
@@ -333,7 +333,7 @@ impl Serve {
     }
 }
 
-/// Accepts on one socket for ever, dealing connections to the runtimes.
+/// Accepts on one socket for ever, distributing connections to the runtimes.
 pub fn accept(bound: Bound, runtimes: &[Handle], serve: Serve) {
     let Some(first) = runtimes.first().cloned() else {
         return;
@@ -382,7 +382,7 @@ pub fn accept(bound: Bound, runtimes: &[Handle], serve: Serve) {
     });
 }
 
-/// Logs what may happen thousands of times a second.
+/// Limits the logging of what may happen thousands of times a second.
 #[derive(Default)]
 pub(in crate::server) struct Seldom {
     last: Option<std::time::Instant>,
@@ -390,7 +390,7 @@ pub(in crate::server) struct Seldom {
 }
 
 impl Seldom {
-    /// How often it has happened since it was last logged, where it is time to log it again.
+    /// The number of occurrences since the last line, if it is time for another one.
     pub(in crate::server) fn due(&mut self) -> Option<u64> {
         self.times += 1;
         let now = std::time::Instant::now();
@@ -413,28 +413,28 @@ async fn connection(
     open.fetch_add(1, Relaxed);
     let handle = seat.handle();
     let by = serve.by(from);
-    // Whoever has to go goes without waiting for his host's turn.
+    // A connection that has to close does so without waiting for its host's turn.
     let talked = tokio::select! {
         talked = by.task(talk(stream, from, seat, tls, serve)) => talked,
         () = gone(&handle) => Err("its seat was needed".into()),
     };
     if let Err(error) = talked {
-        // Clients go away in many ways; none is ours to fix.
+        // Clients disconnect in many ways; none is an error of the server.
         tracing::debug!(error = %error, "connection ended");
     }
     open.fetch_sub(1, Relaxed);
 }
 
-/// Waits until the connection has to be gone. It was told so at the same time, and is asked to begin
-/// nothing new: what is under way is answered, unless that takes long, or so many are on their way out
-/// that newcomers would have to wait for this one.
+/// Waits until the connection has to be closed. Its client is notified at the same time, and may
+/// begin no new requests. Pending ones are answered, unless that takes long, or so many connections
+/// are being closed that new ones would have to wait for this one.
 pub(in crate::server) async fn gone(seat: &Seat) {
-    if seat.told().await == Leave::AtOnce {
+    if seat.asked_to_leave().await == Leave::AtOnce {
         return;
     }
-    // What takes longer is cut off.
+    // Requests that take longer are cut off.
     let _ = timeout(GRACE, seat.idle()).await;
-    // For the goaway, and for the last answer to be sent.
+    // For the GOAWAY frame, and for the last response to be sent.
     tokio::time::sleep(FAREWELL).await;
 }
 
@@ -449,7 +449,7 @@ async fn talk(
     tokio::select! {
         () = until(&mut serve.draining) => return Ok(()),
         first = timeout(serve.handshake, stream.readable()) => {
-            first.map_err(|_| "nothing was said in time")??;
+            first.map_err(|_| "no data was received in time")??;
         }
     }
     let connection = Connection {
@@ -472,7 +472,7 @@ async fn talk(
     };
     let mut first = [0];
     let read = timeout(serve.handshake, stream.read_exact(&mut first));
-    read.await.map_err(|_| "nothing was said in time")??;
+    read.await.map_err(|_| "no data was received in time")??;
     let stream = Prefixed::new(&first, stream);
     if first[0] == TLS_HANDSHAKE {
         return secured(stream, &tls, connection, serve).await;
@@ -502,14 +502,14 @@ where
     converse(stream, connection, serve).await
 }
 
-/// Waits until the number rises; for ever where nobody is left to raise it.
+/// Waits until the number increases; for ever if its owner is gone.
 pub(in crate::server) async fn raised(number: &mut watch::Receiver<u64>) {
     if number.changed().await.is_err() {
         std::future::pending::<()>().await;
     }
 }
 
-/// Waits until the flag is raised, or its owner is gone: the same thing here.
+/// Waits until the flag is set, or its owner is gone, which is equivalent here.
 pub(in crate::server) async fn until(flag: &mut watch::Receiver<bool>) {
     let _ = flag.wait_for(|raised| *raised).await;
 }
@@ -518,7 +518,7 @@ pub(in crate::server) async fn until(flag: &mut watch::Receiver<bool>) {
 struct Counted {
     stream: Socket,
     metrics: Option<Arc<ClientMetrics>>,
-    /// Taken for as long as the socket is open, wherever an upgrade carries it.
+    /// Held for as long as the socket is open, also after an upgrade.
     _seat: Occupied,
 }
 

@@ -1,4 +1,4 @@
-//! A connection whose first bytes were read already, to tell what is spoken on it.
+//! A connection whose first bytes were already read, to detect its protocol.
 
 use std::io::{Error, IoSlice};
 use std::pin::Pin;
@@ -7,10 +7,10 @@ use std::task::{Context, Poll};
 use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// The first byte of TLS: a record of the handshake. No request of HTTP begins with it.
+/// The first byte of TLS: a handshake record. No HTTP request begins with it.
 pub(crate) const TLS_HANDSHAKE: u8 = 0x16;
 
-/// Gives these bytes first, and then those of the connection.
+/// Returns these bytes first, and then those of the connection.
 pub(crate) struct Prefixed<S> {
     first: Bytes,
     io: S,
@@ -41,7 +41,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Prefixed<S> {
     }
 }
 
-/// What is written to such a connection goes to the one below it, its field `io`, as it is.
+/// Writes go unchanged to the connection below, the field `io`.
 macro_rules! writes_below {
     ($name:ident) => {
         impl<S: AsyncWrite + Unpin> AsyncWrite for $name<S> {

@@ -1,55 +1,56 @@
-//! Log lines that whoever reaches a port can cause: some in a while, and how many were left out.
-//! Never a place for what this server itself has to say.
+//! Limits log lines that any host that reaches a port can cause: some per interval, and the number
+//! left out. Never used for what this server logs on its own account.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a while is.
+/// Length of an interval.
 const WHILE: Duration = Duration::from_secs(10);
-/// Lines in a while.
+/// Lines in an interval.
 const LINES: u32 = 10;
 
 /// One kind of line.
 #[derive(Debug)]
-pub(crate) struct Quiet(Mutex<Said>);
+pub(crate) struct Quiet(Mutex<Interval>);
 
 #[derive(Debug)]
-struct Said {
+struct Interval {
     since: Option<Instant>,
     lines: u32,
     left_out: u64,
 }
 
 impl Quiet {
-    /// Nothing was said yet.
+    /// Nothing was logged yet.
     pub(crate) const fn new() -> Quiet {
-        Quiet(Mutex::new(Said {
+        Quiet(Mutex::new(Interval {
             since: None,
             lines: 0,
             left_out: 0,
         }))
     }
 
-    /// Whether a line may be written now, and how many were left out since the last while.
+    /// Whether a line may be logged now, and how many were left out since the last one.
     pub(crate) fn line(&self, now: Instant) -> Option<u64> {
-        let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let over = said
+        let mut interval = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let over = interval
             .since
             .is_none_or(|since| now.duration_since(since) >= WHILE);
         if over {
-            said.since = Some(now);
-            said.lines = 0;
+            interval.since = Some(now);
+            interval.lines = 0;
         }
-        if said.lines >= LINES {
-            said.left_out += 1;
+        if interval.lines >= LINES {
+            interval.left_out += 1;
             return None;
         }
-        said.lines += 1;
-        Some(std::mem::take(&mut said.left_out))
+        interval.lines += 1;
+        Some(std::mem::take(&mut interval.left_out))
     }
 }
 
-/// What a stranger wrote, as a line of a log can hold it: no control characters, no more than this.
+/// Text of an unknown host, made fit for a log line: no control characters, at most `most`
+/// characters.
 pub(crate) fn printable(text: &str, most: usize) -> String {
     let shown = |c: char| match c.is_control() {
         true => '?',

@@ -1,12 +1,12 @@
-//! Who may hold a connection to a port open, and who has to go when there is no seat left.
+//! Limits the connections of a port, and selects those to close when no seat is left.
 //!
-//! A port has so many seats. When all are taken, a newcomer gets the seat of whoever uses it
-//! least: first a connection that has carried no request yet, the oldest first; then one between
-//! two requests, the one that has been idle longest; and where every seat is in use, one of a
-//! host that holds more than half of them. So connections that say nothing keep nobody out,
-//! however many they are. Never looks at what is said: the port tells when a request begins.
+//! A port has a fixed number of seats. When all are taken, a new connection gets the seat of the
+//! one that uses it least: first one that has carried no request yet, the oldest first; then one
+//! between two requests, the one idle for longest; and if every seat is in use, one of a host that
+//! holds more than half of them. So connections without requests, however many, keep no client out.
+//! Never looks at the data: the port reports when a request begins.
 
-// Nobody sees the order of hosts.
+// The order of hosts is never observed.
 #![allow(clippy::disallowed_types)]
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -18,34 +18,36 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
-use crate::server::core::told::Told;
+use crate::server::core::latch::Latch;
 use crate::server::scheduling::hosts::Host;
 
-/// How long a newcomer waits for the seat of whoever was told to go.
+/// How long a new connection waits for the seat of one that was asked to close.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Connections that may be on their way out with a goaway, beyond the seats of every port: a client
-/// that is told so sends its next request elsewhere. Whoever is told when so many are, is cut off.
+/// Connections that may be closing with a GOAWAY, beyond the seats of every port: a client that
+/// receives it sends its next request elsewhere. While so many are closing, further ones are cut
+/// off.
 pub(crate) const LEAST_GOAWAYS: u64 = 16;
-/// A port of many seats has more: one for each so many seats, and never more than this.
+/// A port with many seats has more: one per this many seats, at most [`MOST_FAREWELLS`].
 const SEATS_A_FAREWELL: u64 = 16;
 const MOST_FAREWELLS: u64 = 1024;
-/// A look for those to go takes time in proportion to the number of seats, and a flood of
-/// newcomers must not have one each: of this much time, one part goes into looks.
+/// A search for connections to close takes time in proportion to the number of seats, and a flood
+/// of new connections must not cause one each: searches get one part in this many of the time.
 const SHARE: u32 = 20;
-/// A look chooses those to go next for so many newcomers at most.
+/// A search selects connections to close for at most this many new ones.
 const CHOSEN: usize = 1024;
-/// The same where somebody goes who has been served: whoever comes meanwhile may have to go first.
+/// The same where connections that have carried requests are closed: later ones without requests
+/// may have to go first.
 const FEW: usize = 16;
 
-/// Probes that may be under way beyond the bound of requests, and on one connection beyond its
-/// share: a server that has much to do is not a dead one.
+/// Probes that may be pending beyond the limit on requests, and on one connection beyond its share:
+/// a busy server must not fail its probes.
 const PROBES: usize = 1024;
 const PROBES_EACH: usize = 8;
 
 /// The seats of one port, or of several that share them.
 #[derive(Debug)]
 pub(crate) struct Seats {
-    /// What the port is called in metrics.
+    /// The port's name in metrics.
     pub(crate) name: &'static str,
     most: usize,
     most_calls: usize,
@@ -55,11 +57,11 @@ pub(crate) struct Seats {
     leaving: AtomicUsize,
     most_leaving: usize,
     calls: AtomicUsize,
-    /// Newcomers that got no seat.
+    /// New connections that got no seat.
     pub(crate) refused: AtomicU64,
-    /// Connections that had to go for a newcomer.
+    /// Connections that were closed for a new one.
     pub(crate) evicted: AtomicU64,
-    /// Requests that were too many at a time.
+    /// Requests above the limit.
     pub(crate) refused_calls: AtomicU64,
 }
 
@@ -67,19 +69,19 @@ pub(crate) struct Seats {
 struct Taken {
     seats: BTreeMap<u64, Arc<Seat>>,
     next: u64,
-    /// Those to go next, as the last look found them.
+    /// The connections to close next, as the last search selected them.
     chosen: VecDeque<Chosen>,
-    /// Whether that look found any.
+    /// Whether that search found any.
     found: bool,
-    /// When the next look may be.
+    /// When the next search may run.
     look_again: Option<Instant>,
-    /// Newcomers that are being seated.
+    /// New connections that wait for a seat.
     coming: usize,
-    /// Seats whose connections were told to go at once and have not yet gone.
+    /// Seats whose connections were asked to close at once and are not closed yet.
     going: usize,
 }
 
-/// A newcomer; seated or refused when dropped.
+/// A new connection; seated or refused when dropped.
 struct Coming<'a>(&'a Seats);
 
 impl<'a> Coming<'a> {
@@ -95,7 +97,7 @@ impl Drop for Coming<'_> {
     }
 }
 
-/// Connections that may be on their way out beside so many seats.
+/// The number of connections that may be closing, for so many seats.
 pub(crate) fn goaways(most: u64) -> u64 {
     (most / SEATS_A_FAREWELL).clamp(LEAST_GOAWAYS, MOST_FAREWELLS)
 }
@@ -103,9 +105,9 @@ pub(crate) fn goaways(most: u64) -> u64 {
 #[derive(Debug)]
 struct Chosen {
     number: u64,
-    /// It had carried a request when it was chosen.
+    /// It had carried a request when it was selected.
     carried: bool,
-    /// Requests were under way when it was chosen: it goes for its host's share.
+    /// Requests were pending when it was selected: it is closed because of its host's share.
     busy: Option<Host>,
 }
 
@@ -115,16 +117,16 @@ pub(crate) struct Seat {
     host: Option<Host>,
     calls: AtomicU32,
     carried: AtomicBool,
-    /// Milliseconds since the start when it was last in use.
+    /// Milliseconds since the start when it was last used.
     last_ms: AtomicU64,
-    /// It has to go.
-    go: Told,
+    /// Set when it has to close.
+    go: Latch,
     goaway: AtomicBool,
-    /// Called when no request is under way any more, of those that were told to go.
+    /// Notified when no request is pending any more, on a connection that was asked to close.
     idle: Notify,
 }
 
-/// A seat that is taken; free again when dropped. It belongs to the socket, wherever that goes.
+/// A seat that is taken; free again when dropped. It is held by the socket, also after an upgrade.
 #[derive(Debug)]
 pub(crate) struct Occupied {
     seats: Arc<Seats>,
@@ -132,24 +134,24 @@ pub(crate) struct Occupied {
     number: u64,
 }
 
-/// A request that is under way; over when dropped.
+/// A pending request; ended when dropped.
 #[derive(Debug)]
 pub(crate) struct Call {
     seats: Arc<Seats>,
     seat: Arc<Seat>,
 }
 
-/// How a connection has to go.
+/// How a connection has to close.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Leave {
     /// Its socket is needed now.
     AtOnce,
-    /// There is time to tell the client.
+    /// There is time to notify the client.
     WithFarewell,
 }
 
 impl Seats {
-    /// So many seats, and so many requests under way on all of them.
+    /// So many seats, and so many pending requests on all of them.
     pub(crate) fn new(name: &'static str, most: u64, most_calls: usize) -> Arc<Seats> {
         Arc::new(Seats {
             name,
@@ -167,34 +169,34 @@ impl Seats {
         })
     }
 
-    /// How many there are.
+    /// The number of seats.
     pub(crate) fn most(&self) -> usize {
         self.most
     }
 
-    /// How many are taken.
+    /// The number of seats taken.
     pub(crate) fn taken(&self) -> usize {
         self.lock().seats.len()
     }
 
-    /// Requests under way.
+    /// The number of pending requests.
     pub(crate) fn calls(&self) -> usize {
         self.calls.load(Relaxed)
     }
 
-    /// A seat for a newcomer; nothing where each is in use.
+    /// A seat for a new connection; `None` if each is in use.
     pub(crate) async fn admit(self: &Arc<Self>, from: Option<IpAddr>) -> Option<Occupied> {
         let from = from.map(Host::of);
         let began = Instant::now();
         let _coming = Coming::of(self);
         while began.elapsed() < PATIENCE {
-            // Before the look, so that no seat that is freed in between is missed.
+            // Before `take`, so that no seat that is freed in between is missed.
             let freed = self.freed.notified();
             match self.take(from) {
                 Took::Seat(occupied) => return Some(occupied),
-                Took::Told => {
+                Took::Asked => {
                     if timeout(PATIENCE, freed).await.is_err() {
-                        // Whoever comes next does not wait for the same ones.
+                        // The next new connection does not wait for the same ones.
                         self.lock().going = 0;
                         break;
                     }
@@ -210,15 +212,15 @@ impl Seats {
     fn take(self: &Arc<Self>, from: Option<Host>) -> Took {
         let mut taken = self.lock();
         if taken.seats.len() >= self.most {
-            // There is one for each newcomer: whoever is woken because somebody else left, and finds
-            // that seat taken, has nobody else go.
+            // There is one closing connection for each waiting one: a task that is woken because
+            // another connection ended, and finds that seat taken, closes no further one.
             if taken.going >= taken.coming {
-                return Took::Told;
+                return Took::Asked;
             }
             let number = match self.choose(&mut taken, from) {
                 Choice::Goes(number) => number,
                 Choice::Later(wait) => return Took::Later(wait),
-                Choice::Nobody => return Took::Nothing,
+                Choice::None => return Took::Nothing,
             };
             let Some(seat) = taken.seats.get(&number).cloned() else {
                 return Took::Nothing;
@@ -231,10 +233,10 @@ impl Seats {
                 taken.seats.remove(&number);
             }
             seat.goaway.store(goaway, Relaxed);
-            seat.go.tell();
+            seat.go.set();
             if !goaway {
                 taken.going += 1;
-                return Took::Told;
+                return Took::Asked;
             }
         }
         let number = taken.next;
@@ -244,7 +246,7 @@ impl Seats {
             calls: AtomicU32::new(0),
             carried: AtomicBool::new(false),
             last_ms: AtomicU64::new(self.now_ms()),
-            go: Told::default(),
+            go: Latch::default(),
             goaway: AtomicBool::new(false),
             idle: Notify::new(),
         });
@@ -256,7 +258,7 @@ impl Seats {
         })
     }
 
-    /// Who goes for a newcomer from this host.
+    /// The connection to close for a new one from this host.
     fn choose(&self, taken: &mut Taken, from: Option<Host>) -> Choice {
         for look in [false, true] {
             if look {
@@ -264,7 +266,7 @@ impl Seats {
                 let wait = taken.look_again.map(|again| again.duration_since(began));
                 match wait.filter(|wait| !wait.is_zero()) {
                     Some(wait) if taken.found => return Choice::Later(wait),
-                    Some(_) => return Choice::Nobody,
+                    Some(_) => return Choice::None,
                     None => {}
                 }
                 taken.chosen = self.look(&taken.seats);
@@ -275,9 +277,9 @@ impl Seats {
                 let fits = taken.seats.get(&chosen.number).is_some_and(|seat| {
                     let idle = seat.calls.load(Relaxed) == 0
                         && seat.carried.load(Relaxed) == chosen.carried;
-                    (idle || chosen.busy.is_some()) && !seat.go.is_told()
+                    (idle || chosen.busy.is_some()) && !seat.go.is_set()
                 });
-                // Its own share is used up; the newcomer of another host may still come.
+                // Its host's own share is used up; a new connection of another host may still come.
                 let own = chosen.busy.is_some() && chosen.busy == from;
                 if fits && own {
                     break;
@@ -289,12 +291,12 @@ impl Seats {
                 }
             }
         }
-        Choice::Nobody
+        Choice::None
     }
 
-    /// Those to go next, in order.
+    /// The connections to close next, in order.
     fn look(&self, seats: &BTreeMap<u64, Arc<Seat>>) -> VecDeque<Chosen> {
-        let still = || seats.iter().filter(|(_, seat)| !seat.go.is_told());
+        let still = || seats.iter().filter(|(_, seat)| !seat.go.is_set());
         let mut idle: Vec<(bool, u64, u64)> = still()
             .filter(|(_, seat)| seat.calls.load(Relaxed) == 0)
             .map(|(number, seat)| {
@@ -303,7 +305,8 @@ impl Seats {
             })
             .collect();
         idle.sort_unstable();
-        // Of one kind alone: those who come meanwhile may be of the kind that goes first.
+        // Of one kind only: connections that come meanwhile may be of the kind that is closed
+        // first.
         let kind = idle.first().map(|(carried, ..)| *carried);
         let most = if kind == Some(false) { CHOSEN } else { FEW };
         let mut chosen: VecDeque<Chosen> = idle
@@ -339,13 +342,13 @@ impl Seats {
     fn release(&self, number: u64, seat: &Seat) {
         let mut taken = self.lock();
         if taken.seats.remove(&number).is_some() {
-            if seat.go.is_told() {
+            if seat.go.is_set() {
                 taken.going = taken.going.saturating_sub(1);
             }
             drop(taken);
             self.freed.notify_waiters();
         } else if seat.goaway.load(Relaxed) {
-            // Its seat was somebody else's since it was told: none is free.
+            // Its seat was given to another when it was asked to close: none becomes free.
             self.leaving.fetch_sub(1, Relaxed);
         }
     }
@@ -355,29 +358,29 @@ impl Seats {
     }
 
     fn lock(&self) -> MutexGuard<'_, Taken> {
-        // Plain data: a panic elsewhere leaves it usable.
+        // Plain data: a panic in another thread leaves it consistent.
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 enum Choice {
     Goes(u64),
-    /// There may be somebody after this time.
+    /// There may be one after this time.
     Later(Duration),
-    Nobody,
+    None,
 }
 
 enum Took {
     Seat(Occupied),
-    /// Somebody was told to go.
-    Told,
-    /// There may be somebody to tell after this time.
+    /// A connection was asked to close.
+    Asked,
+    /// There may be one to ask after this time.
     Later(Duration),
     Nothing,
 }
 
 impl Occupied {
-    /// The seat without its being taken, for whoever serves the connection.
+    /// Access to the seat without holding it, for the code that serves the connection.
     pub(crate) fn handle(&self) -> Handle {
         Handle {
             seats: Arc::clone(&self.seats),
@@ -392,7 +395,7 @@ impl Drop for Occupied {
     }
 }
 
-/// What serves a connection knows of its seat.
+/// The seat, as seen by the code that serves its connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Handle {
     seats: Arc<Seats>,
@@ -400,13 +403,13 @@ pub(crate) struct Handle {
 }
 
 impl Handle {
-    /// Counts a request until it is dropped; nothing where too many are under way. One
-    /// connection may have half of what there is.
+    /// Counts a request until it is dropped; `None` if too many are pending. One connection may
+    /// have half of the limit.
     pub(crate) fn begin(&self) -> Option<Call> {
         self.begin_within(0, 0)
     }
 
-    /// The same for a probe, for which there is room where there is none for other requests.
+    /// The same for a probe, which has a reserve beyond the limit on other requests.
     pub(crate) fn begin_probe(&self) -> Option<Call> {
         self.begin_within(PROBES, PROBES_EACH)
     }
@@ -414,7 +417,7 @@ impl Handle {
     fn begin_within(&self, beyond: usize, beyond_own: usize) -> Option<Call> {
         let under_way = self.seats.calls.fetch_add(1, Relaxed);
         let own = self.seat.calls.fetch_add(1, Relaxed);
-        // Counted from here on, so that a refusal takes it back.
+        // Counted from here on, so that a refusal undoes it.
         let call = Call {
             seats: Arc::clone(&self.seats),
             seat: Arc::clone(&self.seat),
@@ -441,10 +444,10 @@ impl Handle {
         self.seat.calls.load(Relaxed) == 0
     }
 
-    /// Waits until that is so, of a connection that was told to go.
+    /// Waits until no request is pending, on a connection that was asked to close.
     pub(crate) async fn idle(&self) {
         loop {
-            // Before the look, so that no end is missed in between.
+            // Before the check, so that no end is missed in between.
             let idle = self.seat.idle.notified();
             if self.is_idle() {
                 return;
@@ -453,14 +456,14 @@ impl Handle {
         }
     }
 
-    /// Connections that are open beside it.
+    /// The number of open connections of the port.
     pub(crate) fn crowd(&self) -> usize {
         self.seats.taken()
     }
 
-    /// Waits until the connection has to go.
-    pub(crate) async fn told(&self) -> Leave {
-        self.seat.go.told().await;
+    /// Waits until the connection has to close.
+    pub(crate) async fn asked_to_leave(&self) -> Leave {
+        self.seat.go.wait().await;
         match self.seat.goaway.load(Relaxed) {
             true => Leave::WithFarewell,
             false => Leave::AtOnce,
@@ -473,7 +476,7 @@ impl Drop for Call {
         self.seats.calls.fetch_sub(1, Relaxed);
         self.seat.last_ms.store(self.seats.now_ms(), Relaxed);
         let last = self.seat.calls.fetch_sub(1, Relaxed) == 1;
-        if last && self.seat.go.is_told() {
+        if last && self.seat.go.is_set() {
             self.seat.idle.notify_waiters();
         }
     }

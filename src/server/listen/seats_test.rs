@@ -1,4 +1,4 @@
-//! Who goes when all seats are taken.
+//! Which connections are closed when all seats are taken.
 
 use std::net::IpAddr;
 use std::sync::atomic::Ordering::Relaxed;
@@ -9,7 +9,7 @@ fn from(text: &str) -> Option<IpAddr> {
     Some(text.parse().expect("an address"))
 }
 
-/// A newcomer; whoever is told to go does so.
+/// Admits a new connection; connections that are asked to close do so.
 async fn admit(
     seats: &std::sync::Arc<Seats>,
     held: &mut Vec<Option<Occupied>>,
@@ -24,8 +24,8 @@ async fn admit(
             return admitted;
         }
         for seat in &mut *held {
-            let told = seat.as_ref().is_some_and(|seat| seat.seat.go.is_told());
-            if told {
+            let asked = seat.as_ref().is_some_and(|seat| seat.seat.go.is_set());
+            if asked {
                 *seat = None;
             }
         }
@@ -33,13 +33,14 @@ async fn admit(
     }
 }
 
-/// Looks are apart in time, and so are the ends of requests.
+/// Lets pass the time between two searches, and the ends of requests.
 async fn respite() {
     tokio::time::sleep(std::time::Duration::from_millis(20)).await;
 }
 
-/// 600 idle connections took every descriptor of a server with a limit of 256: no client was let
-/// in any more, and the next file of its log could not be made, which ended it.
+/// 600 idle connections used up all file descriptors of a server with a limit of 256: no client
+/// could connect any more, and the server ended because it could not create the next file of its
+/// log.
 #[tokio::test]
 async fn idle_connections_make_room() {
     let seats = Seats::new("client", 10, 100);
@@ -61,9 +62,9 @@ async fn idle_connections_make_room() {
     assert!(held[0].is_some(), "it is being answered");
     assert!(
         held[1].is_some(),
-        "it has been answered, and others said nothing"
+        "it had a response, and others had no request"
     );
-    assert!(held[2].is_none(), "the oldest that has said nothing");
+    assert!(held[2].is_none(), "the oldest without a request");
     assert_eq!(seats.evicted.load(Relaxed), 593);
     assert_eq!(seats.refused.load(Relaxed), 0);
     drop(busy);
@@ -86,16 +87,16 @@ async fn longest_idle_connection_is_closed_first() {
         );
     }
     let first = held[0].as_ref().expect("a seat").handle();
-    // Nobody has to be gone: there is time to tell it.
+    // It need not be closed yet: there is time to notify its client.
     assert!(seats.admit(from("10.0.0.2")).await.is_some());
-    assert_eq!(first.told().await, Leave::WithFarewell);
+    assert_eq!(first.asked_to_leave().await, Leave::WithFarewell);
     drop(held);
     assert_eq!((seats.taken(), seats.calls()), (0, 0));
     assert_eq!(seats.leaving.load(Relaxed), 0);
 }
 
-/// Requests that never end count as use, so a host that has more than its half of the seats
-/// gives them up to others, and not to itself.
+/// Requests that never end count as use, so a host that has more than half of the seats gives them
+/// up to other hosts, but not to itself.
 #[tokio::test]
 async fn no_host_keeps_more_than_half() {
     let seats = Seats::new("client", 10, 1000);
@@ -124,8 +125,8 @@ async fn no_host_keeps_more_than_half() {
     assert_eq!(seats.refused.load(Relaxed), 7);
 }
 
-/// Whoever waited for a seat had another one go each time that any connection ended, and those who
-/// came at once had each other go.
+/// A connection that waited for a seat had another one closed each time that any connection ended,
+/// and new ones that came at once closed each other.
 #[tokio::test]
 async fn one_goes_for_each_newcomer() {
     use futures::FutureExt as _;
@@ -143,7 +144,7 @@ async fn one_goes_for_each_newcomer() {
     drop(one);
     assert!(second.await.is_some());
     assert_eq!(seats.evicted.load(Relaxed), 2);
-    assert!(!first.seat.go.is_told());
+    assert!(!first.seat.go.is_set());
 }
 
 #[tokio::test]
@@ -165,8 +166,8 @@ async fn one_connection_gets_half_of_the_requests() {
     assert_eq!(seats.calls(), 4);
 }
 
-/// Where a thousand requests were under way, a probe was one too many: the kubelet restarted a server
-/// that had nothing but much to do.
+/// While a thousand requests were pending, a probe was above the limit: the kubelet restarted a
+/// server that was merely busy.
 #[tokio::test]
 async fn probes_have_a_reserve() {
     let seats = Seats::new("client", 10, 8);

@@ -1,6 +1,6 @@
-//! A conversation in HTTP, between a socket and a router: for how long it goes on, and each request of
-//! it counted in its seat, its body metered, with what the connection knows of the client. Never
-//! looks into a message.
+//! Serves HTTP on a connection with a router: until it ends or has to close, with each request
+//! counted in its seat, its body metered, and with the connection's facts about the client
+//! attached. Never looks into a message.
 
 use std::convert::Infallible;
 use std::net::IpAddr;
@@ -29,34 +29,34 @@ use crate::server::scheduling::hosts::Host;
 use crate::server::scheduling::in_turn::ByHost;
 use crate::wire::error::EtcdError;
 
-/// Bytes a stream may be ahead of its reader.
+/// Flow-control window of a stream, in bytes.
 const STREAM_WINDOW: u32 = 1 << 20;
-/// Bytes a connection may be ahead of its reader: what a client has sent and no service has asked
-/// for yet is in memory.
+/// Flow-control window of a connection, in bytes: what a client has sent and no service has read
+/// yet is in memory.
 const CONNECTION_WINDOW: u32 = 2 << 20;
-/// The windows of all connections that are open are to stay near this many bytes.
+/// The windows of all open connections together should stay near this many bytes.
 const ALL_WINDOWS: usize = 256 << 20;
-/// Bytes of one answer that are encoded ahead of its reader.
+/// Bytes of one response that are encoded ahead of its reader.
 const SEND_BUFFER: usize = 128 << 10;
-/// Bytes of a request's headers: tokens and a handful of names.
+/// Bytes of a request's headers: tokens and a few names.
 const HEADERS: u32 = 16 << 10;
 
-/// The address that a request came from; an extension of each.
+/// The address from which a request came; an extension of each request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct From(pub(crate) IpAddr);
 
-/// What a connection knows.
+/// The facts about a connection.
 #[derive(Clone)]
 pub(crate) struct Connection {
     /// Its seat.
     pub(crate) seat: Handle,
-    /// Rules for bodies.
+    /// The limits on bodies.
     pub(crate) bodies: Arc<Bodies>,
-    /// The other side.
+    /// The address of the client.
     pub(crate) from: Option<IpAddr>,
     /// The name in its certificate.
     pub(crate) name: Option<CommonName>,
-    /// Who its tasks are.
+    /// The identity of its tasks for scheduling.
     pub(crate) by: ByHost,
 }
 
@@ -93,7 +93,7 @@ where
     let connection = builder.serve_connection_with_upgrades(stream, service);
     let mut connection = std::pin::pin!(connection);
     let (mut draining, mut hang_ups) = (serve.draining, serve.hang_ups);
-    // What was asked of those before is not asked of this one.
+    // Earlier calls to hang up do not concern this connection.
     hang_ups.mark_unchanged();
     tokio::select! {
         result = connection.as_mut() => result,
@@ -105,8 +105,8 @@ where
             connection.as_mut().graceful_shutdown();
             connection.await
         }
-        // Whoever needs the seat waits no longer than a goaway takes.
-        _ = seat.told() => {
+        // The connection that needs the seat waits no longer than a GOAWAY takes.
+        _ = seat.asked_to_leave() => {
             connection.as_mut().graceful_shutdown();
             connection.await
         }
@@ -125,14 +125,14 @@ async fn unused(seat: &Handle, limit: Duration) {
     }
 }
 
-/// Bytes that a connection may be ahead of its reader, where so many are open.
+/// The flow-control window of a connection, while so many are open.
 fn window(open: usize) -> u32 {
     let share = u32::try_from(ALL_WINDOWS / open.max(1)).unwrap_or(u32::MAX);
-    // HTTP/2's own size is the least that every client is prepared for.
+    // HTTP/2's default is the least that every client supports.
     share.clamp(64 << 10, CONNECTION_WINDOW)
 }
 
-/// A router as the service of this connection, which has heard so much.
+/// A router as the service of this connection, which has received `heard` bytes.
 pub(crate) fn service(
     router: axum::Router,
     connection: Connection,
@@ -182,7 +182,7 @@ pub(crate) fn service(
     })
 }
 
-/// An answer on its way; its request is under way as long as it is.
+/// A response that is being sent; its request is pending until then.
 pub(crate) struct Answer {
     body: Body,
     _call: Option<Call>,
@@ -208,7 +208,7 @@ impl hyper::body::Body for Answer {
     }
 }
 
-/// Whether it asks how this server is; what asks for much (metrics) is none.
+/// Whether it is a health probe; an expensive request (metrics) is none.
 fn is_probe(path: &str) -> bool {
     let check = |kind| {
         path.strip_prefix(kind)

@@ -1,7 +1,7 @@
-//! Sockets of both kinds that clients come in by: ports, and files of the file system.
+//! Both kinds of sockets for clients: TCP ports and Unix sockets.
 //!
-//! A file that is there is replaced only when it is a socket that nobody answers any more; etcd
-//! removes whatever it finds, a running server's socket too. Never speaks a protocol.
+//! An existing file is replaced only if it is a socket on which no server answers any more; etcd
+//! removes any file, even the socket of a running server. Never speaks a protocol.
 
 use std::fs;
 use std::io;
@@ -16,10 +16,10 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
-/// Time without a sign of the other side after which the kernel asks for one.
+/// Idle time after which the kernel sends a TCP keepalive.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
-/// A bound socket, of no runtime yet.
+/// A bound socket that does not belong to a runtime yet.
 #[derive(Debug)]
 pub(in crate::server) enum Bound {
     Port(StdTcpListener),
@@ -30,13 +30,13 @@ pub(in crate::server) enum Bound {
 pub(in crate::server) enum Listener {
     Port(TcpListener),
     File {
-        /// Removed before the socket closes, as fields are dropped in their order.
+        /// Removed before the socket closes: fields are dropped in order.
         _file: SocketFile,
         listener: UnixListener,
     },
 }
 
-/// A connection on its way from one runtime to another.
+/// A connection that is passed from one runtime to another.
 pub(in crate::server) enum Accepted {
     Port(StdTcpStream),
     File(StdUnixStream),
@@ -48,7 +48,7 @@ pub(in crate::server) enum Socket {
     File(UnixStream),
 }
 
-/// The file of a socket; removed when dropped, unless another one has taken its place.
+/// The file of a Unix socket; removed when dropped, unless another socket has replaced it.
 #[derive(Debug)]
 pub(in crate::server) struct SocketFile {
     path: PathBuf,
@@ -59,7 +59,7 @@ pub(in crate::server) struct SocketFile {
 impl SocketFile {
     fn of(path: &Path) -> io::Result<SocketFile> {
         let metadata = fs::symlink_metadata(path)?;
-        // The working directory may be another one by the time it is removed.
+        // The working directory may be a different one by the time it is removed.
         let path = std::path::absolute(path)?;
         Ok(SocketFile {
             path,
@@ -79,8 +79,8 @@ impl Drop for SocketFile {
     }
 }
 
-/// Listens on a file. `AddrInUse` when somebody answers there already, `AlreadyExists` when
-/// something else than a socket is there.
+/// Listens on a file. `AddrInUse` when a server answers there already, `AlreadyExists` when the
+/// file is no socket.
 pub(in crate::server) fn listen_on_file(path: &Path, backlog: i32) -> io::Result<Bound> {
     make_room(path)?;
     let listener = StdUnixListener::bind(path)?;
@@ -114,7 +114,7 @@ fn make_room(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Whether somebody listens; a server that is too busy to accept does.
+/// Whether a server listens; one that is too busy to accept does.
 fn is_answered(path: &Path) -> io::Result<()> {
     let socket = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None)?;
     socket.set_nonblocking(true)?;
@@ -125,7 +125,7 @@ fn is_answered(path: &Path) -> io::Result<()> {
 }
 
 impl Listener {
-    /// Hands a bound socket to the current runtime.
+    /// Attaches a bound socket to the current runtime.
     pub(in crate::server) fn from_bound(bound: Bound) -> io::Result<Listener> {
         Ok(match bound {
             Bound::Port(listener) => Listener::Port(TcpListener::from_std(listener)?),
@@ -136,7 +136,7 @@ impl Listener {
         })
     }
 
-    /// The next connection; loses none when it is cancelled.
+    /// The next connection; none is lost when it is cancelled.
     pub(in crate::server) async fn accept(&self) -> io::Result<Accepted> {
         match self {
             Listener::Port(listener) => {
@@ -152,7 +152,7 @@ impl Listener {
 }
 
 impl Accepted {
-    /// The address of the other side; a socket of the file system has none.
+    /// The address of the client; a Unix socket has none.
     pub(in crate::server) fn from(&self) -> Option<IpAddr> {
         match self {
             Accepted::Port(stream) => stream.peer_addr().ok().map(|address| address.ip()),
@@ -162,14 +162,14 @@ impl Accepted {
 }
 
 impl Socket {
-    /// Hands a connection to the current runtime.
+    /// Attaches a connection to the current runtime.
     pub(in crate::server) fn from_accepted(accepted: Accepted) -> io::Result<Socket> {
         match accepted {
             Accepted::Port(stream) => {
                 let stream = TcpStream::from_std(stream)?;
-                // Without it, small answers wait for the client's acknowledgement.
+                // Without it, small responses wait for the client's acknowledgement.
                 stream.set_nodelay(true)?;
-                // A client whose machine is gone says no goodbye; as in etcd it is looked for.
+                // A client whose machine is gone sends no FIN; as in etcd, keepalives detect that.
                 let looks = socket2::TcpKeepalive::new().with_time(KEEPALIVE);
                 socket2::SockRef::from(&stream).set_tcp_keepalive(&looks)?;
                 Ok(Socket::Port(stream))
@@ -178,7 +178,7 @@ impl Socket {
         }
     }
 
-    /// Waits until the other side has said something, or is gone.
+    /// Waits until the client has sent data, or is gone.
     pub(in crate::server) async fn readable(&self) -> io::Result<()> {
         match self {
             Socket::Port(stream) => stream.readable().await,
@@ -258,7 +258,8 @@ mod tests {
         let first = listen_on_file(&path, 1).expect("bound");
         let error = listen_on_file(&path, 1).expect_err("taken");
         assert_eq!(error.kind(), ErrorKind::AddrInUse);
-        // Nobody accepts, so each look waits in the backlog: full, it is still there.
+        // Nothing accepts, so each check stays in the backlog: when it is full, the server still
+        // counts as listening.
         for _ in 0..8 {
             let error = listen_on_file(&path, 1).expect_err("taken");
             assert_eq!(error.kind(), ErrorKind::AddrInUse);
@@ -271,7 +272,7 @@ mod tests {
     fn only_a_stale_socket_is_replaced() {
         let folder = tempfile::tempdir().expect("folder");
         let path = folder.path().join("s");
-        // Not removed by the standard library: what a killed server leaves.
+        // The standard library does not remove it: the file that a killed server leaves.
         drop(UnixListener::bind(&path).expect("bound"));
         assert!(path.exists());
         let bound = listen_on_file(&path, 1).expect("taken over");

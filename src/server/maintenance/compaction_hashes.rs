@@ -1,10 +1,9 @@
-//! The hash at the revision of a compaction, as it was before that. `HashKV` goes on answering with
-//! it, as etcd's does, so that what one client was told before a compaction and another is told
-//! after it are equal.
+//! The hash at the revision of a compaction, computed from before it. `HashKV` continues to return
+//! it, as etcd's does, so that the hashes that clients get before and after a compaction are equal.
 //!
-//! Hashing takes time in proportion to the number of keys, so a thread of its own does it, from a
-//! frozen view; nobody but who asks for that very hash waits for it. Never kept on disk: a member
-//! that starts again answers from what the compaction left, and says so by `compact_revision`.
+//! Hashing takes time in proportion to the number of keys, so a separate thread does it from an
+//! immutable view; only a request for that very hash waits for it. Never stored on disk: a
+//! restarted member hashes what the compaction left, and its `compact_revision` shows that.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,21 +20,21 @@ const MOST: usize = 10;
 #[derive(Debug)]
 pub(crate) struct CompactionHashes {
     state: Mutex<State>,
-    /// Changes whenever a hash is made.
+    /// Notified whenever a hash is computed.
     made: watch::Sender<()>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// By revision: compactions only go forward.
+    /// By revision: compactions only move forward.
     kept: VecDeque<Kept>,
-    /// A thread is at work.
+    /// A thread is hashing.
     busy: bool,
 }
 
 #[derive(Debug)]
 struct Kept {
-    /// The revision of the compaction before, -1 if there was none.
+    /// The revision of the previous compaction, -1 if there was none.
     from: Revision,
     at: Revision,
     hash: Hash,
@@ -43,9 +42,9 @@ struct Kept {
 
 #[derive(Debug)]
 enum Hash {
-    /// To be made from this.
+    /// To be computed from this view.
     Of(Arc<View>),
-    /// Being made.
+    /// Being computed.
     Soon,
     Is(KeyHash),
 }
@@ -64,9 +63,9 @@ impl CompactionHashes {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes note of compactions, each from one revision to another, that `view` holds and nobody
-    /// has seen yet, and has them hashed. A compaction at revision 0 is none: etcd would from then
-    /// on answer with it whenever it is asked for the newest hash, which is named 0 too.
+    /// Records compactions, each from one revision to another, that are in `view` and not published
+    /// yet, and has them hashed. A compaction at revision 0 is ignored: etcd would from then on
+    /// return its hash whenever the newest one is requested, which is named 0 too.
     pub(crate) fn begin(
         hashes: &Arc<CompactionHashes>,
         compactions: &[(Revision, Revision)],
@@ -77,7 +76,7 @@ impl CompactionHashes {
             let hash = Hash::Of(Arc::clone(view));
             state.kept.push_back(Kept { from, at, hash });
         }
-        // Those that nobody will ask for any more let go of their views, hashed or not.
+        // Hashes that can no longer be requested release their views, computed or not.
         let surplus = state.kept.len().saturating_sub(MOST);
         state.kept.drain(..surplus);
         if state.busy || state.kept.is_empty() {
@@ -87,7 +86,7 @@ impl CompactionHashes {
         drop(state);
         let own = Arc::clone(hashes);
         let thread = std::thread::Builder::new().name("hasher".to_owned());
-        // Detached: it writes nothing, so it may end with the process wherever it is.
+        // Detached: it writes nothing, so it may end with the process at any point.
         if let Err(error) = thread.spawn(move || own.work()) {
             tracing::warn!("cannot start a thread to hash what was compacted: {error}");
             let mut state = hashes.lock();
@@ -97,7 +96,7 @@ impl CompactionHashes {
         }
     }
 
-    /// Makes hashes, the newest first, until there is none to make.
+    /// Computes hashes, the newest first, until none is left.
     fn work(&self) {
         host_facts::step_back();
         while let Some((from, at, view)) = self.next() {
@@ -124,8 +123,8 @@ impl CompactionHashes {
         None
     }
 
-    /// The hash at the revision of a compaction, as it was before that; nothing at any other
-    /// revision. Waits while it is being made.
+    /// The hash at the revision of a compaction, computed from before it; `None` at any other
+    /// revision. Waits while it is being computed.
     pub(crate) async fn at(&self, revision: Revision) -> Option<KeyHash> {
         let mut made = self.made.subscribe();
         loop {
@@ -136,7 +135,7 @@ impl CompactionHashes {
         }
     }
 
-    /// The hash, if it is kept, and if it is made already.
+    /// The entry for this revision, if it is kept, and its hash, if it is computed.
     fn find(&self, revision: Revision) -> Option<Option<KeyHash>> {
         let state = self.lock();
         let kept = state.kept.iter().find(|kept| kept.at == revision)?;
@@ -158,8 +157,8 @@ mod tests {
         store.apply(&command, position).expect("it is carried out");
     }
 
-    /// Compactions that come faster than they can be hashed: what is kept stays bounded, the
-    /// newest are answered, and those that were pushed out are answered with nothing.
+    /// Compactions that come faster than they can be hashed: what is kept stays bounded, the newest
+    /// are answered, and those that were dropped return `None`.
     #[tokio::test]
     async fn the_last_ten_are_kept_however_fast_they_come() {
         let hashes = Arc::<CompactionHashes>::default();

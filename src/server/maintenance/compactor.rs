@@ -1,5 +1,5 @@
-//! When a leader compacts by itself (`--auto-compaction-mode`, `--auto-compaction-retention`),
-//! to the second as etcd does it. Knows the time only as it is told.
+//! When a leader compacts automatically (`--auto-compaction-mode`, `--auto-compaction-retention`),
+//! to the second as etcd does. Takes the time as an argument.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -7,31 +7,31 @@ use std::time::Duration;
 use crate::server::flags::config::AutoCompaction;
 use crate::store::Revision;
 
-/// How often the current revision is looked at in revision mode (etcd's time).
+/// How often the current revision is checked in revision mode (etcd's interval).
 const BY_REVISION: Duration = Duration::from_secs(5 * 60);
-/// The longest time between two compactions in periodic mode, for periods that are longer.
+/// The longest interval between two compactions in periodic mode, for longer retentions.
 const HOUR: Duration = Duration::from_secs(60 * 60);
-/// Looks in the time between two compactions.
+/// Checks of the revision between two compactions.
 const LOOKS: u32 = 10;
-/// Shortest time between two looks, so that a tiny period does not keep a core busy.
+/// Shortest interval between two checks, so that a tiny retention does not keep a core busy.
 const SHORTEST: Duration = Duration::from_millis(1);
 
-/// Decides when to compact, and where.
+/// Decides when to compact, and at which revision.
 #[derive(Debug)]
 pub(crate) struct Compactor {
     mode: AutoCompaction,
-    /// What the revision was at the last looks, oldest first: those of one period, so that the
-    /// oldest is at least a period old when it is compacted at.
+    /// The revisions at the last checks, oldest first: those of one retention period, so that the
+    /// oldest is at least that old when it is compacted at.
     seen: VecDeque<Revision>,
     last: Revision,
     last_success: Duration,
-    /// In periodic mode: time from one compaction to the next. The first one waits the whole
+    /// In periodic mode: the interval between compactions. The first one waits the whole retention
     /// period.
     wait: Duration,
 }
 
 impl Compactor {
-    /// Begins at a time.
+    /// A compactor that starts at this time.
     pub(crate) fn new(mode: AutoCompaction, now: Duration) -> Compactor {
         let wait = match mode {
             AutoCompaction::Periodic(period) => period,
@@ -46,7 +46,7 @@ impl Compactor {
         }
     }
 
-    /// Time from one look to the next.
+    /// The interval between two checks.
     pub(crate) fn interval(&self) -> Duration {
         match self.mode {
             AutoCompaction::Periodic(period) => (period.min(HOUR) / LOOKS).max(SHORTEST),
@@ -54,7 +54,7 @@ impl Compactor {
         }
     }
 
-    /// Looks at the current revision, an [`interval`](Self::interval) before [`due`](Self::due).
+    /// Records the current revision, an [`interval`](Self::interval) before [`due`](Self::due).
     pub(crate) fn look(&mut self, revision: Revision) {
         let AutoCompaction::Periodic(period) = self.mode else {
             return;
@@ -96,7 +96,7 @@ impl Compactor {
         (at != self.last).then_some(at)
     }
 
-    /// It was compacted there, or had been before.
+    /// The store is compacted at this revision, now or already before.
     pub(crate) fn done(&mut self, now: Duration, at: Revision) {
         self.last = at;
         self.last_success = now;
@@ -111,7 +111,7 @@ mod tests {
         Duration::from_secs(60 * minutes)
     }
 
-    /// Runs a compactor for so many looks; the revision grows by one a minute. Gives the minute
+    /// Runs a compactor for so many checks; the revision grows by one a minute. Returns the minute
     /// and the revision of each compaction.
     fn run(mode: AutoCompaction, looks: u64, leads: impl Fn(u64) -> bool) -> Vec<(u64, Revision)> {
         let mut compactor = Compactor::new(mode, Duration::ZERO);
@@ -154,12 +154,12 @@ mod tests {
     #[test]
     fn so_many_revisions_are_kept() {
         let compacted = run(AutoCompaction::Revisions(12), 5, |_| true);
-        // Looked at each five minutes; 13 is the first revision with 12 behind it.
+        // Checked every five minutes; 13 is the first revision with 12 behind it.
         assert_eq!(compacted, [(15, 4), (20, 9), (25, 14)]);
     }
 
     #[test]
-    fn a_follower_waits_and_a_new_leader_goes_on() {
+    fn new_leader_continues_compactions() {
         let mode = AutoCompaction::Periodic(minutes(60));
         assert!(run(mode, 40, |_| false).is_empty());
         let compacted = run(mode, 21, |minute| minute >= 90);
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_is_tried_again_at_the_next_look() {
+    fn failed_compaction_is_retried() {
         let mut compactor = Compactor::new(AutoCompaction::Periodic(minutes(60)), Duration::ZERO);
         (0..10).for_each(|look| compactor.look(look + 1));
         assert_eq!(compactor.due(minutes(60), 11, true), Some(1));

@@ -1,5 +1,5 @@
-//! The comparisons of the members' data that a leader made while the alarm CORRUPT is on, as far back
-//! as somebody may need them. Compares nothing itself, and says nothing of who is wrong.
+//! The comparisons of the members' data that a leader made while the alarm CORRUPT is on, as many
+//! as the operator may need. Compares nothing itself, and does not decide which member is wrong.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -8,7 +8,7 @@ use crate::store::Revision;
 
 use super::verdict::{Hashed, Sides};
 
-/// So many are kept: whoever acts on them wants two that say the same.
+/// The number kept: the operator acts on two that agree.
 const KEPT: usize = 3;
 
 /// One comparison.
@@ -18,16 +18,16 @@ pub(crate) struct Compared {
     pub at: Instant,
     /// The term of the leader that made it.
     pub term: u64,
-    /// What was hashed.
+    /// The revision that was hashed.
     pub revision: Revision,
-    /// From where on history is in it.
+    /// The compacted revision: the hash covers the history after it.
     pub compacted: Revision,
-    /// Who gave which hash.
+    /// The members by hash.
     pub sides: Sides,
 }
 
 impl Compared {
-    /// What members gave for this hash's revision.
+    /// A comparison of this hash with those of the others at its revision.
     pub(crate) fn new(at: Instant, term: u64, own: Hashed, sides: Sides) -> Self {
         Self {
             at,
@@ -39,23 +39,24 @@ impl Compared {
     }
 }
 
-/// The last ones, the newest first.
+/// The last comparisons, the newest first.
 #[derive(Debug, Default)]
 pub(crate) struct Comparisons(VecDeque<Compared>);
 
 impl Comparisons {
-    /// One more.
+    /// Adds one.
     pub(crate) fn add(&mut self, compared: Compared) {
         self.0.push_front(compared);
         self.0.truncate(KEPT);
     }
 
-    /// The alarm is off, or another member leads: what was compared before says nothing of now.
+    /// The alarm is off, or another member leads: earlier comparisons do not describe the present
+    /// state.
     pub(crate) fn forget(&mut self) {
         self.0.clear();
     }
 
-    /// Those of this term. One that lost its leadership and has it again compares anew.
+    /// The comparisons of this term. A leader that lost its leadership and regained it starts over.
     pub(crate) fn of_term(&self, term: u64) -> impl Iterator<Item = &Compared> {
         self.0.iter().filter(move |compared| compared.term == term)
     }

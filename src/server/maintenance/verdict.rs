@@ -1,16 +1,16 @@
-//! Whose data is wrong, by the hashes that members give for one revision. The majority is
-//! right; where there is none, nobody is named (etcd's rule). Never asks anyone.
+//! Which members' data is wrong, by their hashes at one revision. The majority is right; if there
+//! is none, no member is named (etcd's rule). Sends no requests.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::store::{KeyHash, Revision};
 
-/// What one member answered.
+/// The answer of one member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
     /// The member.
     pub member: u64,
-    /// Its hash; none if it could not be asked or has not that revision.
+    /// Its hash; `None` if it could not be asked or does not have that revision.
     pub hash: Option<Hashed>,
 }
 
@@ -19,9 +19,9 @@ pub(crate) struct Answer {
 pub(crate) struct Hashed {
     /// CRC32C.
     pub hash: u32,
-    /// From where on history is in it.
+    /// The compacted revision: the hash covers the history after it.
     pub compacted: Revision,
-    /// Up to where.
+    /// The last revision covered.
     pub revision: Revision,
 }
 
@@ -35,24 +35,25 @@ impl From<KeyHash> for Hashed {
     }
 }
 
-/// What the hashes tell.
+/// The result of a comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// Those that could be compared agree.
     Equal {
-        /// How many others.
+        /// The number of others compared.
         compared: usize,
-        /// Who could not be compared: no answer, or its history begins elsewhere.
+        /// Members that could not be compared: no answer, or compacted at another revision.
         passed_over: Vec<u64>,
     },
-    /// These differ from a majority of all members that is one of the voters as well.
+    /// These differ from a majority of all members that is a majority of the voters as well.
     Wrong(Vec<u64>),
     /// They differ, and no majority agrees.
     Unclear,
 }
 
-/// Compares what the others answered with one's own. Learners are asked as in etcd, and make no majority: they
-/// have what some leader gave them, and with one of a wrong leader a right voter would be named.
+/// Compares the others' answers with this member's hash. Learners are asked as in etcd, but do not
+/// count for a majority: they have the data of some leader, and the learner of a wrong leader would
+/// have a correct voter named.
 pub(crate) fn judge(own: u64, hash: Hashed, answers: &[Answer], voters: &BTreeSet<u64>) -> Verdict {
     let mut groups: BTreeMap<u32, Vec<u64>> = BTreeMap::from([(hash.hash, vec![own])]);
     let mut passed_over = Vec::new();
@@ -85,20 +86,21 @@ pub(crate) fn judge(own: u64, hash: Hashed, answers: &[Answer], voters: &BTreeSe
     }
 }
 
-/// Who gave which hash.
+/// The members by hash.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sides {
-    /// Whose hash a majority of the voters gave or, where none did, a majority of all; empty: none did.
+    /// Members with the hash of a majority of the voters or, without one, of a majority of all;
+    /// empty if there is neither.
     pub agree: Vec<u64>,
-    /// Who gave another one.
+    /// Members with another hash.
     pub differ: Vec<u64>,
-    /// Who gave none for this revision.
+    /// Members without a hash at this revision.
     pub silent: Vec<u64>,
 }
 
-/// The same comparison member by member, for whoever acts on it. The voters' majority comes first: a
-/// learner has what some leader gave it, and one of a wrong leader would hide that majority. Where
-/// voters are missing, learners show with whom the next one agrees.
+/// The same comparison member by member, for the operator. The voters' majority comes first: a
+/// learner has the data of some leader, and that of a wrong leader would hide the majority. Where
+/// voters are missing, learners show with which hash the next one agrees.
 pub(crate) fn sides(own: u64, hash: Hashed, answers: &[Answer], voters: &BTreeSet<u64>) -> Sides {
     let of = |other: &Hashed| (other.compacted, other.revision) == (hash.compacted, hash.revision);
     let comparable = |answer: &Answer| answer.hash.filter(of).map(|hash| hash.hash);
@@ -185,7 +187,8 @@ mod tests {
         assert_eq!(judged, Verdict::Unclear, "one of three is no majority");
     }
 
-    /// Of two voters one was named by the other and by the learner that had its data from it.
+    /// Of two voters one was named wrong because of the other and the learner that had its data
+    /// from it.
     #[test]
     fn a_learner_makes_no_majority() {
         let judged = judge(
@@ -198,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn who_cannot_be_compared_is_passed_over() {
+    fn incomparable_members_are_passed_over() {
         let mut compacted = answer(2, 1);
         compacted.hash = compacted.hash.map(|hash| Hashed {
             compacted: 6,
@@ -227,20 +230,23 @@ mod tests {
             member: 4,
             hash: None,
         };
-        let told = sides(
+        let sides_of_five = sides(
             3,
             hashed(8),
             &[answer(2, 7), answer(1, 7), silent, answer(5, 7)],
             &[1, 2, 3, 4, 5].into(),
         );
-        assert_eq!(told.agree, [1, 2, 5]);
-        assert_eq!((told.differ, told.silent), (vec![3], vec![4]));
+        assert_eq!(sides_of_five.agree, [1, 2, 5]);
+        assert_eq!(
+            (sides_of_five.differ, sides_of_five.silent),
+            (vec![3], vec![4])
+        );
         // Two of four, the silent one included, are no majority.
         let all = &[1, 2, 3, 4].into();
         let split = sides(1, hashed(7), &[answer(2, 7), answer(3, 8), silent], all);
         assert!(split.agree.is_empty());
         assert_eq!((split.differ, split.silent), (vec![1, 2, 3], vec![4]));
-        // A learner of a wrong leader takes nobody's majority, and makes none.
+        // A learner of a wrong leader neither breaks the voters' majority nor forms one.
         let answers = [answer(2, 7), answer(3, 8), answer(4, 8)];
         let learns = sides(1, hashed(7), &answers, &[1, 2, 3].into());
         assert_eq!((learns.agree, learns.differ), (vec![1, 2], vec![3, 4]));

@@ -1,6 +1,6 @@
-//! What a member does and tells while an alarm is on, so that an operator can act on it: the leader
-//! compares the members' data again and again under CORRUPT, each member says how full it is, and
-//! the leader switches an alarm off where it is asked to. By itself no server ever does that.
+//! The actions of a member while an alarm is on, so that an operator can resolve it: under CORRUPT
+//! the leader compares the members' data repeatedly, each member reports how full it is, and the
+//! leader disarms an alarm on request. No server disarms one by itself.
 
 use std::time::{Duration, Instant};
 
@@ -15,26 +15,28 @@ use crate::server::maintenance::verdict;
 use crate::store::{AlarmKind, SetAlarm};
 use crate::wire::member as proto;
 
-/// Between two comparisons.
+/// Interval between two comparisons.
 const AGAIN: Duration = Duration::from_secs(5);
-/// Of the time of a comparison this often is waited before the next one: it hashes every key on every
-/// member.
+/// The pause before the next comparison, as a multiple of the time that the last one took: it
+/// hashes every key on every member.
 const REST: u32 = 9;
-/// But no longer: two of them have to be young enough to say something of now.
+/// The longest pause: two comparisons have to be recent enough to describe the present state.
 const LONGEST_REST: Duration = Duration::from_secs(120);
-/// So long a member may take to hash everything. With GiB of keys it takes longer than any other answer, and
-/// without it nobody would ever learn whose data is wrong.
+/// Time for a member to hash everything. With GiB of keys that takes longer than any other answer,
+/// and without it there would be no verdict on whose data is wrong.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// What was seen of a volume longer ago is not told of: a disk that does not answer may be full by now.
+/// A measurement of the volume older than this is not reported: a disk that does not answer may be
+/// full by now.
 const STALE: Duration = Duration::from_secs(15);
 
-/// Compares as leader while the alarm CORRUPT is on. The checks that raise it stop there: writes are
-/// refused under it, compactions too, so that nobody would learn whether the data still differs.
+/// As leader, compares while the alarm CORRUPT is on. The checks that raise the alarm stop under
+/// it, since it refuses writes and compactions, so that only this comparison shows whether the data
+/// still differs.
 pub(super) async fn compare_again(local: &MemberRuntime) {
     loop {
         sleep(AGAIN).await;
-        let said = local.shared.status();
-        if !is_corrupt(local) || said.role != Role::Leader {
+        let status = local.shared.status();
+        if !is_corrupt(local) || status.role != Role::Leader {
             lock(&local.shared.comparisons).forget();
             continue;
         }
@@ -45,7 +47,7 @@ pub(super) async fn compare_again(local: &MemberRuntime) {
                 let voters = published.membership.voters().map(|voter| voter.id);
                 let me = local.who().member_id;
                 let sides = verdict::sides(me, own, &answers, &voters.collect());
-                let compared = Compared::new(Instant::now(), said.term, own, sides);
+                let compared = Compared::new(Instant::now(), status.term, own, sides);
                 lock(&local.shared.comparisons).add(compared);
             }
             Ok(None) => {}
@@ -55,7 +57,7 @@ pub(super) async fn compare_again(local: &MemberRuntime) {
     }
 }
 
-/// How long the next comparison waits after one that took so long.
+/// The pause after a comparison that took so long.
 fn rest(took: Duration) -> Duration {
     took.saturating_mul(REST).min(LONGEST_REST)
 }
@@ -66,7 +68,7 @@ pub(super) fn is_corrupt(local: &MemberRuntime) -> bool {
     alarms.iter().any(|alarm| alarm.kind == AlarmKind::Corrupt)
 }
 
-/// How full this server is, as far as it has looked lately.
+/// How full this server is, if that was measured recently.
 pub(super) fn space(local: &MemberRuntime) -> Option<proto::Space> {
     let volume = (*lock(&local.shared.volume)).filter(|seen| seen.at.elapsed() <= STALE)?;
     Some(proto::Space {
@@ -79,7 +81,7 @@ pub(super) fn space(local: &MemberRuntime) -> Option<proto::Space> {
 /// The comparisons of this term, the newest first.
 pub(super) fn comparisons(local: &MemberRuntime, term: u64) -> Vec<proto::Comparison> {
     let kept = lock(&local.shared.comparisons);
-    let told = |compared: &Compared| proto::Comparison {
+    let record = |compared: &Compared| proto::Comparison {
         revision: compared.revision,
         compact_revision: compared.compacted,
         agree: compared.sides.agree.clone(),
@@ -87,10 +89,10 @@ pub(super) fn comparisons(local: &MemberRuntime, term: u64) -> Vec<proto::Compar
         silent: compared.sides.silent.clone(),
         age_ms: u64::try_from(compared.at.elapsed().as_millis()).unwrap_or(u64::MAX),
     };
-    kept.of_term(term).map(told).collect()
+    kept.of_term(term).map(record).collect()
 }
 
-/// Switches one alarm off; tells whether it was on. The caller was admitted.
+/// Disarms one alarm; returns whether it was on. The caller was admitted.
 pub(super) async fn disarm(local: &MemberRuntime, kind: i32, member: u64) -> Result<bool, Disarm> {
     let kind = match proto::AlarmKind::try_from(kind) {
         Ok(proto::AlarmKind::NoSpace) => AlarmKind::NoSpace,
@@ -100,7 +102,7 @@ pub(super) async fn disarm(local: &MemberRuntime, kind: i32, member: u64) -> Res
             return Err(Disarm::Refused(Status::invalid_argument(text)));
         }
     };
-    // What it is decided on is the leader's word: whoever does not lead any more knows less.
+    // The operator decides by the leader's comparisons: a former leader may not have the latest.
     if local.shared.status().role != Role::Leader {
         return Err(Disarm::Failed(RequestError::NotLeader));
     }
@@ -119,11 +121,11 @@ pub(super) async fn disarm(local: &MemberRuntime, kind: i32, member: u64) -> Res
     Ok(was.is_some())
 }
 
-/// Why an alarm is as it was.
+/// Why an alarm was not disarmed.
 pub(super) enum Disarm {
-    /// Such a call is answered by nobody.
+    /// The request is invalid.
     Refused(Status),
-    /// It could not be carried out.
+    /// The request failed.
     Failed(RequestError),
 }
 
@@ -131,8 +133,8 @@ pub(super) enum Disarm {
 mod tests {
     use super::*;
 
-    /// Two comparisons of a term have to be there at once, the older one no more than ten minutes old, or
-    /// what takes long to hash is never judged.
+    /// Two comparisons of a term have to be kept at the same time, the older one at most ten
+    /// minutes old, or data that takes long to hash is never judged.
     #[test]
     fn two_comparisons_fit_into_their_window() {
         let longest = PATIENCE + CATCHING_UP;
@@ -141,6 +143,6 @@ mod tests {
         assert_eq!(rest(Duration::from_secs(1)), Duration::from_secs(9));
     }
 
-    /// What the other side may wait before it hashes.
+    /// How long the other side may wait before it hashes.
     const CATCHING_UP: Duration = Duration::from_secs(3);
 }

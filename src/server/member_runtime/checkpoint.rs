@@ -1,5 +1,5 @@
-//! Checkpoints between members, each on a connection of its own: chunk by chunk, with bounded
-//! memory, at a bounded rate, one at a time in either direction.
+//! Checkpoints between members, each on its own connection: chunk by chunk, with bounded memory, at
+//! a bounded rate, one at a time in either direction.
 
 use std::io::{Error, ErrorKind};
 use std::time::Duration;
@@ -19,11 +19,11 @@ use crate::server::link::hello::{CheckpointDone, CheckpointHead, CheckpointPart,
 use crate::server::link::outbound::{Listener, check_reply};
 use crate::server::listen::quiet::Quiet;
 
-/// Bytes a second at most, so that a joiner does not crowd out everyone else.
+/// Bytes a second at most, so that a joiner does not slow down all others.
 const RATE: f64 = 128.0 * 1024.0 * 1024.0;
 /// Time for one frame, and for the receiver's last sync.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Lines about checkpoints that were not taken.
+/// Limits the log lines about refused checkpoints.
 static REFUSED: Quiet = Quiet::new();
 
 /// Sends the checkpoint of `index` to a member.
@@ -69,7 +69,7 @@ pub(super) async fn send(
         (sent, chunks) = (sent + chunk.len(), chunks + 1);
         let part = CheckpointPart { chunk, end: 0 };
         patiently(frame::write(&mut io, &part)).await?;
-        // Precision of a float is plenty for a rate.
+        // The precision of a float suffices for a rate.
         let due = Duration::from_secs_f64(sent as f64 / RATE);
         sleep(due.saturating_sub(begun.elapsed())).await;
     }
@@ -84,12 +84,12 @@ pub(super) async fn send(
             tracing::info!(to = %format!("{to:x}"), index, chunks, "the checkpoint arrived");
             Ok(())
         }
-        Some(done) => Err(Error::other(format!("it says: {}", done.error)).into()),
+        Some(done) => Err(Error::other(format!("the receiver reports: {}", done.error)).into()),
         None => Err(Error::from(ErrorKind::UnexpectedEof).into()),
     }
 }
 
-/// Receives a checkpoint and tells the raft thread once it is durable.
+/// Receives a checkpoint and notifies the raft thread once it is durable.
 pub(super) async fn receive(local: &MemberRuntime, from: u64, mut io: Io) -> Result<(), Error> {
     let result = Box::pin(take(local, from, &mut io)).await;
     let done = CheckpointDone {
@@ -111,8 +111,8 @@ pub(super) async fn receive(local: &MemberRuntime, from: u64, mut io: Io) -> Res
     Ok(())
 }
 
-/// A checkpoint is for the leader that this member follows to send: it fills the disk. That it
-/// leads is known here at the next tick.
+/// Only the leader that this member follows may send a checkpoint, since it fills the disk. This
+/// member may learn only at the next tick that the sender leads.
 async fn is_from_the_leader(local: &MemberRuntime, from: u64) -> Result<(), Error> {
     let follows = async {
         loop {
@@ -123,7 +123,7 @@ async fn is_from_the_leader(local: &MemberRuntime, from: u64) -> Result<(), Erro
             sleep(local.config.heartbeat / 2).await;
         }
     };
-    // Its first word of this term is on its way: at most a heartbeat behind.
+    // Its first message of this term is on its way: at most a heartbeat behind.
     timeout(local.config.election, follows)
         .await
         .unwrap_or_else(|_| {
@@ -157,7 +157,7 @@ async fn take(local: &MemberRuntime, from: u64, io: &mut Io) -> Result<(), Error
         term: head.term,
     };
     let description = head.meta.clone();
-    // What goes on meanwhile needs the next segments of the log.
+    // Writes in the meantime need the next segments of the log.
     let spare = 2 * local.log_options().segment_bytes;
     let writer = disk_act(local, move || {
         let writer = checkpoints.begin(position, &description, true)?;
@@ -203,8 +203,8 @@ fn find(checkpoints: &Checkpoints, index: u64) -> disk::Result<Position> {
     wanted.ok_or_else(|| disk::Error::Misuse(format!("there is no checkpoint of {index} any more")))
 }
 
-/// Writes on this disk: a failure ends the server, but for a full disk. What is there stays
-/// whole, and the sender tries again.
+/// Writes to this disk: a failure ends the server, unless the disk is full. The data on disk stays
+/// intact then, and the sender retries.
 async fn disk_act<T: Send + 'static>(
     local: &MemberRuntime,
     act: impl FnOnce() -> disk::Result<T> + Send + 'static,
@@ -227,7 +227,7 @@ async fn disk_act<T: Send + 'static>(
     }
 }
 
-/// Reads from this disk: a failure is told.
+/// Reads from this disk: a failure is returned.
 async fn blocking<T: Send + 'static>(
     act: impl FnOnce() -> disk::Result<T> + Send + 'static,
 ) -> Result<T, Error> {

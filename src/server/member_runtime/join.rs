@@ -1,6 +1,7 @@
-//! How a server becomes a member: founding with others, joining by hand, waiting as a standby.
+//! How a server becomes a member: founding a cluster with others, joining by hand, or waiting as a
+//! standby.
 //!
-//! Each flow may be interrupted anywhere and begins again from the identity file. A disk votes
+//! Each flow may be interrupted at any point and starts over from the identity file. A disk votes
 //! only once it is certain that its member never voted from another one.
 
 use std::collections::BTreeSet;
@@ -28,15 +29,15 @@ use crate::server::link::hello::{Answer, Ask, Join, List, Listed, Purpose, Quest
 use crate::server::link::outbound::{Listener, Peer, check_reply};
 use crate::server::process::exit::Stop;
 
-/// How often a server that waits for others asks again.
+/// Retry interval of a server that waits for others.
 const AGAIN: Duration = Duration::from_millis(300);
-/// Largest answer to a question, in bytes: whoever answers is not known yet.
+/// Largest answer to a question, in bytes: the server that answers is not known yet.
 const ANSWER_LIMIT: usize = 8 << 20;
 /// Time for one round of a question.
 pub(super) const ROUND: Duration = Duration::from_secs(8);
-/// Rounds in which nobody knows this member before that is taken for the truth.
+/// Rounds in which no server knows this member before that counts as final.
 const LAGGING: usize = 5;
-/// Where peers listen when `--join-from` names no port.
+/// The peer port when `--join-from` names none.
 const PEER_PORT: u16 = 2380;
 
 /// A call that founds a cluster on this standby.
@@ -44,17 +45,17 @@ const PEER_PORT: u16 = 2380;
 pub(crate) struct Founding {
     /// UID of the cluster's resource.
     pub cluster_uid: String,
-    /// Which life of it.
+    /// The incarnation of the cluster.
     pub incarnation: u64,
     /// The identity Secret's nonce.
     pub nonce: String,
-    /// The seed's claim.
+    /// The UID of the seed's PersistentVolumeClaim.
     pub claim_uid: String,
     /// Answered once it is durable.
     pub answer: oneshot::Sender<Result<Who, Stop>>,
 }
 
-/// The membership that the flags of a new cluster describe; `None` under an operator.
+/// The initial membership of a new cluster from its flags; `None` under an operator.
 pub(super) fn initial(config: &crate::server::flags::config::Config) -> Option<Membership> {
     let Formation::InitialCluster { members, token, .. } = &config.formation else {
         return None;
@@ -70,7 +71,7 @@ pub(super) fn initial(config: &crate::server::flags::config::Config) -> Option<M
     Membership::bootstrap("", 0, token, &initial).ok()
 }
 
-/// What became of a server that had no member's files.
+/// The member that this server has become.
 pub(super) struct Became {
     pub(super) files: MemberFiles,
     pub(super) phase: disk::Phase,
@@ -101,7 +102,7 @@ impl MemberRuntime {
         }
     }
 
-    /// A new cluster by flags: meet everyone, then found the same state as everyone.
+    /// A new cluster by flags: meet all other members, then found the same state as they do.
     async fn form(self: &Arc<Self>) -> Result<Became, Stop> {
         let membership = initial(&self.config).ok_or_else(|| {
             Stop::usage("--initial-cluster: members must differ in name and peer URLs")
@@ -136,14 +137,14 @@ impl MemberRuntime {
         self.create(Some(machine), disk::Phase::Member, who).await
     }
 
-    /// Stores what a forming member must not forget, and refuses a disk of another attempt.
+    /// Stores the member that is being formed, and refuses a disk of another attempt.
     fn forming(&self, who: &Who) -> Result<(), Stop> {
         let identity = self.identity();
         let before = (identity.cluster_id, identity.member_id);
         if before != (0, 0) && before != (who.cluster_id, who.member_id) {
             return Err(identity_stop(format!(
                 "cluster ID mismatch: the data directory began as member {:x} of cluster {:x} and \
-                 the flags say member {:x} of cluster {:x}; start it with the flags of before, or \
+                 the flags describe member {:x} of cluster {:x}; start it with the flags of before, or \
                  with an empty data directory if no other member has met it",
                 before.1, before.0, who.member_id, who.cluster_id
             )));
@@ -155,7 +156,7 @@ impl MemberRuntime {
         .map_err(|error| disk_stop(&error))
     }
 
-    /// Says hello to every other initial member until each has welcomed this disk.
+    /// Sends a hello to every other initial member until each has welcomed this disk.
     async fn meet_all(self: &Arc<Self>, all: &Membership, others: Vec<Peer>) -> Result<(), Stop> {
         let all_others: BTreeSet<u64> = others.iter().map(|peer| peer.id).collect();
         let mut missing = all_others.clone();
@@ -208,7 +209,7 @@ impl MemberRuntime {
         Err(failure)
     }
 
-    /// `--initial-cluster-state=existing`: find the entry that `member add` made, bind it.
+    /// `--initial-cluster-state=existing`: find the entry that `member add` created, and bind it.
     async fn join_by_hand(self: &Arc<Self>, urls: &[String]) -> Result<Became, Stop> {
         let endpoints: Vec<Target> = urls
             .iter()
@@ -231,7 +232,7 @@ impl MemberRuntime {
                 };
                 let own = match self.own_entry(&answer) {
                     Ok(own) => own,
-                    // The one asked may lag behind the one that added us.
+                    // The answering server may be behind the one that added this member.
                     Err(_) if unknown < LAGGING * endpoints.len() => {
                         unknown += 1;
                         continue;
@@ -259,10 +260,10 @@ impl MemberRuntime {
         }
     }
 
-    /// Where a second voter joins a first one nobody leads before it votes, so that nobody can bind
-    /// its disk through the log. It may begin all the same once every other member has remembered
-    /// its disk, as at a first start: no other disk is heard as this member from then on, and
-    /// whoever leads next binds it.
+    /// Where a second voter joins a single one, there is no leader before it votes, so its disk
+    /// cannot be bound through the log. It may start nevertheless once every other member has
+    /// pinned its disk, as at a first start: from then on no other disk is accepted as this member,
+    /// and the next leader binds it.
     async fn known_to_all(self: &Arc<Self>, id: u64, answer: &Answer) -> Result<bool, Stop> {
         let who = Who {
             cluster_id: answer.cluster_id,
@@ -316,7 +317,8 @@ impl MemberRuntime {
         Ok(own)
     }
 
-    /// An operator's standby: founds by a call, or joins once its disk is on a list.
+    /// The standby of an operator: founds a cluster on a call, or joins once its disk is on a list
+    /// of members.
     async fn stand_by(
         self: &Arc<Self>,
         join_from: &[String],
@@ -335,13 +337,13 @@ impl MemberRuntime {
                 happening = happenings.recv() => match happening {
                     Some(Happening::Bootstrap(founding)) => {
                         let (result, answer) = self.found(*founding).await;
-                        let said = result.as_ref().map(|_| self.who()).map_err(Clone::clone);
-                        // The caller may have gone; the call is idempotent.
-                        let _ = answer.send(said);
+                        let founded = result.as_ref().map(|_| self.who()).map_err(Clone::clone);
+                        // The caller may be gone; the call is idempotent.
+                        let _ = answer.send(founded);
                         return result;
                     }
                     Some(Happening::Removed(_) | Happening::Copied(_)) => {}
-                    Some(Happening::Met) => self.told_of_unknown_peers.store(false, Ordering::Release),
+                    Some(Happening::Met) => self.reported_unknown_peers.store(false, Ordering::Release),
                     None => std::future::pending().await,
                 },
                 found = asked => {
@@ -354,7 +356,7 @@ impl MemberRuntime {
         }
     }
 
-    /// The first list of members that holds this disk.
+    /// The first list of members that contains this disk.
     async fn find_list(&self, join_from: &[String]) -> Option<(u64, Answer)> {
         for target in join_from {
             let authority = authority_of(target);
@@ -384,8 +386,8 @@ impl MemberRuntime {
         None
     }
 
-    /// The list of whoever answers at this address; by TLS its certificate must carry the name. A
-    /// cluster that changes over is asked by TLS first, and then without.
+    /// The list of the server at this address; with TLS its certificate must carry the name. During
+    /// a change of the cluster to or from TLS, TLS is tried first, then plaintext.
     async fn ask_at(&self, address: SocketAddr, name: &str) -> Option<Answer> {
         let ways: &[bool] = match (&self.config.peer_tls, self.config.peer_tls_transition) {
             (None, _) => &[false],
@@ -405,14 +407,14 @@ impl MemberRuntime {
             match self.ask(&target, Ask::List(List {})).await {
                 Ok(answer) => return Some(answer),
                 Err(error) => {
-                    tracing::debug!(%endpoint, name, "nobody lists members here: {error}")
+                    tracing::debug!(%endpoint, name, "no list of members here: {error}")
                 }
             }
         }
         None
     }
 
-    /// Carries a call to found a cluster out.
+    /// Carries out a call to found a cluster.
     async fn found(
         self: &Arc<Self>,
         founding: Founding,
@@ -440,7 +442,7 @@ impl MemberRuntime {
         (self.found_again(&self.identity()).await, answer)
     }
 
-    /// Founds the cluster that the identity file speaks of; the same bytes each time.
+    /// Founds the cluster recorded in the identity file, with the same bytes each time.
     async fn found_again(self: &Arc<Self>, identity: &disk::Identity) -> Result<Became, Stop> {
         let own = MemberRecord {
             id: identity.member_id,
@@ -495,7 +497,7 @@ impl MemberRuntime {
         Ok(became)
     }
 
-    /// Makes the member's files, then says so in the identity file.
+    /// Creates the member's files, then records that in the identity file.
     async fn create(
         self: &Arc<Self>,
         machine: Option<StateMachine>,
@@ -513,7 +515,7 @@ impl MemberRuntime {
                 let chunks: Vec<Vec<u8>> = checkpoint.chunks.map(|chunk| chunk.to_vec()).collect();
                 (position, checkpoint.meta.encode_to_vec(), chunks)
             });
-            // Term and commit of what the cluster was founded with; a joiner knows none.
+            // Term and commit index with which the cluster was founded; a joiner has none.
             let hard_state = first
                 .as_ref()
                 .map_or_else(HardState::default, |(at, _, _)| HardState {
@@ -540,7 +542,7 @@ impl MemberRuntime {
         self.ask_member(0, target, ask, ROUND).await
     }
 
-    /// The same of one member; 0: of whoever answers. The answer is waited for so long.
+    /// Asks one member; 0: whichever answers. Waits for the answer up to `patience`.
     pub(super) async fn ask_member(
         &self,
         id: u64,
@@ -564,8 +566,8 @@ impl MemberRuntime {
     }
 }
 
-/// Whether a hello that failed is worth another try: the other side is not there, or not yet ready
-/// to judge it. Any other refusal stays what it is until somebody does something.
+/// Whether a failed hello is worth retrying: the other side is not there, or not yet ready to check
+/// it. Any other refusal persists until an administrator acts.
 fn passes(error: &DialError) -> bool {
     matches!(
         error,
@@ -577,7 +579,7 @@ fn passes(error: &DialError) -> bool {
     )
 }
 
-/// `host:port` of what `--join-from` names; an address of IPv6 without brackets has no port.
+/// `host:port` of an address in `--join-from`; an IPv6 address without brackets has no port.
 fn authority_of(target: &str) -> String {
     match target.rsplit_once(':') {
         _ if target.parse::<std::net::Ipv6Addr>().is_ok() => format!("[{target}]:{PEER_PORT}"),
@@ -586,7 +588,7 @@ fn authority_of(target: &str) -> String {
     }
 }
 
-/// What the identity file calls a phase, as the handle shows it.
+/// The handle's phase for that of the identity file.
 pub(super) fn public_phase(phase: disk::Phase) -> Phase {
     match phase {
         disk::Phase::Standby => Phase::Standby,
@@ -596,7 +598,7 @@ pub(super) fn public_phase(phase: disk::Phase) -> Phase {
     }
 }
 
-/// A contradiction between who this disk is and who it is asked to be.
+/// The stop for a contradiction between the identity of this disk and the requested one.
 pub(super) fn identity_stop(message: String) -> Stop {
     Stop {
         code: Class::Identity.exit_code(),
@@ -609,7 +611,7 @@ pub(super) fn identity_stop(message: String) -> Stop {
 mod tests {
     use super::authority_of;
 
-    /// The last group of `fd98::1` was taken for a port, and nobody was ever found there.
+    /// The last group of `fd98::1` was parsed as a port, so no server was ever found there.
     #[test]
     fn join_from_needs_a_port() {
         for (target, authority) in [

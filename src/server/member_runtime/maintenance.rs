@@ -1,5 +1,6 @@
-//! What a member does in the background: raises the alarm when its store is full, compacts by
-//! itself, and compares the members' data. When and who is wrong is decided by `server::maintenance`.
+//! Background work of a member: raises NOSPACE when its store is full, compacts automatically, and
+//! compares the members' data. When to do so, and which member is wrong, is decided by
+//! `server::maintenance`.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,30 +22,30 @@ use crate::server::process::exit::{self, Stop};
 use crate::server::process::host_facts;
 use crate::store::{Alarm, AlarmKind, Compact, Error as StoreError, Operation, SetAlarm, View};
 
-/// How often the size of the store is looked at.
+/// How often the size of the store is checked.
 const SIZE: Duration = Duration::from_millis(500);
-/// How often log is dropped, at most, where space is short.
+/// The shortest interval between two requests to drop log when space is short.
 const MAKE_SPACE: Duration = Duration::from_secs(2);
-/// How long a reserve that was given up is left to what it was given up for.
+/// How long a released reserve is left to the write that needed it.
 const GIVEN_UP: Duration = Duration::from_secs(10);
-/// Why NOSPACE is raised.
+/// Reason for NOSPACE, for the log.
 const VOLUME_IS_NEARLY_FULL: &str = "the data directory's volume is nearly full; delete what is \
                                      not needed and compact, or enlarge the volume";
 /// How long a member that is asked for a hash waits for the revision.
 const CATCH_UP: Duration = Duration::from_secs(3);
-/// Comparisons in which a compaction may come in between.
+/// Attempts at a comparison that a compaction may interrupt.
 const ATTEMPTS: usize = 3;
 
-/// What is compared.
+/// The subject of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum What {
-    /// All that there is.
+    /// All keys.
     Everything,
-    /// What the last compaction left.
+    /// The keys that the last compaction left.
     Compaction,
 }
 
-/// Starts all of it. `returns`: this server was a member before it started.
+/// Starts all of these tasks. `returns`: this server was a member before it started.
 pub(super) fn start(local: &Arc<MemberRuntime>, returns: bool) {
     let maintenance = local.config.maintenance;
     if maintenance.initial_check && returns {
@@ -76,8 +77,8 @@ pub(super) fn start(local: &Arc<MemberRuntime>, returns: bool) {
     }
 }
 
-/// Raises NOSPACE when what others wrote fills this member beyond its own quota. Only growth
-/// raises it, so that it stays off for whoever has switched it off to make space.
+/// Raises NOSPACE when writes through other members fill this one beyond its own quota. Only growth
+/// raises it, so that it stays off while an administrator who disarmed it frees space.
 async fn watch_size(local: &MemberRuntime, quota: u64) {
     let mut before = u64::MAX;
     loop {
@@ -90,23 +91,24 @@ async fn watch_size(local: &MemberRuntime, quota: u64) {
     }
 }
 
-/// What one look at the volume asks for.
+/// The result of one measurement of the volume.
 #[derive(Debug, PartialEq, Eq)]
 struct Wanted {
-    /// Writes are to be refused while there is still room for what makes space.
+    /// Writes are to be refused while there is still room for what frees space.
     alarm: bool,
-    /// Log may have to go.
+    /// Log should be dropped, which takes a checkpoint.
     checkpoint: bool,
-    /// The reserve may be made again.
+    /// The reserve may be created again.
     reserve: bool,
 }
 
-/// Judges the free bytes of a volume, those at the look before, and the room that compacting needs:
-/// the next segments of the log, and a checkpoint of what is stored (`log` and all of `needed`).
+/// Judges the free bytes of a volume, those of the previous measurement, and the room that
+/// compacting needs: the next segments of the log (`log`), and with a checkpoint of the store
+/// `needed`.
 fn look(free: u64, before: Option<u64>, log: u64, needed: u64) -> Wanted {
     Wanted {
-        // As with the quota, only less space than before raises it. A start is no loss of space:
-        // whoever has switched the alarm off may restart his members, while there is room for the log.
+        // As with the quota, only a decrease raises it. A start is no decrease: an administrator
+        // who disarmed the alarm may restart members while there is room for the log.
         alarm: free < needed && free < before.unwrap_or(log),
         checkpoint: free < needed.saturating_mul(2),
         reserve: free >= needed,
@@ -114,15 +116,15 @@ fn look(free: u64, before: Option<u64>, log: u64, needed: u64) -> Wanted {
 }
 
 /// Raises NOSPACE before the volume of the data directory is full, has log dropped when space is
-/// short, and keeps the reserve. The quota does not know what else lies on the volume, nor how much
-/// log and how many checkpoints there are.
+/// short, and keeps the reserve. The quota does not cover other files on the volume, the log and
+/// the checkpoints.
 async fn watch_volume(local: &MemberRuntime) {
     let disk = Arc::clone(local.files().disk());
     let segment = local.log_options().segment_bytes;
     let reserve = Reserve::new(Arc::clone(&disk));
     let (mut before, mut asked) = (None, None::<Instant>);
     let mut gone = None::<Instant>;
-    // Before the log was applied nothing is known of what is stored, and all of it seems droppable.
+    // Before the log is applied the size of the store is unknown, and all log seems droppable.
     while local.handle.linearizable().await.is_err() {
         sleep(SIZE).await;
     }
@@ -141,7 +143,7 @@ async fn watch_volume(local: &MemberRuntime) {
         if wanted.checkpoint && asked.is_none_or(|at| at.elapsed() > MAKE_SPACE) {
             asked = Some(Instant::now());
             let log = on_disk(&disk, disk::log_bytes).await;
-            // Two checkpoints have to take less room than the log that goes for them.
+            // Two checkpoints have to take less room than the log that they replace.
             if log.is_some_and(|log| log > 2 * (stored + segment)) {
                 local.shared.report(Input::WantCheckpoint);
             }
@@ -153,21 +155,21 @@ async fn watch_volume(local: &MemberRuntime) {
         } else {
             gone = None;
         }
-        // Given up for a checkpoint, it is that one's for a while. Then it is made again of whatever
-        // there is: the next start needs it more.
+        // A reserve released for a checkpoint is left to it for a while. Then it is created again
+        // from whatever is free: the next start needs it more.
         let overdue = gone.is_some_and(|since| since.elapsed() > GIVEN_UP);
         if wanted.reserve || overdue {
             let (own, spare) = (reserve.clone(), if overdue { 0 } else { needed });
             on_disk(&disk, move |_| own.keep(bytes, spare)).await;
         }
-        // What could not be raised, in an election perhaps, is raised at the next look.
+        // If the alarm could not be raised, as during an election, the next measurement raises it.
         before = Some(if raised { free } else { u64::MAX });
         sleep(SIZE).await;
     }
 }
 
-/// The bytes that are free, and those that will be without anybody's doing: `needed` holds the room
-/// for a checkpoint, so the one that is being written must not count as lost.
+/// The bytes that are free or will become free without any action: `needed` includes the room for a
+/// checkpoint, so the one that is being written must not count as used.
 fn room(disk: &dyn Disk) -> disk::Result<u64> {
     let passing = disk::passing_checkpoint_bytes(disk)?;
     let free = disk.free_bytes();
@@ -175,7 +177,7 @@ fn room(disk: &dyn Disk) -> disk::Result<u64> {
     Ok(free.saturating_add(passing))
 }
 
-/// Asks the disk aside: one that does not answer must not hold up the runtime.
+/// Accesses the disk on another thread: one that does not answer must not block the runtime.
 async fn on_disk<T: Send + 'static, E: std::fmt::Display + Send + 'static>(
     disk: &Arc<dyn Disk>,
     act: impl FnOnce(&dyn Disk) -> Result<T, E> + Send + 'static,
@@ -187,12 +189,12 @@ async fn on_disk<T: Send + 'static, E: std::fmt::Display + Send + 'static>(
             tracing::warn!("the data directory's volume: {error}");
             None
         }
-        // The server ends.
+        // The server is ending.
         Err(_) => None,
     }
 }
 
-/// Compacts as leader, when it is time.
+/// As leader, compacts when it is due.
 async fn compact(local: &MemberRuntime, mode: AutoCompaction) {
     let began = Instant::now();
     let mut compactor = Compactor::new(mode, Duration::ZERO);
@@ -215,7 +217,7 @@ async fn compact(local: &MemberRuntime, mode: AutoCompaction) {
     }
 }
 
-/// Compares the members' data as leader, again and again.
+/// As leader, compares the members' data periodically.
 async fn check(local: &MemberRuntime, what: What, every: Duration) {
     let mut checked = 0;
     loop {
@@ -223,12 +225,13 @@ async fn check(local: &MemberRuntime, what: What, every: Duration) {
         if local.shared.status().role != Role::Leader {
             continue;
         }
-        // Under CORRUPT all is compared in any case, and two at a time would hold each other up.
+        // Under CORRUPT everything is compared anyway, and two comparisons at a time would delay
+        // each other.
         if what == What::Everything && alarmed::is_corrupt(local) {
             continue;
         }
         let compacted = local.handle.published().view.compacted();
-        // What a compaction left never changes.
+        // The result of one compaction never changes.
         if what == What::Compaction && compacted <= checked {
             continue;
         }
@@ -257,7 +260,7 @@ async fn check(local: &MemberRuntime, what: What, every: Duration) {
     }
 }
 
-/// Raises CORRUPT for a member; 0: nobody knows for which.
+/// Raises CORRUPT for a member; 0: for which one is not known.
 async fn alarm(local: &MemberRuntime, member: u64) {
     let name = name_of(local, member);
     let id = format!("{member:x}");
@@ -289,8 +292,8 @@ fn name_of(local: &MemberRuntime, member: u64) -> String {
     known.map(|known| known.name.clone()).unwrap_or_default()
 }
 
-/// Compares this member's data with the others' before clients are served, as far as the others
-/// answer. Without a quorum there is nothing to compare with.
+/// Compares this member's data with the others' before clients are served, if the others answer.
+/// Without a quorum there is nothing to compare with.
 async fn check_first(local: &MemberRuntime) {
     let patience = 2 * local.config.request_timeout();
     let result = timeout(patience, async {
@@ -331,8 +334,8 @@ async fn check_first(local: &MemberRuntime) {
     local.shared.held.store(false, Ordering::Release);
 }
 
-/// The end of a member that must not serve what it has. Only where a majority says so is its
-/// disk known to be bad.
+/// The stop of a member that must not serve its data. Only if a majority disagrees is its disk
+/// known to be bad.
 fn inconsistent(own: u64, code: u8) -> Stop {
     let (class, rest) = match code == exit::OTHER {
         true => (
@@ -362,9 +365,9 @@ async fn compare(local: &MemberRuntime, what: What) -> Result<Verdict, RequestEr
     Ok(verdict::judge(me, own, &answers, &voters.collect()))
 }
 
-/// This member's hash and the others' at one revision; `None`: compactions came in between again and
-/// again. Where one came in between at another member, it is passed over at the last attempt. Who gives
-/// no hash for as long as `patience` is passed over as well.
+/// This member's hash and the others' at one revision; `None`: compactions interrupted every
+/// attempt. A member that has compacted meanwhile is left out of the last attempt, and so is one
+/// that returns no hash within `patience`.
 pub(super) async fn gather(
     local: &MemberRuntime,
     what: What,
@@ -378,7 +381,7 @@ pub(super) async fn gather(
             What::Compaction => state.view.compacted(),
         };
         let Some(own) = hash(&state.view, revision).await else {
-            // Compacted since: the view is old.
+            // Compacted since: the view is outdated.
             continue;
         };
         let me = local.who().member_id;
@@ -438,7 +441,7 @@ async fn ask(local: &MemberRuntime, id: u64, own: Hashed, patience: Duration) ->
     None
 }
 
-/// Hashes aside: it takes time in proportion to the number of keys.
+/// Hashes on another thread: it takes time in proportion to the number of keys.
 async fn hash(view: &Arc<View>, revision: i64) -> Option<Hashed> {
     let view = Arc::clone(view);
     let hash = move || view.hash_kv_paced(revision, &host_facts::pace());
@@ -453,7 +456,7 @@ impl MemberRuntime {
         let reached = |state: &Arc<crate::server::core::handle::Published>| {
             state.view.revision() >= at.revision && state.view.compacted() >= at.compacted
         };
-        // Out of time, the answer says how far this member has come.
+        // On a timeout the answer contains how far this member has applied.
         let _ = timeout(CATCH_UP, published.wait_for(reached)).await;
         let view = Arc::clone(&self.handle.published().view);
         let cluster_id = self.who().cluster_id;
@@ -483,8 +486,8 @@ impl MemberRuntime {
 
 #[cfg(test)]
 mod tests {
-    /// The alarm came from the quota alone: a volume that filled up with anything else ended the
-    /// server at its last byte.
+    /// Only the quota raised the alarm: when other files filled the volume, the server ended at its
+    /// last byte.
     #[test]
     fn nospace_leaves_room_to_compact() {
         let look = |free, before| super::look(free, before, 20, 100);
@@ -493,10 +496,10 @@ mod tests {
         assert!(!roomy.alarm && !roomy.checkpoint && roomy.reserve);
         assert!(!tight.alarm && tight.checkpoint && tight.reserve);
         assert!(low.alarm && low.checkpoint && !low.reserve);
-        // Whoever has switched it off to make space is left to it, until there is less again.
+        // An administrator who disarmed it to free space may do so, until space decreases again.
         assert!(!look(90, Some(90)).alarm && !look(95, Some(90)).alarm);
         assert!(look(89, Some(90)).alarm);
-        // A start after that is no reason, unless not even the log has room.
+        // A start after that does not raise it, unless there is not even room for the log.
         assert!(!look(90, None).alarm && look(19, None).alarm);
         assert!(
             look(90, Some(u64::MAX)).alarm,

@@ -1,7 +1,7 @@
-//! The server among its peers: its disk's identity, its links, and what it knows of who may
-//! speak for whom. Gives the core threads their way out and the peer port its judgement.
+//! The server and its peers: the identity of its disk, its links, and which disks may act for which
+//! members. Gives the core threads their transport and the peer port its checks.
 //!
-//! Never decides consensus: it pins disks, refuses strangers and moves bytes.
+//! Never decides consensus: it pins disks, refuses unknown hosts and moves bytes.
 
 mod alarmed;
 mod checkpoint;
@@ -46,68 +46,68 @@ use crate::server::link::outbound::{self, Listener, Outbound, Peer};
 use crate::server::process::exit::Stop;
 use unknown_peers::UnknownPeers;
 
-/// What happens to the server as a whole.
+/// Events that concern the server as a whole.
 #[derive(Debug)]
 pub(crate) enum Happening {
     /// Removed from the cluster for good, and how it learned of it.
     Removed(String),
-    /// Enough of the others say that this disk is a copy of the member's.
+    /// Enough of the others report that this disk is a copy of the member's.
     Copied(String),
-    /// A member that the applied membership does not hold yet said hello.
+    /// A member that is not in the applied membership yet has sent a hello.
     Met,
     /// The operator asks to found a cluster.
     Bootstrap(Box<join::Founding>),
 }
 
-/// What to do about a member that was removed and cannot know it for certain.
+/// The remedy for a member that was removed but cannot know it for certain.
 const IF_SO: &str = "if a member list of the cluster does not show it, stop this server, and empty \
                      its data directory before it is added again";
 
-/// The peers' addresses as the links use them.
+/// The links to peers, by ID.
 type Links = BTreeMap<u64, (Peer, Outbound<PeerMessage>)>;
 
-/// The server among its peers.
+/// The server and its peers.
 pub(crate) struct MemberRuntime {
     pub(crate) config: Config,
     pub(crate) shared: Arc<RuntimeState>,
     /// The data directory, locked for as long as the server lives.
     directory: Mutex<DataDirectory>,
     log_options: LogOptions,
-    /// What the identity file says, for whoever must not wait for the disk.
+    /// The content of the identity file, for reading without the disk.
     stored: ArcSwap<Identity>,
-    /// What its file of starts says.
+    /// The content of the file of starts.
     starts: ArcSwap<Starts>,
-    /// Which start each peer is in that a link stands to, and when it was heard over that last.
+    /// The start of each peer with an established link, and when it was last heard on that link.
     standing: Mutex<BTreeMap<u64, (Start, Instant)>>,
-    /// This disk, as text.
+    /// The UUID of this disk.
     pub(crate) disk_uuid: String,
     dialler: Arc<Dialler>,
-    /// Who may keep a connection to the peer port.
+    /// Limits the connections to the peer port.
     door: Arc<Door>,
     links: RwLock<Links>,
-    /// Members that the applied membership does not hold yet, by their own hellos.
+    /// Members that are not in the applied membership yet, by their own hellos.
     unknown_peers: Mutex<UnknownPeers>,
-    /// Whom this server has met before its core threads run; nothing from then on.
+    /// The members met before the core threads run; `None` from then on.
     early: Mutex<Option<BTreeMap<u64, String>>>,
-    /// That unknown peers came was told, and is not taken note of yet.
-    told_of_unknown_peers: AtomicBool,
-    /// Who says that this server was removed.
+    /// The arrival of unknown peers was reported, and the supervisor has not handled it yet.
+    reported_unknown_peers: AtomicBool,
+    /// The members that report that this server was removed.
     removal_reports: Mutex<PeerReports>,
-    /// Who says that this disk is a copy.
+    /// The members that report that this disk is a copy.
     copied: Mutex<PeerReports>,
-    /// What was heard where a peer is dialled that speaks against this server's being a member.
+    /// Reasons, by peer, to doubt that this server is still a member.
     doubts: Mutex<BTreeMap<u64, String>>,
     happenings: mpsc::UnboundedSender<Happening>,
-    /// Whether messages have someone to step them.
+    /// Whether there are core threads to which messages can be passed.
     running: AtomicBool,
     core: Mutex<Option<Core>>,
     checkpoints: OnceLock<Checkpoints>,
     runtime: tokio::runtime::Handle,
     sending: Semaphore,
     receiving: Semaphore,
-    /// Questions whose answer costs something, at once.
+    /// Limits the concurrent questions that are expensive to answer.
     asked: Semaphore,
-    /// Initial members that this one has met, while a cluster forms.
+    /// The interface of client services to this member.
     pub(crate) handle: MemberHandle,
 }
 
@@ -115,7 +115,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Lets other tasks of the peer runtime have this thread's place while it waits for the disk.
+/// Lets other tasks of the peer runtime use this thread while it waits for the disk.
 fn blocking<T>(act: impl FnOnce() -> T) -> T {
     use tokio::runtime::{Handle, RuntimeFlavor};
     match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
@@ -125,7 +125,7 @@ fn blocking<T>(act: impl FnOnce() -> T) -> T {
 }
 
 impl MemberRuntime {
-    /// What the identity file says.
+    /// The content of the identity file.
     pub(crate) fn identity(&self) -> Identity {
         Identity::clone(&self.stored.load())
     }
@@ -135,15 +135,15 @@ impl MemberRuntime {
         self.log_options
     }
 
-    /// The data directory, for whoever opens or makes the files of a member: without holding it, so
-    /// that a description is answered meanwhile.
+    /// The data directory, for opening or creating a member's files without holding the lock, so
+    /// that a description can be answered meanwhile.
     fn files(&self) -> DataDirectory {
         lock(&self.directory).share()
     }
 
     /// Changes the identity file durably.
     fn change_identity(&self, change: impl FnOnce(&mut Identity)) -> disk::Result<()> {
-        // It waits for a sync, which may take long: others go on with the runtime's thread.
+        // This waits for a sync, which may take long; other tasks may use the runtime's thread.
         blocking(|| {
             let mut directory = lock(&self.directory);
             let before = directory.identity().cloned().unwrap_or_default();
@@ -166,8 +166,8 @@ impl MemberRuntime {
         self.shared.phase.load().0
     }
 
-    /// The members that this server knows of its own: those of the membership that it applied;
-    /// before it has one, those of its flags or of the list by which it joined.
+    /// The members that this server knows by itself: those of the applied membership; before it has
+    /// one, those of its flags or of the list by which it joined.
     fn expected(&self) -> BTreeSet<u64> {
         let published = self.shared.published.borrow().clone();
         if published.membership.cluster_id != 0 {
@@ -188,8 +188,8 @@ impl MemberRuntime {
         }
     }
 
-    /// Forgets the disks of those that are not members. Version 0.1.0 remembered the disk of
-    /// whoever said hello, until the identity file was full and the server stopped at each start.
+    /// Forgets the disks of servers that are not members. Version 0.1.0 remembered the disk of
+    /// every hello, until the identity file was full and the server stopped at each start.
     fn forget_strangers(&self) {
         let expected = self.expected();
         let kept = self.change_identity(|identity| {
@@ -200,9 +200,9 @@ impl MemberRuntime {
         }
     }
 
-    /// Remembers which disk a member speaks from, unless that is known; durable when it returns.
-    /// Whoever is not expected leaves no trace. Others may speak as the same member while this waits
-    /// for the disk: the first one written stays, and the caller has to judge again.
+    /// Pins the disk of a member, unless one is known; durable when it returns. Disks of unexpected
+    /// servers are not stored. Other servers may send hellos as the same member while this waits
+    /// for the disk: the first one stored stays, and the caller has to check again.
     fn pin(&self, id: u64, disk_uuid: &str) -> Result<(), Stop> {
         let expected = self.expected();
         if !expected.contains(&id) || self.known_members().disks.contains_key(&id) {
@@ -219,7 +219,8 @@ impl MemberRuntime {
         .map_err(|error| crate::server::core::disk_stop(&error))
     }
 
-    /// A hello succeeded in either direction, unless another disk came first as this member.
+    /// A hello succeeded in either direction, unless another disk was accepted as this member
+    /// first.
     fn met(&self, id: u64, name: &str, disk_uuid: &str) -> Verdict {
         if let Err(stop) = self.pin(id, disk_uuid) {
             self.shared.stop(stop);
@@ -227,8 +228,8 @@ impl MemberRuntime {
             return Err((Refusal::NotYet, text));
         }
         self.known_members().judge_disk(id, name, disk_uuid)?;
-        // Nobody reads the inbox before the core threads run: a server that waits to become a member
-        // meets the others again and again.
+        // The inbox is not read before the core threads run, and a server that waits to become a
+        // member meets the others again and again.
         if let Some(early) = lock(&self.early).as_mut() {
             early.insert(id, disk_uuid.to_owned());
             return Ok(());
@@ -240,7 +241,7 @@ impl MemberRuntime {
         Ok(())
     }
 
-    /// The core threads run: they are told whom this server has met before.
+    /// The core threads run: they are given the members that this server has met before.
     fn runs(&self) {
         self.running.store(true, Ordering::Relaxed);
         let mut early = lock(&self.early);
@@ -249,7 +250,8 @@ impl MemberRuntime {
         }
     }
 
-    /// Who may speak for whom, unknown peers left out: what one of those says of itself binds nobody.
+    /// Which disk may act for which member, without unknown peers: their own claims bind no other
+    /// member.
     fn known_members(&self) -> Known {
         let who = self.who();
         let published = self.shared.published.borrow().clone();
@@ -275,7 +277,7 @@ impl MemberRuntime {
         }
     }
 
-    /// Makes the links those to `peers`: new ones are dialled, others dropped.
+    /// Changes the links to those to `peers`: new ones are dialled, others dropped.
     fn link(self: &Arc<Self>, peers: Vec<Peer>) {
         let mut links = self.links.write().unwrap_or_else(PoisonError::into_inner);
         links.retain(|_, (peer, _)| peers.contains(peer));
@@ -283,7 +285,7 @@ impl MemberRuntime {
         let before = doubts.len();
         doubts.retain(|id, _| links.contains_key(id));
         if doubts.len() < before {
-            self.tell_doubts(&doubts);
+            self.publish_doubts(&doubts);
         }
         drop(doubts);
         for peer in peers {
@@ -303,8 +305,8 @@ impl MemberRuntime {
         }
     }
 
-    /// A message of which no byte went out. What was on its way to a leader is certain to have
-    /// left no trace there, so it may be tried again instead of waiting in vain.
+    /// A message of which no byte was sent. A proposal on its way to a leader has certainly left no
+    /// trace there, so it may be retried instead of waiting for an answer.
     fn unsent(&self, to: u64, message: PeerMessage) {
         let requests: Vec<RequestId> = match message.body {
             Some(PeerBody::Forward(forward)) => {
@@ -327,7 +329,7 @@ impl MemberRuntime {
         });
     }
 
-    /// Where a peer is.
+    /// The URLs of a peer.
     fn endpoints(&self, id: u64) -> Vec<Target> {
         let links = self.links.read().unwrap_or_else(PoisonError::into_inner);
         links
@@ -336,12 +338,13 @@ impl MemberRuntime {
             .unwrap_or_default()
     }
 
-    /// Lets a member in that is not known here. One that was down while the others were replaced
-    /// knows none of today's members, and its answers need a link to whoever speaks to it.
+    /// Accepts a member that is not known here. A member that was down while the others were
+    /// replaced knows none of the present members, and to answer them it needs a link back.
     fn take_in(&self, hello: &Hello, seen: Seen) -> Result<(), (Refusal, String)> {
         let consensus = self.shared.consensus.load();
         let running = consensus.as_ref().as_ref();
-        // Before its log is read a member knows nobody; those that it knows tell who else there is.
+        // Before its log is read a member knows no other; once it has a leader, it learns of new
+        // members from the log.
         if running.is_none_or(|consensus| consensus.led) {
             return unknown_peers::refuse_unexpected(hello);
         }
@@ -354,8 +357,8 @@ impl MemberRuntime {
     }
 
     /// A joiner that was restarted before it had the cluster's state knows the disks of the members
-    /// and not where they are: without a link to its leader no answer reaches it, and it would never
-    /// be sent that state.
+    /// but not their URLs: without a link to its leader no answer reaches the leader, and it would
+    /// never receive that state.
     fn answer_where_it_listens(&self, hello: &Hello, seen: Seen) {
         let id = hello.member_id;
         if self.phase() != Phase::Joining {
@@ -372,7 +375,7 @@ impl MemberRuntime {
         }
     }
 
-    /// Has whoever said this hello dialled, as an unknown peer.
+    /// Dials the sender of this hello, as an unknown peer.
     fn link_back(&self, hello: &Hello, seen: Seen) -> Result<(), (Refusal, String)> {
         let leader = self.shared.status().leader;
         let came = lock(&self.unknown_peers).admit(hello, seen, leader, Instant::now())?;
@@ -380,21 +383,21 @@ impl MemberRuntime {
             self.shared.report(Input::Forget(gone));
         }
         if came.links_change {
-            self.tell_of_unknown_peers();
+            self.report_unknown_peers();
         }
         Ok(())
     }
 
-    /// Has the links made anew, soon. Told once until it is done: before the server is a member nobody
-    /// listens.
-    fn tell_of_unknown_peers(&self) {
-        if !self.told_of_unknown_peers.swap(true, Ordering::AcqRel) {
-            // The supervisor is gone when the server ends already.
+    /// Has the links updated soon. Reported once until that is done: before the server is a member,
+    /// no task handles it.
+    fn report_unknown_peers(&self) {
+        if !self.reported_unknown_peers.swap(true, Ordering::AcqRel) {
+            // The supervisor is gone when the server is ending already.
             let _ = self.happenings.send(Happening::Met);
         }
     }
 
-    /// The voters besides this server, as it knew them last.
+    /// The voters besides this server, as it last knew them.
     fn others(&self) -> BTreeSet<u64> {
         let own = self.who().member_id;
         let published = self.shared.published.borrow().clone();
@@ -409,26 +412,26 @@ impl MemberRuntime {
         others
     }
 
-    /// Something that was heard where this peer is dialled makes it doubtful that this server is
-    /// still a member. Silence does not, and a member that leads or follows says nothing of it.
+    /// The answer at this peer's address makes it doubtful that this server is still a member. A
+    /// missing answer does not, and a member that leads or follows does not report the doubt.
     fn doubt(&self, peer: u64, why: String) {
         let mut doubts = lock(&self.doubts);
         if doubts.get(&peer) != Some(&why) {
             tracing::warn!("in doubt whether this server is still a member: {why}; {IF_SO}");
             doubts.insert(peer, why);
-            self.tell_doubts(&doubts);
+            self.publish_doubts(&doubts);
         }
     }
 
-    /// This peer takes this server for a member.
+    /// This peer treats this server as a member.
     fn trust(&self, peer: u64) {
         let mut doubts = lock(&self.doubts);
         if doubts.remove(&peer).is_some() {
-            self.tell_doubts(&doubts);
+            self.publish_doubts(&doubts);
         }
     }
 
-    fn tell_doubts(&self, doubts: &BTreeMap<u64, String>) {
+    fn publish_doubts(&self, doubts: &BTreeMap<u64, String>) {
         let all: Vec<&str> = doubts.values().map(String::as_str).collect();
         self.shared.doubts(match all.is_empty() {
             true => String::new(),
@@ -439,15 +442,15 @@ impl MemberRuntime {
         });
     }
 
-    /// This server knows by itself that it was removed, or enough of the others have said so.
+    /// This server applied its own removal, or enough of the others report it.
     fn gone(&self, reason: &str) {
-        // The supervisor is gone when the server ends already.
+        // The supervisor is gone when the server is ending already.
         let _ = self.happenings.send(Happening::Removed(reason.to_owned()));
     }
 
-    /// Links to every other member of the membership that was applied last. One that does not know
-    /// this member yet is older than its joining: the leader of today may not be in it, and without
-    /// a link no answer reaches that leader, so nothing is dropped until the log has caught up.
+    /// Links to every other member of the applied membership. A membership without this member is
+    /// older than its addition: the present leader may not be in it, and without a link no answer
+    /// reaches that leader, so no link is dropped until the log has caught up.
     fn link_members(self: &Arc<Self>) {
         let published = self.shared.published.borrow().clone();
         let own = self.who().member_id;
@@ -458,10 +461,10 @@ impl MemberRuntime {
         let mut peers: Vec<Peer> = peers.collect();
         if !published.membership.members.contains_key(&own) {
             let links = self.links.read().unwrap_or_else(PoisonError::into_inner);
-            let told = links.values().map(|(peer, _)| peer.clone());
-            let unknown = |told: &Peer| !peers.iter().any(|peer| peer.id == told.id);
-            let told: Vec<Peer> = told.filter(unknown).collect();
-            peers.extend(told);
+            let present = links.values().map(|(peer, _)| peer.clone());
+            let unknown = |present: &Peer| !peers.iter().any(|peer| peer.id == present.id);
+            let present: Vec<Peer> = present.filter(unknown).collect();
+            peers.extend(present);
         }
         let mut unknown_peers = lock(&self.unknown_peers);
         let membership = &published.membership;
@@ -469,7 +472,7 @@ impl MemberRuntime {
             !membership.members.contains_key(&id) && !membership.is_removed(id) && id != own
         });
         for unknown in unknown_peers.peers() {
-            peers.retain(|told| told.id != unknown.id);
+            peers.retain(|peer| peer.id != unknown.id);
             peers.push(unknown);
         }
         drop(unknown_peers);
@@ -477,7 +480,7 @@ impl MemberRuntime {
         self.keep_room();
     }
 
-    /// Those that come from where members were reached are turned away last of all.
+    /// Connections from the members' addresses are closed only after all others.
     fn keep_room(&self) {
         let links = self.links.read().unwrap_or_else(PoisonError::into_inner);
         let members = links.values().filter(|(peer, _)| !peer.unknown);
@@ -507,7 +510,7 @@ impl Listener for MemberRuntime {
     fn hello(&self, to: u64, purpose: Purpose) -> Hello {
         let who = self.who();
         let published = self.shared.published.borrow().clone();
-        // The cluster may have changed where it is dialled since its flags were written.
+        // The cluster may have changed this member's peer URLs since its flags were written.
         let own = published.membership.member(who.member_id);
         let peer_urls = own.map_or(&self.config.advertise_peer_urls, |own| &own.peer_urls);
         Hello {
@@ -519,7 +522,7 @@ impl Listener for MemberRuntime {
             to,
             purpose: purpose.into(),
             peer_urls: peer_urls.clone(),
-            // Anyone may be asked who the members are.
+            // Any server may be asked for the members, so the starts are not sent with a question.
             starts: (purpose != Purpose::Questions).then(|| self.starts.load().own().clone()),
         }
     }
@@ -538,7 +541,7 @@ impl Listener for MemberRuntime {
         self.stands(peer, reply);
         lock(&self.removal_reports).withdraw(peer);
         self.is_taken_for_the_member(peer);
-        // Its address may be another one than before.
+        // It may have been dialled at a new address.
         self.keep_room();
         Ok(())
     }
@@ -571,7 +574,8 @@ impl Listener for MemberRuntime {
         if others.contains(&peer) {
             reports.add(peer);
         }
-        let ((said, needed), believed) = (reports.count(&others), reports.is_majority(&others));
+        let ((reports_so_far, needed), believed) =
+            (reports.count(&others), reports.is_majority(&others));
         drop(reports);
         if believed {
             self.gone(reason);
@@ -579,7 +583,7 @@ impl Listener for MemberRuntime {
             self.doubt(
                 peer,
                 format!(
-                    "{peer:x} says that {reason}; {said} of the {needed} members that have to agree do"
+                    "{peer:x} reports that {reason}; {reports_so_far} of the {needed} members that have to agree do"
                 ),
             );
         }
@@ -592,7 +596,7 @@ impl Listener for MemberRuntime {
     fn replaced(&self, peer: u64, reason: &str) {
         self.doubt(
             peer,
-            format!("another member answers in the place of {peer:x}, and says: {reason}"),
+            format!("another member answers in the place of {peer:x}, and reports: {reason}"),
         );
     }
 }

@@ -1,5 +1,5 @@
-//! `--unsafe-no-fsync`: a disk whose syncs do nothing. For tests and throwaway clusters; what
-//! it holds after a crash of the machine is anyone's guess.
+//! `--unsafe-no-fsync`: a disk whose syncs do nothing. For tests and throwaway clusters; after a
+//! crash of the machine its content is undefined.
 
 use std::io;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! What the peer port asks of the member runtime: who is let in, what they say, and answers for servers
-//! that are not members yet.
+//! The peer port's checks by the member runtime: which peers are accepted, which of their messages
+//! are delivered, and the answers to servers that are not members yet.
 
 use std::io::Error;
 use std::sync::atomic::Ordering;
@@ -54,7 +54,7 @@ impl Host for MemberRuntime {
         }
         match self.phase() {
             Phase::Standby | Phase::Joining => true,
-            // Nothing is known of the members before the log was read: whoever comes tries again.
+            // The members are not known before the log is read: the peer has to retry.
             Phase::Member => {
                 let published = self.shared.published.borrow().clone();
                 let members = published.membership.members.values();
@@ -78,7 +78,7 @@ impl Host for MemberRuntime {
         }
         let stays = linked.known
             || lock(&self.unknown_peers).hears(from, &linked.disk_uuid, Instant::now());
-        (!stays).then_some("a unknown that lost its place, or is a member by now")
+        (!stays).then_some("an unknown peer that lost its place, or is a member by now")
     }
 
     fn deliver(&self, linked: &Linked, body: &Bytes) -> Result<bool, Error> {
@@ -87,8 +87,8 @@ impl Host for MemberRuntime {
             return Ok(true);
         }
         let message: PeerMessage = frame::decode(body.clone())?;
-        // Without a certificate anyone can write that. Who is dialled at its own URL can be asked,
-        // and is: a member that was removed is refused there with the reason.
+        // Without a certificate any host can send that. A removed member finds out instead from the
+        // peers that it dials at their own URLs: they refuse it with that reason.
         if matches!(message.body, Some(PeerBody::Removed(_))) && !seen.certified {
             return Ok(true);
         }
@@ -108,7 +108,7 @@ impl Host for MemberRuntime {
             Ask::Join(join) => self.join(join).boxed(),
             Ask::Hash(at) if known => self.hash_in_turn(at).boxed(),
             Ask::Hash(_) => {
-                let error = "only a member of the cluster is told the hash of the keys";
+                let error = "only a member of the cluster may ask for the hash of the keys";
                 async move { self.refused(error) }.boxed()
             }
         }
@@ -120,7 +120,7 @@ impl Host for MemberRuntime {
 }
 
 impl MemberRuntime {
-    /// Judges a hello, and takes whoever said it in. `Ok(true)`: it is a member that was known.
+    /// Checks a hello and accepts its sender. `Ok(true)`: it is a member that was known.
     fn welcome(&self, hello: &Hello, seen: Seen) -> Result<bool, (Refusal, String)> {
         self.judge(hello)?;
         let known = self.expects(hello.member_id) && self.has_its_disk(hello);
@@ -135,14 +135,14 @@ impl MemberRuntime {
         Ok(known)
     }
 
-    /// Whether a hello, also one with questions, comes from the disk that is known.
+    /// Whether a hello, also one with questions, comes from the known disk of its member.
     fn has_its_disk(&self, hello: &Hello) -> bool {
         let known = self.known_members();
         let judged = known.judge_disk(hello.member_id, &hello.name, &hello.disk_uuid);
         hello.cluster_id == known.cluster_id && judged.is_ok()
     }
 
-    /// Whether what this one says is of no use: one that is not known, while a known leader leads.
+    /// Whether messages of this peer are dropped: it is unknown, while a known leader leads.
     fn ignores(&self, from: u64) -> bool {
         let consensus = self.shared.consensus.load();
         let led = consensus.as_ref().as_ref().is_some_and(|it| it.led);
@@ -185,7 +185,7 @@ impl MemberRuntime {
         Ok(())
     }
 
-    /// Whether a member is one of those that this server knows of its own.
+    /// Whether a member is one of those that this server knows by itself.
     fn expects(&self, id: u64) -> bool {
         self.expected().contains(&id)
     }
@@ -217,8 +217,8 @@ impl MemberRuntime {
         }
     }
 
-    /// Binds a disk to a member that was added. One that has joined already is told who the others
-    /// are and changes nothing: each change is an entry of the log, and anyone may ask.
+    /// Binds a disk to a member that was added. A member that has joined already is sent the list
+    /// of members and changes nothing: each change is an entry of the log, and any host may ask.
     async fn join(&self, join: Join) -> Answer {
         let published = self.shared.published.borrow().clone();
         let Some(member) = published.membership.member(join.id) else {
@@ -237,7 +237,7 @@ impl MemberRuntime {
             return self.list();
         }
         if self.handle.status().leader == 0 {
-            // At once: who asks may be the one whose vote a leader wants.
+            // At once: the asking server may be the one whose vote a leader needs.
             return self.refused("no leader");
         }
         let Ok(_one) = self.asked.try_acquire() else {

@@ -1,4 +1,4 @@
-//! A server of a cluster that forms, and whoever says hello to it.
+//! A server of a cluster that is being formed, and the hellos that it receives.
 
 use std::collections::BTreeMap;
 use std::sync::Barrier;
@@ -25,15 +25,15 @@ fn hello(local: &MemberRuntime, from: u64, disk: u128) -> Hello {
     }
 }
 
-/// A server of a cluster of two that forms, and the other one's ID.
+/// A server of a cluster of two that is being formed, and the other member's ID.
 fn forming(folder: &std::path::Path) -> (RunningServer, u64) {
     let (guard, others) = forming_with(folder, &["two"]);
     (guard, others[0])
 }
 
-/// A server of a cluster that forms with these, and their IDs.
+/// A server of a cluster that is being formed with these members, and their IDs.
 fn forming_with(folder: &std::path::Path, names: &[&str]) -> (RunningServer, Vec<u64>) {
-    // Nobody listens there: it waits to meet the others.
+    // No server listens there: it waits to meet the others.
     let all = ["one"].iter().chain(names).zip(1..);
     let all = all.map(|(name, port)| format!("{name}=http://127.0.0.1:{port}"));
     let cluster = format!("--initial-cluster={}", all.collect::<Vec<_>>().join(","));
@@ -60,14 +60,14 @@ fn forming_with(folder: &std::path::Path, names: &[&str]) -> (RunningServer, Vec
     (guard, others)
 }
 
-/// A hello waits for the disk that remembers it, and others are judged meanwhile: two disks were
-/// welcomed as one member, and the second took the place of the first in the identity file.
+/// While a hello waited for its disk to be stored, others were checked: two disks were welcomed as
+/// one member, and the second replaced the first in the identity file.
 #[test]
 fn first_of_two_disks_of_one_member_stays() {
     let folder = tempfile::tempdir().expect("folder");
     let (guard, other) = forming(folder.path());
     let local = guard.local();
-    // Neither waits for the disk before both were judged.
+    // Neither waits for the disk before both were checked.
     let judged = Barrier::new(2);
     let welcomed = std::thread::scope(|scope| {
         let come = [1, 2].map(|disk| {
@@ -76,7 +76,7 @@ fn first_of_two_disks_of_one_member_stays() {
             scope.spawn(move || {
                 let both = local.judge(&hello);
                 judged.wait();
-                both.expect("nobody is known yet");
+                both.expect("no disk is known yet");
                 let met = local.met(other, &hello.name, &hello.disk_uuid);
                 met.map_err(|(refusal, _)| refusal)
             })
@@ -86,7 +86,7 @@ fn first_of_two_disks_of_one_member_stays() {
     let refused = welcomed.iter().filter_map(|answer| answer.err());
     assert_eq!(refused.collect::<Vec<_>>(), [Refusal::Disk]);
     let welcomed = welcomed.map(|answer| answer.is_ok());
-    // The one that was welcomed is the one that is remembered, and it alone is let in again.
+    // The welcomed one is the stored one, and it alone is accepted again.
     for (number, welcomed) in [1_u128, 2].into_iter().zip(welcomed) {
         let pinned = &local.identity().peer_pins[&other];
         assert_eq!(pinned[..] == number.to_be_bytes(), welcomed);
@@ -101,7 +101,7 @@ fn first_of_two_disks_of_one_member_stays() {
     }
 }
 
-/// The starts of a disk, of which the last one began with this nonce.
+/// The starts of a disk, with these nonces.
 fn starts(nonces: &[u64]) -> disk::Lineage {
     let disk: Arc<dyn disk::Disk> = Arc::new(disk::double::MemoryDisk::new());
     let begin = |_, nonce| Some(Starts::begin(&disk, [2; 16], nonce).expect("it starts"));
@@ -109,15 +109,15 @@ fn starts(nonces: &[u64]) -> disk::Lineage {
     starts.expect("one start").own().clone()
 }
 
-/// Without certificates anyone says anything in a hello. What is remembered of a member is what it shows
-/// where it is dialled: else one hello with a start of its own making would have the member refused for
-/// good.
+/// Without certificates a hello can contain anything. A member's starts are stored only from its
+/// replies where it is dialled: otherwise one hello with an invented start would have the member
+/// refused for good.
 #[test]
-fn a_stranger_has_no_member_taken_for_a_copy() {
+fn forged_starts_condemn_no_member() {
     let folder = tempfile::tempdir().expect("folder");
     let (guard, other) = forming(folder.path());
     let local = guard.local();
-    let says = |nonces: &[u64]| Hello {
+    let hello_with = |nonces: &[u64]| Hello {
         starts: Some(starts(nonces)),
         purpose: Purpose::Messages.into(),
         ..hello(&local, other, 2)
@@ -129,12 +129,17 @@ fn a_stranger_has_no_member_taken_for_a_copy() {
         starts: Some(starts(nonces)),
         ..Reply::default()
     };
-    let judged = |nonces: &[u64]| local.judge(&says(nonces)).map_err(|(refusal, _)| refusal);
-    // A stranger goes far ahead, before the member was ever seen and afterwards.
+    let judged = |nonces: &[u64]| {
+        local
+            .judge(&hello_with(nonces))
+            .map_err(|(refusal, _)| refusal)
+    };
+    // A foreign server far ahead, before the member was ever seen and afterwards.
     assert_eq!(judged(&[9, 9, 9, 9]), Ok(()));
     assert!(local.linked(other, &answers(&[1, 2])).is_ok());
     assert_eq!(judged(&[1, 2]), Ok(()));
-    // While the member is there nobody else is it, whatever it has heard of the member's starts.
+    // While the member is linked no other server is accepted as it, whatever it knows of the
+    // member's starts.
     assert_eq!(judged(&[1, 2, 9]), Err(Refusal::NotYet));
     local.parted(other);
     assert_eq!(judged(&[1, 2, 9]), Ok(()));
@@ -147,8 +152,8 @@ fn a_stranger_has_no_member_taken_for_a_copy() {
     };
     assert_eq!(linked(&[1, 9, 9]), Err(Refusal::Copy));
     assert_eq!(linked(&[1, 2, 3]), Ok(()), "the member itself");
-    // It is remembered over a start of this server.
-    let known = local.starts.load().seen(other, &says(&[1]).disk_uuid);
+    // It is remembered across a restart of this server.
+    let known = local.starts.load().seen(other, &hello_with(&[1]).disk_uuid);
     let disk = local.files().disk().clone();
     drop((local, guard));
     let uuid = Identity::load(&*disk).expect("read").expect("one").uuid();
@@ -160,8 +165,8 @@ fn a_stranger_has_no_member_taken_for_a_copy() {
     assert_eq!(known.map(|start| start.number), Some(3));
 }
 
-/// Each new link to a member waited for the data directory to remember a start that was known: one sync
-/// that hung held up all of them.
+/// Each new link to a member waited for the data directory to store a start that was already known:
+/// one sync that hung delayed all of them.
 #[test]
 fn a_start_that_is_known_waits_for_no_disk() {
     let folder = tempfile::tempdir().expect("folder");
@@ -183,8 +188,9 @@ fn a_start_that_is_known_waits_for_no_disk() {
     drop(held);
 }
 
-/// One voice ended a server whose cluster formed, and nothing was written down: each restart made the
-/// starts of its disk more, until those that the others had seen were forgotten and it was let in.
+/// One report ended a server of a cluster that was being formed, and nothing was stored: each
+/// restart added a start to its disk, until those that the others had seen were dropped and it was
+/// accepted.
 #[test]
 fn two_votes_condemn_a_disk_while_forming() {
     let folder = tempfile::tempdir().expect("folder");
@@ -192,7 +198,7 @@ fn two_votes_condemn_a_disk_while_forming() {
     let local = guard.local();
     let (first, second) = (others[0], others[1]);
     let all: BTreeSet<u64> = others.into_iter().collect();
-    let says = |member, refusal| DialError::Refused {
+    let refusal_by = |member, refusal| DialError::Refused {
         name: "two".to_owned(),
         member,
         cluster: local.who().cluster_id,
@@ -206,7 +212,7 @@ fn two_votes_condemn_a_disk_while_forming() {
             .map_err(|stop| stop.class)
     };
     let file = || std::fs::read(folder.path().join("data/starts")).expect("the file");
-    let (before, copy) = (file(), |member| says(member, Refusal::Copy));
+    let (before, copy) = (file(), |member| refusal_by(member, Refusal::Copy));
     assert_eq!(refused(&all, first, &copy(first)), Ok(()));
     assert_eq!(refused(&all, first, &copy(first)), Ok(()), "once more");
     let of_two = [first].into();
@@ -216,9 +222,9 @@ fn two_votes_condemn_a_disk_while_forming() {
     assert_eq!(refused(&all, second, &copy(second)), Ok(()), "taken back");
     assert_eq!(file(), before, "nothing is written down");
     let doubts = lock(&local.doubts).get(&second).cloned();
-    let doubt = doubts.expect("it is said");
+    let doubt = doubts.expect("it is recorded");
     assert!(doubt.contains("1 of the 2 members"), "{doubt}");
-    let elsewhere = says(first, Refusal::Cluster);
+    let elsewhere = refusal_by(first, Refusal::Cluster);
     assert_eq!(refused(&all, first, &elsewhere), Err("identity"));
     assert_eq!(refused(&all, first, &copy(first)), Err("copied_disk"));
     let disk = local.files().disk().clone();

@@ -1,5 +1,5 @@
-//! `quorate.v1` on the peer port: what an operator may ask of this server, also when there is
-//! no quorum. Every call was proven before it comes here.
+//! `quorate.v1` on the peer port: the calls of an operator to this server, which work without a
+//! quorum as well. Every call was authenticated before it arrives here.
 
 use std::sync::Arc;
 use std::sync::PoisonError;
@@ -33,12 +33,12 @@ pub(super) fn router(local: Arc<MemberRuntime>, verifier: Verifier) -> axum::Rou
 
 /// 2024-01-01, in Unix seconds: operators count their epochs from there.
 const EPOCHS_BEGIN: u64 = 1_704_067_200;
-/// Clocks of nodes differ by less than this, in seconds.
+/// The largest difference between the clocks of two nodes, in seconds.
 const DAY: u64 = 86_400;
 
 struct Service {
     local: Arc<MemberRuntime>,
-    /// The highest epoch that any caller named since this server started.
+    /// The highest epoch of any call since this server started.
     newest: AtomicU64,
 }
 
@@ -50,15 +50,16 @@ impl proto::member_server::Member for Service {
     ) -> Result<Response<proto::DescribeResponse>, Status> {
         let request = request.into_inner();
         if request.epoch > 0 {
-            // Whoever asks is answered; what an older one orders is refused from now on.
+            // The description is returned whatever the epoch; calls that change something with an
+            // older epoch are refused from now on.
             drop(self.heard(request.epoch));
         }
         if request.linearizable {
             self.local.handle.settled().await.map_err(status)?;
         }
-        let mut said = describe(&self.local);
-        said.epoch = said.epoch.max(self.newest.load(Ordering::SeqCst));
-        Ok(Response::new(said))
+        let mut description = describe(&self.local);
+        description.epoch = description.epoch.max(self.newest.load(Ordering::SeqCst));
+        Ok(Response::new(description))
     }
 
     async fn bootstrap(
@@ -137,10 +138,10 @@ impl proto::member_server::Member for Service {
         &self,
         request: Request<proto::RetireRequest>,
     ) -> Result<Response<proto::RetireResponse>, Status> {
-        // One that is behind in the configuration may retire.
+        // It may be outdated: retiring does not depend on the configuration.
         self.admit(request.into_inner().fence.as_ref(), false)?;
         let leader = retire(&self.local).await;
-        // Those that stay connected would meet the removal.
+        // Clients that stay connected would be affected by the removal.
         let shared = Arc::clone(&self.local.shared);
         tokio::spawn(async move {
             endpoints_are_withdrawn().await;
@@ -164,8 +165,8 @@ impl proto::member_server::Member for Service {
 }
 
 impl Service {
-    /// The fence of a call that changes something, if neither its caller nor what it was decided on is
-    /// out of date. `indexed`: nobody else compares the configuration index.
+    /// The fence of a call that changes something, if neither its epoch nor its configuration index
+    /// is outdated. `indexed`: compare the index here, for calls where nothing else does.
     fn admit(&self, fence: Option<&proto::Fence>, indexed: bool) -> Result<proto::Fence, Status> {
         let fence = fence.ok_or_else(|| {
             Status::invalid_argument(
@@ -185,9 +186,9 @@ impl Service {
         Ok(*fence)
     }
 
-    /// Takes note of a caller's epoch: one that is older than the newest is refused from here on, also
-    /// before the newer one has changed anything. One that no Lease has come to yet is not believed:
-    /// whoever has the key could else keep every later caller out for good.
+    /// Records a caller's epoch: an older one than the newest is refused from here on, even before
+    /// the newer one has changed anything. An epoch that no Lease can have reached yet is rejected:
+    /// otherwise a holder of the key could lock out every later caller for good.
     fn heard(&self, epoch: u64) -> Result<(), Status> {
         let recorded = self.membership().epoch;
         let today = clock::since_1970().as_secs().saturating_sub(EPOCHS_BEGIN);
@@ -216,7 +217,7 @@ impl Service {
         request: MembershipRequest,
         fence: Option<proto::Fence>,
     ) -> Result<Response<proto::ChangeResponse>, Status> {
-        // The index is compared once more, where changes are ordered.
+        // The index is compared where changes are ordered.
         let fence = self.admit(fence.as_ref(), false)?;
         let fence = Fence {
             configuration_index: Some(fence.configuration_index),
@@ -231,7 +232,7 @@ impl Service {
     }
 }
 
-/// Founds a cluster here, or says that this very call was carried out before.
+/// Founds a cluster here, or reports that this very call was carried out before.
 async fn bootstrap(
     local: &Arc<MemberRuntime>,
     request: proto::BootstrapRequest,
@@ -309,7 +310,7 @@ fn already(
 
 fn describe(local: &MemberRuntime) -> proto::DescribeResponse {
     let identity = local.identity();
-    let said = local.shared.status();
+    let status = local.shared.status();
     let published = local.handle.published();
     let membership = &published.membership;
     let consensus = local.shared.consensus.load();
@@ -320,7 +321,7 @@ fn describe(local: &MemberRuntime) -> proto::DescribeResponse {
         Health::Not(reason) => (false, reason),
     };
     let members = membership.members.values();
-    let members = members.map(|member| view(member, said.member_id, consensus));
+    let members = members.map(|member| view(member, status.member_id, consensus));
     let awaiting = matches!(
         local.config.formation,
         crate::server::flags::config::Formation::AwaitMembership { .. }
@@ -339,23 +340,23 @@ fn describe(local: &MemberRuntime) -> proto::DescribeResponse {
         name: local.config.name.clone(),
         pod_uid: operated.pod_uid.clone().unwrap_or_default(),
         disk_uuid: local.disk_uuid.clone(),
-        phase: phase(said.phase).into(),
+        phase: phase(status.phase).into(),
         disk_empty: identity.phase() == disk::Phase::Standby,
         awaiting,
         nonce: identity.bootstrap_nonce,
         cluster_uid,
         incarnation: identity.incarnation,
-        cluster_id: said.cluster_id,
-        member_id: said.member_id,
+        cluster_id: status.cluster_id,
+        member_id: status.member_id,
         role: match consensus {
-            Some(_) => role(said.role).into(),
+            Some(_) => role(status.role).into(),
             None => proto::Role::Unspecified.into(),
         },
-        term: said.term,
-        leader_id: said.leader,
+        term: status.term,
+        leader_id: status.leader,
         leader_with_quorum: consensus.is_some_and(|consensus| consensus.leader_with_quorum),
-        commit: said.commit,
-        applied: said.applied,
+        commit: status.commit,
+        applied: status.applied,
         configuration_index: membership.configuration_index,
         epoch: membership.epoch,
         members: members.collect(),
@@ -382,7 +383,7 @@ fn describe(local: &MemberRuntime) -> proto::DescribeResponse {
         alarms: published.view.alarms().iter().map(in_words).collect(),
         claim_uid: identity.claim_uid,
         activity: activity.clone(),
-        last_index: said.last_index,
+        last_index: status.last_index,
         revision: published.view.revision(),
         db_size: i64::try_from(published.view.db_size()).unwrap_or(i64::MAX),
         peer_urls: local.config.advertise_peer_urls.clone(),
@@ -391,8 +392,8 @@ fn describe(local: &MemberRuntime) -> proto::DescribeResponse {
         client_security: local.shared.ports.client.get().map(|look| secured(look())),
         readable_since: crate::disk::READABLE_SINCE.to_owned(),
         space: alarmed::space(local),
-        comparisons: match said.role {
-            Role::Leader => alarmed::comparisons(local, said.term),
+        comparisons: match status.role {
+            Role::Leader => alarmed::comparisons(local, status.term),
             _ => Vec::new(),
         },
     }
@@ -412,7 +413,7 @@ fn secured(port: PortSecurity) -> proto::PortSecurity {
     }
 }
 
-/// etcd's name of the alarm, then the member that it is about, if it names one.
+/// etcd's name of the alarm, then its member, if it names one.
 fn in_words(alarm: &Alarm) -> String {
     let kind = match alarm.kind {
         AlarmKind::None => "NONE",
@@ -480,7 +481,7 @@ fn role(role: Role) -> proto::Role {
     }
 }
 
-/// A code for programs and the words for people.
+/// A gRPC status with a code for programs and a text.
 fn status(error: RequestError) -> Status {
     let text = error.to_string();
     match error {
@@ -493,7 +494,7 @@ fn status(error: RequestError) -> Status {
     }
 }
 
-/// The code of a refused change of the membership.
+/// The gRPC status of a refused membership change.
 pub(crate) fn refusal(error: &MembershipError, text: String) -> Status {
     match error {
         MembershipError::IdExists

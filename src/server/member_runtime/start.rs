@@ -1,5 +1,5 @@
-//! Start and end of the member: disk, peer port, core threads, and the supervisor that carries
-//! the server from one phase to the next.
+//! Start and end of the member: disk, peer port, core threads, and the supervisor that takes the
+//! server from one phase to the next.
 
 use std::collections::BTreeMap;
 use std::net::TcpListener as StdListener;
@@ -34,35 +34,34 @@ use crate::server::process::host_facts;
 use crate::server::process::log_pipe::hears_last_words;
 use crate::server::tls::ports::{Look, PortSecurity};
 
-/// How long leadership may take to move before a stop.
+/// Time for a leadership transfer before a stop.
 const HAND_OVER: Duration = Duration::from_secs(5);
-/// What a frame of consensus may hold besides one entry, in bytes.
-const GUEST_EXTRA: usize = 4 << 20;
-/// How often a ready member proves it by a read when no client does.
+/// Size of a consensus frame beyond its one entry, in bytes, at most.
+const UNKNOWN_PEER_EXTRA: usize = 4 << 20;
+/// How often a ready member makes a linearizable read when no client does.
 const PROOF: Duration = Duration::from_secs(1);
 
-/// The member's threads, as start-up and shutdown see them.
+/// The member's threads, for start-up and shutdown.
 pub(crate) struct RunningServer {
     local: Arc<MemberRuntime>,
     stopped: mpsc::UnboundedReceiver<Stop>,
     runtimes: Vec<Runtime>,
 }
 
-/// Starts the member: locks and reads the disk, listens for peers. Returns before the member
-/// has joined or replayed its log; [`MemberHandle::status`] tells how far it is.
+/// Starts the member: locks and reads the disk, listens for peers. Returns before the member has
+/// joined or replayed its log; [`MemberHandle::status`] shows its progress.
 ///
 /// # Errors
 /// Why the server cannot start, with its exit code: the data directory, the peer port, the
 /// certificates, the operator's secret.
 ///
-/// `strangers_at_once` is how many connections to the peer port may be open before they have shown whose
-/// they are.
+/// `strangers_at_once` is the number of concurrent unauthenticated connections to the peer port.
 pub(crate) fn start(
     config: &Config,
     client: Look,
     strangers_at_once: usize,
 ) -> Result<(MemberHandle, RunningServer), Stop> {
-    tell_of_panics(config);
+    report_panics(config);
     let listeners = config
         .listen_peer_urls
         .iter()
@@ -77,7 +76,7 @@ pub(crate) fn start(
     let directory = open_directory(config)?;
     let (shared, stopped) = RuntimeState::new(config);
     let uuid = directory.identity().map(Identity::uuid).unwrap_or_default();
-    // Before anybody hears of this start.
+    // Stored before any peer sees this start.
     let starts = Starts::begin(directory.disk(), uuid, shared.boot_nonce)
         .map_err(|error| disk_stop(&error))?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -98,7 +97,7 @@ pub(crate) fn start(
     let local = Arc::new(MemberRuntime {
         config: config.clone(),
         shared,
-        // A volume that cannot be measured is taken for a large one.
+        // A volume that cannot be measured is treated as a large one.
         log_options: LogOptions::for_volume(directory.disk().total_bytes().unwrap_or(u64::MAX)),
         stored: ArcSwap::from_pointee(directory.identity().cloned().unwrap_or_default()),
         directory: Mutex::new(directory),
@@ -110,7 +109,7 @@ pub(crate) fn start(
         links: RwLock::default(),
         unknown_peers: Mutex::default(),
         early: Mutex::new(Some(BTreeMap::new())),
-        told_of_unknown_peers: AtomicBool::new(false),
+        reported_unknown_peers: AtomicBool::new(false),
         removal_reports: Mutex::default(),
         copied: Mutex::default(),
         doubts: Mutex::default(),
@@ -163,7 +162,7 @@ pub(crate) fn start(
             grpc: router.clone(),
             unknown_peer_frame: usize::try_from(config.limits.max_request_bytes)
                 .unwrap_or(FRAME_LIMIT)
-                .saturating_add(GUEST_EXTRA),
+                .saturating_add(UNKNOWN_PEER_EXTRA),
             door: Arc::clone(&local.door),
             threads: threads.clone(),
         };
@@ -184,11 +183,11 @@ pub(crate) fn start(
 }
 
 impl RunningServer {
-    /// Returns when the member cannot go on, and why.
+    /// Returns why the member has to stop, once it has to.
     pub(crate) async fn stopped(&mut self) -> Stop {
         match self.stopped.recv().await {
             Some(stop) => stop,
-            // The sender lives in the member runtime, which this guard holds.
+            // The sender is in the member runtime, which this guard holds.
             None => std::future::pending().await,
         }
     }
@@ -198,12 +197,12 @@ impl RunningServer {
         retire(&self.local).await;
     }
 
-    /// Ends every thread; what was acknowledged is on disk.
+    /// Ends every thread; every acknowledged write is on disk.
     pub(crate) fn shutdown(mut self) {
         self.end();
     }
 
-    /// The server among its peers.
+    /// The member runtime.
     #[cfg(test)]
     pub(super) fn local(&self) -> Arc<MemberRuntime> {
         Arc::clone(&self.local)
@@ -228,7 +227,7 @@ impl Drop for RunningServer {
     }
 }
 
-/// Makes the member unready and moves its leadership away. Gives the leader afterwards.
+/// Makes the member unready and transfers its leadership. Returns the leader afterwards.
 pub(super) async fn retire(local: &MemberRuntime) -> u64 {
     local.shared.begin_to_retire();
     let status = local.shared.status();
@@ -263,9 +262,10 @@ pub(super) async fn retire(local: &MemberRuntime) -> u64 {
     }
 }
 
-/// A panic aborts the process where it ships: its words go into the termination message first, and to
-/// standard error unless nobody reads there, who would keep the process from ending.
-fn tell_of_panics(config: &Config) {
+/// In a release build a panic aborts the process: its message is written to the termination message
+/// file first, then to standard error, unless that is a pipe that is not read, which would keep the
+/// process from ending.
+fn report_panics(config: &Config) {
     let path = config.termination_message_file.clone();
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
@@ -275,7 +275,7 @@ fn tell_of_panics(config: &Config) {
                 class: "panic",
                 message: info.to_string(),
             };
-            // Nothing better can be done while a panic is told of.
+            // A failure cannot be handled during a panic.
             let _ = std::fs::write(path, stop.line());
         }
         if hears_last_words(&std::io::stderr()) {
@@ -297,7 +297,7 @@ fn listen(url: &Endpoint) -> Result<(String, StdListener), Stop> {
     Ok((url.to_string(), listener))
 }
 
-/// Locks the data directory and makes sure that it says whose it is.
+/// Locks the data directory and makes sure that it has an identity.
 fn open_directory(config: &Config) -> Result<DataDirectory, Stop> {
     let path = config.data_dir.display().to_string();
     let files = FileDisk::new(&config.data_dir).map_err(|error| Stop {
@@ -323,14 +323,14 @@ fn open_directory(config: &Config) -> Result<DataDirectory, Stop> {
     Ok(directory)
 }
 
-/// What must agree between a disk with a past and the flags.
+/// Checks that the identity of an existing disk agrees with the flags.
 fn check_identity(identity: &Identity, config: &Config, path: &str) -> Result<(), Stop> {
     if let Some(uid) = &config.operated.cluster_uid
         && !identity.cluster_uid.is_empty()
         && identity.cluster_uid != *uid
     {
         return Err(identity_stop(format!(
-            "the data directory {path} belongs to the cluster with UID {}, and --cluster-uid says \
+            "the data directory {path} belongs to the cluster with UID {}, and --cluster-uid is \
              {uid}; start it with its own cluster's flags, or give an empty directory",
             identity.cluster_uid
         )));
@@ -361,7 +361,7 @@ fn thread_stop(error: std::io::Error) -> Stop {
     }
 }
 
-/// Carries the server from phase to phase.
+/// Takes the server from phase to phase.
 async fn supervise(
     local: &Arc<MemberRuntime>,
     mut happened: mpsc::UnboundedReceiver<Happening>,
@@ -398,7 +398,7 @@ async fn supervise(
     follow(local, &mut happened).await
 }
 
-/// Opens the files where that was not done yet, and starts the core threads.
+/// Opens the files if that was not done yet, and starts the core threads.
 async fn run_core(
     local: &Arc<MemberRuntime>,
     files: Option<disk::MemberFiles>,
@@ -414,7 +414,7 @@ async fn run_core(
             None => open_member(&local.files(), local.log_options())
                 .map_err(|error| disk_stop(&error))?,
         };
-        // Before anything else takes the room that the start has left: the next one needs it.
+        // Before anything else uses the room that the start has left: the next start needs it.
         let reserve = Reserve::new(Arc::clone(local.files().disk()));
         if let Err(error) = reserve.keep(local.log_options().reserve_bytes(), 0) {
             tracing::warn!("cannot keep room in reserve: {error}");
@@ -439,7 +439,7 @@ async fn run_core(
     Ok(())
 }
 
-/// Follows the membership: links to everyone in it, and the end of this member's own part.
+/// Follows the membership: links to all its members, and the end of this member's own part.
 async fn follow(
     local: &Arc<MemberRuntime>,
     happened: &mut mpsc::UnboundedReceiver<Happening>,
@@ -463,10 +463,10 @@ async fn follow(
                 Some(Happening::Removed(reason)) => return removed(local, &reason, happened).await,
                 Some(Happening::Copied(reason)) => return Err(local.condemn(reason)),
                 Some(Happening::Met) => {
-                    local.told_of_unknown_peers.store(false, Ordering::Release);
+                    local.reported_unknown_peers.store(false, Ordering::Release);
                     local.link_members();
                 }
-                // Answered by the service: this server is a member already.
+                // The service answers it: this server is a member already.
                 Some(Happening::Bootstrap(_)) => {}
                 None => std::future::pending().await,
             },
@@ -498,7 +498,8 @@ async fn removed(
     stored.map_err(|error| disk_stop(&error))?;
     local.shared.become_phase(Phase::Removed, local.who());
     local.shared.hang_up();
-    // Last answers, to the others and to whoever asked for the removal, are on their way.
+    // The last answers, to the others and to the caller that requested the removal, are on their
+    // way.
     sleep(local.config.election).await;
     if matches!(local.config.formation, Formation::InitialCluster { .. }) {
         return Err(Stop {
@@ -526,13 +527,13 @@ async fn removed(
     idle(happened).await
 }
 
-/// Nothing more happens to this server.
+/// Waits: nothing more happens to this server.
 async fn idle(happened: &mut mpsc::UnboundedReceiver<Happening>) -> Result<(), Stop> {
     while happened.recv().await.is_some() {}
     Ok(())
 }
 
-/// Reads once a second where no client does, so that readiness is known.
+/// Makes a linearizable read once a second when no client does, so that readiness is known.
 async fn prove_ready(local: &MemberRuntime) {
     loop {
         sleep(PROOF).await;
@@ -540,24 +541,24 @@ async fn prove_ready(local: &MemberRuntime) {
         let voter = status.phase == Phase::Member && status.role != Role::Learner;
         let fresh = local.shared.read_age().is_some_and(|age| age < PROOF);
         if voter && (!fresh || local.shared.ready() != Health::Ok) {
-            // A failure shows in readiness itself.
+            // A failure shows in readiness.
             let _ = local.handle.linearizable().await;
         }
     }
 }
 
-/// Tells the cluster this member's name, disk and client URLs, until it knows them.
+/// Publishes this member's name, disk and client URLs to the cluster, until they are applied.
 async fn publish_self(local: &MemberRuntime) {
     loop {
         let who = local.who();
         let published = local.handle.published();
         let member = published.membership.member(who.member_id);
         if let Some(member) = member {
-            let told = member.started
+            let published = member.started
                 && member.name == local.config.name
                 && member.disk_uuid == local.disk_uuid
                 && member.client_urls == local.config.advertise_client_urls;
-            if told {
+            if published {
                 return;
             }
             let join = MembershipRequest::Join {

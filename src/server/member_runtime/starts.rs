@@ -1,8 +1,8 @@
-//! The starts of this server's disk and of its peers': who is remembered, who is there now, and what is
-//! made of a peer that takes this disk for a copy.
+//! The starts of this server's disk and of its peers: which are remembered, which peers are
+//! connected now, and how a peer's report that this disk is a copy is handled.
 //!
-//! Never remembers what a hello says of itself: without certificates anyone can say one, and a start of
-//! his own making would have the member itself refused for good.
+//! Never stores the starts of a hello: without certificates any host can send one, and an invented
+//! start would have the member itself refused for good.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,18 +15,18 @@ use crate::server::core::disk_stop;
 use crate::server::link::accept::Linked;
 use crate::server::link::dial::DialError;
 use crate::server::link::hello::{Refusal, Reply, Verdict};
-use crate::server::link::outbound::{Listener, SILENCE, says};
+use crate::server::link::outbound::{Listener, SILENCE, refusal_of};
 use crate::server::process::exit::Stop;
 
-/// Whether a peer that was heard then is there.
+/// Whether a peer that was last heard then counts as connected.
 fn is_there(heard: Instant) -> bool {
     heard.elapsed() <= SILENCE
 }
 
 impl MemberRuntime {
-    /// Changes the file of starts durably; where the volume is full, in memory until the next change.
-    /// Whoever changes nothing does not wait for the disk: most links are made anew to a member in the
-    /// start that is known, and a disk that hangs would hold up all of them.
+    /// Changes the file of starts durably; on a full volume, in memory until the next change. Does
+    /// not wait for the disk if nothing changes: most new links are to a member in a start that is
+    /// known, and a disk that hangs would delay all of them.
     pub(super) fn change_starts<T>(&self, change: impl Fn(&mut Starts) -> T) -> disk::Result<T> {
         let changed = || {
             let before = self.starts.load_full();
@@ -39,7 +39,7 @@ impl MemberRuntime {
         }
         blocking(|| {
             let directory = lock(&self.directory);
-            // Another one may have changed them since.
+            // Another task may have changed them since.
             let (result, after) = changed();
             let Some(after) = after else {
                 return Ok(result);
@@ -54,7 +54,7 @@ impl MemberRuntime {
         })
     }
 
-    /// Remembers in which start a member answered where it is dialled.
+    /// Stores the start with which a member answered where it is dialled.
     pub(super) fn note_start(&self, id: u64, reply: &Reply) -> Verdict {
         let expected = self.expected();
         let Some(shown) = reply.starts.as_ref().filter(|_| expected.contains(&id)) else {
@@ -76,13 +76,13 @@ impl MemberRuntime {
                 return Err((Refusal::NotYet, text));
             }
         }
-        // Others may have answered as this member while this waited for the disk.
+        // Other servers may have answered as this member while this waited for the disk.
         let known = self.known_members();
         known.judge_start(id, &reply.name, &reply.disk_uuid, Some(shown))
     }
 
-    /// A link to this peer stands, in the start that it answered with. Of an unknown peer nothing is said: who
-    /// that is nobody knows.
+    /// A link to this peer is established, in the start of its reply. Not recorded for an unknown
+    /// peer, whose identity is not proven.
     pub(super) fn stands(&self, peer: u64, reply: &Reply) {
         let start = reply.starts.as_ref().and_then(Lineage::newest);
         if let Some(start) = start.filter(|_| self.expected().contains(&peer)) {
@@ -90,22 +90,22 @@ impl MemberRuntime {
         }
     }
 
-    /// The peer was heard over that link.
+    /// The peer was heard on that link.
     pub(super) fn still_stands(&self, peer: u64) {
         if let Some((_, heard)) = lock(&self.standing).get_mut(&peer) {
             *heard = Instant::now();
         }
     }
 
-    /// Which start each peer is in that is there now.
+    /// The present start of each peer that is connected.
     pub(super) fn standing(&self) -> BTreeMap<u64, Start> {
         let standing = lock(&self.standing);
         let there = standing.iter().filter(|(_, (_, heard))| is_there(*heard));
         there.map(|(id, (start, _))| (*id, *start)).collect()
     }
 
-    /// Whether whoever is linked here speaks in a start that is over: the member was seen in another
-    /// one since, where it is dialled.
+    /// Whether this link belongs to a start that has ended: the member was seen in another one
+    /// since, where it is dialled.
     pub(super) fn is_superseded(&self, linked: &Linked) -> bool {
         let Some(start) = linked.start else {
             return false;
@@ -117,27 +117,27 @@ impl MemberRuntime {
         seen.is_some_and(older) || standing.is_some_and(another)
     }
 
-    /// A peer takes this disk for a copy.
+    /// A peer reports that this disk is a copy.
     pub(super) fn hears_of_a_copy(&self, peer: u64, reason: &str) {
         if self.is_condemned(&self.others(), peer, reason) {
-            // The supervisor is gone when the server ends already.
+            // The supervisor is gone when the server is ending already.
             let _ = self.happenings.send(Happening::Copied(reason.to_owned()));
         }
     }
 
-    /// Whether this peer is the last of as many as it takes to say that this disk is a copy: a majority
-    /// of these others, and no less than two. What fewer say is a reason for doubt.
+    /// Whether this peer completes the reports needed to decide that this disk is a copy: a
+    /// majority of these others, and at least two. Fewer reports are a reason for doubt.
     fn is_condemned(&self, others: &BTreeSet<u64>, peer: u64, reason: &str) -> bool {
         let mut copied = lock(&self.copied);
         if others.contains(&peer) {
             copied.add(peer);
         }
-        let ((said, needed), condemned) = (copied.count(others), copied.condemns(others));
+        let ((reports, needed), condemned) = (copied.count(others), copied.condemns(others));
         drop(copied);
         if !condemned {
             let enough = match others.len() {
                 1 => "it is the only other voter, and one alone ends no server".to_owned(),
-                _ => format!("{said} of the {needed} members that have to agree do"),
+                _ => format!("{reports} of the {needed} members that have to agree do"),
             };
             let text =
                 format!("{peer:x} does not take this disk for the member's: {reason}; {enough}");
@@ -146,9 +146,10 @@ impl MemberRuntime {
         condemned
     }
 
-    /// What follows from a hello that this peer refused and will refuse again, while a cluster forms or
-    /// this server joins one: the end; but that this disk is a copy is no more believed of one voice
-    /// than later. Fewer than it takes are asked again, and nobody votes meanwhile.
+    /// Handles a refusal that this peer will repeat, while a cluster is being formed or this server
+    /// joins one: the server stops. But a report that this disk is a copy needs as many peers as
+    /// later. Until there are enough, they are asked again, and this server does not vote
+    /// meanwhile.
     pub(super) fn turned_away(
         &self,
         others: &BTreeSet<u64>,
@@ -162,7 +163,7 @@ impl MemberRuntime {
         else {
             return Err(identity_stop(error.to_string()));
         };
-        match says(&self.known(), peer, Refusal::Copy, error) {
+        match refusal_of(&self.known(), peer, Refusal::Copy, error) {
             Some(reason) if self.is_condemned(others, peer, reason) => {
                 Err(self.condemn(reason.to_owned()))
             }
@@ -180,9 +181,9 @@ impl MemberRuntime {
         self.trust(peer);
     }
 
-    /// Ends a server whose disk is a copy, and every one that is started on it again: each would make
-    /// the copy's starts more, until those that were seen are forgotten. On a full volume it is asked
-    /// once more.
+    /// Stops a server whose disk is a copy, and every later start on that disk: each would add a
+    /// start to the copy, until the starts that others have seen are dropped. On a full volume that
+    /// is not recorded, and a later start asks again.
     pub(super) fn condemn(&self, reason: String) -> Stop {
         match self.change_starts(|starts| starts.condemn(&reason)) {
             Ok(()) => Stop {

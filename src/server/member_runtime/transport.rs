@@ -1,12 +1,13 @@
-//! The core threads' way out: messages to the links, checkpoints to their streams, and the word
-//! that this member was removed. Never waits: what no link takes is dropped, and that is said.
+//! The transport of the core threads: messages to the links, checkpoints to their streams, and the
+//! event that this member was removed. Never waits: a message that no link accepts is dropped, and
+//! that is reported.
 
 use std::sync::{Arc, PoisonError, Weak};
 
 use super::{MemberRuntime, checkpoint};
 use crate::node::{Input, PeerMessage};
 
-/// A weak hold of the member runtime, which owns the core threads.
+/// A weak reference to the member runtime, which owns the core threads.
 pub(crate) struct Transport(Weak<MemberRuntime>);
 
 impl Transport {

@@ -1,10 +1,10 @@
-//! Members that this server does not know yet: those that joined while it was away. How many of
-//! them are let in at once, and where they may be dialled.
+//! Members that this server does not know yet, since they joined while it was away: how many of
+//! them are accepted at once, and where they may be dialled.
 //!
-//! Without certificates whoever reaches the port can call itself a member, so nothing of an unknown peer
-//! is written down, the oldest make room for new ones, what one says of itself holds for as long as
-//! it is there, and it is dialled at the address that it came from and nowhere else. Never touches a
-//! socket or a file.
+//! Without certificates any host that reaches the port can claim to be a member, so nothing about
+//! an unknown peer is stored on disk, the oldest make room for new ones, its hello is only valid
+//! while it is connected, and it is dialled at the address that it came from and nowhere else.
+//! Never touches a socket or a file.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -17,32 +17,32 @@ use crate::server::link::hello::{Hello, Refusal, Verdict};
 use crate::server::link::outbound::{Peer, SILENCE};
 use crate::server::scheduling::hosts::Host;
 
-/// Unknown peers at once: a cluster of today that shares no member with the one this server knows.
-const GUESTS: usize = 16;
-/// An unknown peer that was silent for longer is not there: links carry a sign of life once a second.
+/// Unknown peers at once: enough for a present cluster that shares no member with the known one.
+const MOST: usize = 16;
+/// An unknown peer that was silent for longer is gone: links carry a heartbeat once a second.
 const ABSENT: Duration = SILENCE;
 
-/// One of them.
+/// An unknown peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct UnknownPeer {
     disk_uuid: String,
     urls: Vec<Target>,
     seen: Seen,
-    /// Larger for whoever came later.
+    /// Larger for peers that came later.
     order: u64,
     heard: Instant,
 }
 
-/// What comes of an unknown peer's coming.
+/// The result of admitting an unknown peer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Came {
-    /// Links are to be made anew.
+    /// The links have to be updated.
     pub(super) links_change: bool,
-    /// Who made room for it, or whose place it took, and is an unknown peer no longer.
+    /// The peer that made room for it, or that it replaced, which is no longer an unknown peer.
     pub(super) gone: Option<u64>,
 }
 
-/// All of them.
+/// All unknown peers.
 #[derive(Debug, Default)]
 pub(super) struct UnknownPeers {
     known: BTreeMap<u64, UnknownPeer>,
@@ -50,10 +50,11 @@ pub(super) struct UnknownPeers {
 }
 
 impl UnknownPeers {
-    /// Lets whoever says this hello in. `leader`, who leads now (0: nobody), makes room for nobody.
+    /// Admits the sender of this hello. `leader`, the present leader (0: none), never has to make
+    /// room.
     ///
-    /// Two disks can speak as one unknown peer: somebody lies. A certificate decides between them, else
-    /// whoever came first and is still there.
+    /// If two disks claim to be the same unknown peer, the one with a certificate is accepted;
+    /// otherwise the one that came first, as long as it is connected.
     pub(super) fn admit(
         &mut self,
         hello: &Hello,
@@ -90,7 +91,7 @@ impl UnknownPeers {
             order: self.order,
             heard: now,
         };
-        if !self.known.contains_key(&id) && self.known.len() >= GUESTS {
+        if !self.known.contains_key(&id) && self.known.len() >= MOST {
             came.gone = self.make_room(leader);
         }
         let before = self.known.insert(id, unknown);
@@ -99,8 +100,8 @@ impl UnknownPeers {
         Ok(came)
     }
 
-    /// Forgets one: without a certificate rather than with, and then the oldest of the host that
-    /// most of them came from, so that a stranger takes its own places alone.
+    /// Removes one: without a certificate rather than with, and then the oldest of the host from
+    /// which most of them came, so that a foreign host displaces only its own.
     fn make_room(&mut self, leader: u64) -> Option<u64> {
         let of = |address: IpAddr| {
             let same = |unknown: &&UnknownPeer| Host::of(unknown.seen.address) == Host::of(address);
@@ -116,7 +117,8 @@ impl UnknownPeers {
         Some(leaves)
     }
 
-    /// Whether a link that this one made from this disk is still an unknown peer's; notes that it is there.
+    /// Whether a link of this peer from this disk is still that of an unknown peer; records that it
+    /// is connected.
     pub(super) fn hears(&mut self, id: u64, disk_uuid: &str, now: Instant) -> bool {
         match self.known.get_mut(&id) {
             Some(unknown) if unknown.disk_uuid == disk_uuid => {
@@ -127,19 +129,19 @@ impl UnknownPeers {
         }
     }
 
-    /// Keeps those that are still unknown.
+    /// Keeps the peers that are still unknown.
     pub(super) fn retain(&mut self, unknown: impl Fn(u64) -> bool) {
         self.known.retain(|id, _| unknown(*id));
     }
 
-    /// Which disk each speaks from.
+    /// The disk of each unknown peer.
     pub(super) fn disks(&self) -> impl Iterator<Item = (u64, &String)> {
         self.known
             .iter()
             .map(|(id, unknown)| (*id, &unknown.disk_uuid))
     }
 
-    /// Whom to link to, so that they are answered.
+    /// The peers to link to, so that they can be answered.
     pub(super) fn peers(&self) -> impl Iterator<Item = Peer> {
         self.known.iter().map(|(id, unknown)| Peer {
             id: *id,
@@ -149,9 +151,9 @@ impl UnknownPeers {
     }
 }
 
-/// Where an unknown peer with this URL is dialled: whoever has shown a certificate, at its URL; whoever
-/// has not, at the address that it came from, and without asking DNS. By TLS it has to show a
-/// certificate for its URL's name there. Everything at a loopback address is this host.
+/// Where an unknown peer with this URL is dialled: with a certificate, at its URL; without, at the
+/// address that it came from, and without DNS. With TLS it has to present a certificate for its
+/// URL's name there. All loopback addresses are this host.
 fn reached_at(url: Endpoint, seen: Seen) -> Option<Target> {
     let loopback = |host: &str| host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
     if seen.certified || (seen.address.is_loopback() && loopback(&url.host)) {
@@ -165,12 +167,12 @@ fn reached_at(url: Endpoint, seen: Seen) -> Option<Target> {
     (!seen.address.is_unspecified()).then_some(Target { at, name })
 }
 
-/// What is said to an unknown member while this server follows a leader that it knows: that leader
-/// has told, or will tell, who else belongs to the cluster.
+/// The refusal of an unknown member while this server follows a leader that it knows: if it is a
+/// member, the log of that leader will contain its addition.
 pub(super) fn refuse_unexpected(hello: &Hello) -> Verdict {
     let text = format!(
         "member {:x} ({}) is not in this server's list of members: it is let in once the leader has \
-         told of it",
+         reported it",
         hello.member_id, hello.name
     );
     Err((Refusal::NotYet, text))
@@ -212,11 +214,11 @@ mod tests {
         vec![(at.to_owned(), name.to_owned())]
     }
 
-    /// Every stranger's URLs used to be dialled, wherever they pointed: whoever reached the peer
-    /// port had this server connect to any address of its choice, and ask DNS for any name.
+    /// Any URL in a hello used to be dialled: a host that reached the peer port had this server
+    /// connect to any address of its choice, and query DNS for any name.
     ///
-    /// Then the address took the name's place altogether, and no certificate is made out to that:
-    /// by TLS such an unknown peer was never answered.
+    /// Then the address replaced the name altogether, and no certificate is issued for it: with TLS
+    /// such an unknown peer was never answered.
     #[test]
     fn unknown_peer_is_dialled_where_it_came_from() {
         let mut unknown_peers = UnknownPeers::default();
@@ -284,16 +286,16 @@ mod tests {
         for id in 100..10_000 {
             comes(id, "10.9.9.9", false, 0);
         }
-        // Nor that of whoever leads, at the same address.
+        // Nor does the leader, at the same address.
         for id in 20_000..20_100 {
             comes(id, "10.9.9.9", false, 9_999);
         }
         let there = comes(30_000, "10.9.9.9", false, 9_999);
-        assert_eq!(there.len(), GUESTS);
+        assert_eq!(there.len(), MOST);
         for stays in [1, 2, 9_999, 30_000, 20_099] {
             assert!(there.contains(&stays), "{stays}: {there:?}");
         }
-        // A host of IPv6 has as many addresses as it likes.
+        // An IPv6 host has as many addresses as it likes.
         for id in 40_000..40_100 {
             comes(id, &format!("2001:db8::{id:x}"), false, 9_999);
         }
@@ -303,8 +305,8 @@ mod tests {
         }
     }
 
-    /// Whoever came first with an ID kept it, also when it had long gone, and also from the member
-    /// itself that showed its certificate.
+    /// The first server to use an ID kept it, even long after it was gone, and even against the
+    /// member itself with its certificate.
     #[test]
     fn an_unknown_peer_keeps_its_disk() {
         let (mut unknown_peers, now) = (UnknownPeers::default(), Instant::now());
@@ -328,7 +330,7 @@ mod tests {
         assert_eq!(came_in, Ok(came(true, Some(1))));
         assert!(!unknown_peers.hears(1, "another", gone), "its link ends");
         assert!(unknown_peers.hears(1, "disk-1", gone));
-        // A certificate decides, whoever came first.
+        // The one with a certificate is accepted, whichever came first.
         let certified = seen("10.0.0.3", true);
         let came_in = unknown_peers.admit(&other, certified, 0, gone);
         assert_eq!(came_in, Ok(came(true, Some(1))));

@@ -1,4 +1,4 @@
-//! What the client port counts: calls by method and code, bytes, watchers.
+//! The metrics of the client port: calls by method and code, bytes, watchers.
 //!
 //! Atomics without locks: a call must never wait for its own counter.
 
@@ -317,24 +317,24 @@ const METHODS: [(Method, &str, &str, &str); 51] = [
 ];
 
 impl Method {
-    /// The method's name alone, for logs.
+    /// The method's name only, for logs.
     #[must_use]
     pub fn name(self) -> &'static str {
         METHODS[self as usize].2
     }
 }
 
-/// What the client port counts.
+/// The metrics of the client port.
 #[derive(Debug)]
 pub struct ClientMetrics {
     started: Vec<AtomicU64>,
     handled: Vec<[AtomicU64; CODES.len()]>,
     seconds: Option<Vec<Histogram>>,
-    /// Bytes that clients sent, with HTTP/2's own.
+    /// Bytes received from clients, including HTTP/2's own.
     pub received_bytes: AtomicU64,
-    /// Bytes sent to clients, with HTTP/2's own.
+    /// Bytes sent to clients, including HTTP/2's own.
     pub sent_bytes: AtomicU64,
-    /// Watch streams that are open.
+    /// Open watch streams.
     pub watch_streams: AtomicU64,
     /// Watchers on them.
     pub watchers: AtomicU64,
@@ -349,7 +349,7 @@ pub struct ClientMetrics {
 }
 
 impl ClientMetrics {
-    /// With `extensive`, also times requests by method.
+    /// With `extensive`, also measures the duration of requests by method.
     #[must_use]
     pub fn new(extensive: bool) -> ClientMetrics {
         let seconds = extensive.then(|| {
@@ -392,7 +392,7 @@ impl ClientMetrics {
         }
     }
 
-    /// Writes all of it.
+    /// Writes all metrics.
     pub fn write(&self, text: &mut Text) {
         let labels = |(_, service, name, kind): (Method, &str, &str, &str)| {
             format!("grpc_method=\"{name}\",grpc_service=\"{service}\",grpc_type=\"{kind}\"")

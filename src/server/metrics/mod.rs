@@ -1,7 +1,8 @@
-//! What the core threads and the process count, and the text of `/metrics`, under etcd's names.
+//! The metrics of the core threads and the process, and the text format of `/metrics`, under etcd's
+//! names.
 //!
-//! What other threads know is read at scrape time. Only what is truly measured is written: a
-//! dashboard must not be told a made-up zero.
+//! The state of other threads is read at scrape time. Only what is actually measured is written: a
+//! dashboard must not show an invented zero.
 
 pub mod client;
 
@@ -71,13 +72,13 @@ const DISK_BUCKETS: &[f64] = &[
     8.192,
 ];
 
-/// Upper bounds of the buckets for the way to a peer and back, in seconds; etcd's.
+/// Upper bounds of the buckets for the round trip to a peer, in seconds; etcd's.
 const TRIP_BUCKETS: &[f64] = &[
     0.000_1, 0.000_2, 0.000_4, 0.000_8, 0.001_6, 0.003_2, 0.006_4, 0.012_8, 0.025_6, 0.051_2,
     0.102_4, 0.204_8, 0.409_6, 0.819_2, 1.638_4, 3.276_8,
 ];
 
-/// What the core threads measure.
+/// The measurements of the core threads.
 #[derive(Debug)]
 pub struct CoreMetrics {
     /// One write and sync of the log.
@@ -87,7 +88,7 @@ pub struct CoreMetrics {
     peers: Mutex<BTreeMap<u64, PeerTraffic>>,
 }
 
-/// What went over the links with one peer.
+/// The traffic of the links with one peer.
 #[derive(Debug)]
 struct PeerTraffic {
     sent_bytes: u64,
@@ -118,7 +119,7 @@ impl Default for CoreMetrics {
 }
 
 impl CoreMetrics {
-    /// Writes all of it.
+    /// Writes all metrics.
     pub fn write(&self, text: &mut Text) {
         let name = "etcd_disk_wal_fsync_duration_seconds";
         text.head(
@@ -179,17 +180,17 @@ impl CoreMetrics {
         change(peers.entry(id).or_default());
     }
 
-    /// Bytes went to a peer.
+    /// Bytes were sent to a peer.
     pub fn peer_sent(&self, id: u64, bytes: usize) {
         self.peer(id, |peer| peer.sent_bytes += bytes as u64);
     }
 
-    /// Bytes came from a peer.
+    /// Bytes were received from a peer.
     pub fn peer_received(&self, id: u64, bytes: usize) {
         self.peer(id, |peer| peer.received_bytes += bytes as u64);
     }
 
-    /// A peer answered a sign of life.
+    /// A peer answered a heartbeat.
     pub fn peer_round_trip(&self, id: u64, took: Duration) {
         self.peer(id, |peer| peer.round_trip.observe(took));
     }
@@ -224,14 +225,14 @@ impl Text {
         self.sample(name, "", value);
     }
 
-    /// The whole text.
+    /// The complete text.
     #[must_use]
     pub fn finish(self) -> String {
         self.0
     }
 }
 
-/// What the kernel knows about this process; nothing where it does not tell.
+/// The kernel's data about this process; nothing if they are not available.
 pub fn write_process(text: &mut Text) {
     let Ok(stat) = std::fs::read_to_string("/proc/self/stat") else {
         return;

@@ -1,9 +1,9 @@
-//! The member's side of what operator and members prove to each other: lets only proven calls
-//! through, and signs its answers.
+//! The member's side of the authentication between operator and members: accepts only calls with a
+//! valid proof, and signs its answers.
 //!
-//! Whoever reaches the peer port can begin a call, so little is read and kept before the proof:
-//! without the right headers not even the body. Never logs the key, and never lets a call through
-//! that it could not check.
+//! Any host that reaches the peer port can begin a call, so little is read and kept before the
+//! proof is checked: without the right headers not even the body. Never logs the key, and never
+//! accepts a call that it could not verify.
 
 use std::collections::{HashSet, VecDeque};
 use std::path::{Path, PathBuf};
@@ -29,11 +29,11 @@ use super::proof::{
 pub use super::proof::{Key, Recipient};
 use crate::server::process::clock;
 
-/// A proof is fresh for this long, in milliseconds, in both directions of clock skew.
+/// How long a proof is valid, in milliseconds, in both directions of clock skew.
 pub const FRESH_MS: u64 = 60_000;
-/// Nonces remembered at most; beyond it calls are refused rather than nonces forgotten.
+/// Nonces remembered at most; beyond that, calls are refused so that no nonce is forgotten.
 const NONCES: usize = 100_000;
-/// Between two looks at the key's file, in milliseconds.
+/// Interval between two checks of the key file, in milliseconds.
 const LOOK_MS: u64 = 1000;
 /// Largest request of `quorate.v1`, in bytes.
 pub(in crate::server) const CALL_LIMIT: usize = 64 << 10;
@@ -48,10 +48,10 @@ pub enum KeyError {
     Read {
         /// The file of `--operator-secret-file`.
         path: String,
-        /// What the system said.
+        /// The error of the system.
         source: std::io::Error,
     },
-    /// The key would be too easy to guess.
+    /// The key is too short, and so easy to guess.
     #[error("the operator's secret {0} must hold at least 16 bytes")]
     Short(String),
 }
@@ -72,7 +72,7 @@ impl Key {
     }
 }
 
-/// The nonces seen while their proofs were fresh.
+/// The nonces of proofs that are still fresh.
 #[derive(Debug, Default)]
 struct Nonces {
     seen: HashSet<String>,
@@ -80,7 +80,7 @@ struct Nonces {
 }
 
 impl Nonces {
-    /// Remembers a nonce; false when it was seen before or no more can be remembered.
+    /// Remembers a nonce; false if it was seen before or no more can be remembered.
     fn admit(&mut self, now_ms: u64, nonce: &str) -> bool {
         // A proof may come from a clock that is ahead, so it stays valid for twice the time.
         while let Some((time, _)) = self.order.front() {
@@ -99,7 +99,7 @@ impl Nonces {
     }
 }
 
-/// Checks proofs.
+/// Verifies proofs.
 #[derive(Clone, Debug)]
 pub struct Verifier {
     key: Arc<Mutex<Option<Known>>>,
@@ -107,16 +107,16 @@ pub struct Verifier {
     own: Arc<str>,
 }
 
-/// The key, and where a newer one would be.
+/// The key, and the file that may contain a newer one.
 #[derive(Debug)]
 struct Known {
     key: Key,
     file: Option<PathBuf>,
-    /// When the file was last looked at because a proof did not fit.
+    /// When the file was last checked because a proof did not match.
     looked_ms: u64,
 }
 
-/// The headers of a call that could be proven.
+/// The headers of a call with a proof.
 #[derive(Clone, Copy, Debug)]
 struct Claim<'a> {
     path: &'a str,
@@ -162,19 +162,19 @@ impl<'a> Claim<'a> {
     }
 }
 
-/// A call that whoever holds the key has made.
+/// A call made with the key.
 #[derive(Debug)]
 struct Proven {
-    /// What signs the answer.
+    /// The key that signs the answer.
     key: Key,
-    /// Whether it is for this server, and for the first time.
+    /// Whether it is addressed to this server and not a repetition.
     admitted: Result<(), (Code, &'static str)>,
 }
 
 impl Verifier {
-    /// Without a key every call is refused. `file` is read again when a proof does not fit the
-    /// key, once a second at most: the operator's Secret may have been made anew, and a mounted
-    /// one changes with it. `own` is who takes the calls.
+    /// Without a key every call is refused. `file` is read again when a proof does not match the
+    /// key, once a second at most: the operator's Secret may have been recreated, and a mounted
+    /// Secret changes with it. `own` is the recipient of calls.
     #[must_use]
     pub fn new(key: Option<Key>, file: Option<PathBuf>, own: &Recipient) -> Verifier {
         let known = key.map(|key| Known {
@@ -194,7 +194,7 @@ impl Verifier {
         known.as_ref().map(|known| known.key.clone())
     }
 
-    /// Another key than the known one, if the file holds one by now.
+    /// A key other than the known one, if the file contains one by now.
     fn newer(&self, now_ms: u64) -> Option<Key> {
         let mut known = self.key.lock().unwrap_or_else(PoisonError::into_inner);
         let known = known.as_mut()?;
@@ -233,7 +233,7 @@ impl Verifier {
         Ok(Proven { key, admitted })
     }
 
-    /// Whether a call with a right proof may be carried out.
+    /// Whether a call with a valid proof may be carried out.
     fn admit(&self, now_ms: u64, claim: Claim<'_>) -> Result<(), (Code, &'static str)> {
         let refused = |why| Err((Code::Unauthenticated, why));
         let Ok(sent) = claim.time.parse::<u64>() else {
@@ -249,7 +249,7 @@ impl Verifier {
         }
         let elsewhere = !claim.to.is_empty() && *claim.to != *self.own;
         if elsewhere && !mutant!(AnyRecipient) {
-            // It is one of this cluster's, so the operator is to look again.
+            // The caller has the cluster's key, so the operator should describe the member again.
             return Err((
                 Code::FailedPrecondition,
                 "the call is for another server, or for this one before it was started again",
@@ -263,18 +263,18 @@ impl Verifier {
     }
 }
 
-/// Told of the first call with a proof on a connection.
+/// Called at the first call with a valid proof on a connection.
 #[derive(Clone)]
 pub(crate) struct OnProof(Arc<dyn Fn() + Send + Sync>);
 
 impl OnProof {
-    /// Does this then.
+    /// Calls `act` then.
     pub(crate) fn new(act: impl Fn() + Send + Sync + 'static) -> OnProof {
         OnProof(Arc::new(act))
     }
 }
 
-/// The member's side: lets only proven calls through to `S`.
+/// The member's side: passes only calls with a valid proof to `S`.
 #[derive(Clone, Debug)]
 pub struct Verified<S> {
     inner: S,
@@ -328,8 +328,8 @@ where
             let response = match admitted {
                 Err((code, why)) => tonic::Status::new(code, why).into_http(),
                 Ok(()) => {
-                    if let Some(told) = parts.extensions.get::<OnProof>() {
-                        (told.0)();
+                    if let Some(on_proof) = parts.extensions.get::<OnProof>() {
+                        (on_proof.0)();
                     }
                     let body = Body::new(Full::new(body));
                     inner.call(http::Request::from_parts(parts, body)).await?
@@ -343,8 +343,8 @@ where
     }
 }
 
-/// The refusal of a call that nobody has proven. It is signed by nobody: the key signs nothing for
-/// those who do not have it.
+/// The refusal of a call without a valid proof. It is not signed: the key signs nothing for callers
+/// that do not have it.
 fn unproven(why: &'static str) -> http::Response<Body> {
     let mut response: http::Response<Body> = tonic::Status::unauthenticated(why).into_http();
     let form = http::HeaderValue::from_static(NEWEST);
@@ -352,7 +352,7 @@ fn unproven(why: &'static str) -> http::Response<Body> {
     response
 }
 
-/// All of an answer.
+/// A complete answer.
 #[derive(Debug)]
 pub(in crate::server) struct Whole {
     pub(in crate::server) parts: http::response::Parts,
@@ -402,14 +402,14 @@ impl Whole {
         self.into_response()
     }
 
-    /// Who answered, where the answer is signed with the key.
+    /// The server that signed the answer with the key, if it is signed.
     pub(in crate::server) fn signer(
         &self,
         key: &Key,
         path: &str,
         nonce: &str,
     ) -> Option<Recipient> {
-        // A client of gRPC reads the status of the headers first, and the signature covers one.
+        // A gRPC client reads the status in the headers first, and the signature covers only one.
         let twice = |name: &str| {
             let last = self.trailers.as_ref();
             last.is_some_and(|last| last.contains_key(name))
@@ -424,7 +424,7 @@ impl Whole {
         Recipient::read(from).filter(|_| right)
     }
 
-    /// What gRPC says of it.
+    /// The gRPC status of the answer.
     pub(in crate::server) fn status(&self) -> tonic::Status {
         let last = self.trailers.as_ref();
         let status = last.and_then(tonic::Status::from_header_map);
@@ -446,13 +446,13 @@ impl Whole {
     }
 }
 
-/// All of a call, if it is no larger than this.
+/// The complete body of a call, if it is not larger than `limit`.
 pub(in crate::server) async fn gather(body: Body, limit: usize) -> Result<Bytes, StdError> {
     Ok(Limited::new(body, limit).collect().await?.to_bytes())
 }
 
-/// What [`crate::server::decoders`] asks: whether a call holds with this time, nonce and proof, or with the
-/// right proof in its place.
+/// For [`crate::server::decoders`]: whether a call is accepted with this time, nonce and proof, or
+/// with a valid proof in its place.
 pub(in crate::server) fn judge(
     sealed: bool,
     [time, nonce, proof]: [&str; 3],

@@ -1,4 +1,4 @@
-//! What a member lets through, and for whom.
+//! The calls that a member accepts, and for which recipient.
 
 use super::*;
 
@@ -11,7 +11,7 @@ fn own(disk: &str, boot: &str) -> Recipient {
     }
 }
 
-/// A call as it travels.
+/// A call as sent.
 struct Sent {
     path: &'static str,
     headers: http::HeaderMap,
@@ -55,12 +55,12 @@ fn a_fresh_proof_passes_once() {
     assert_eq!(check(&verifier, 1_000_500, &call), Ok(()));
     let again = check(&verifier, 1_000_600, &call);
     assert_eq!(again, Err("the proof was used before"));
-    // It is still refused at the end of its life, when the nonce could have been forgotten.
+    // It is still refused at the end of its validity, when the nonce might have been forgotten.
     assert!(check(&verifier, 1_060_000, &call).is_err());
 }
 
-/// A captured call to retire worked once on every other member for a minute, and once more on the
-/// same member after a restart, which forgets the nonces: the proof named no recipient.
+/// A captured call to retire was accepted once by every other member for a minute, and once more by
+/// the same member after a restart, which forgets the nonces: the proof named no recipient.
 #[test]
 fn a_captured_call_is_of_use_nowhere_else() {
     let captured = sent(&key(), RETIRE, "one/1", 1_000_000, "a");
@@ -69,7 +69,7 @@ fn a_captured_call_is_of_use_nowhere_else() {
         let refused = check(&verifier, 1_000_001, &captured).expect_err("it is for another");
         assert!(refused.contains("another server"), "{refused}");
     }
-    // Nor can another recipient be written over it.
+    // The recipient cannot be replaced either.
     let mut bent = captured;
     bent.headers.insert(TO, "two/1".parse().expect("ASCII"));
     let verifier = Verifier::new(Some(key()), None, &own("two", "1"));
@@ -81,7 +81,7 @@ fn a_captured_call_is_of_use_nowhere_else() {
     assert_eq!(check(&verifier, 1_000_001, &question), Ok(()));
 }
 
-/// An operator of 0.1.0 is told what to do.
+/// An operator of 0.1.0 is answered with the remedy.
 #[test]
 fn the_form_of_0_1_0_is_refused() {
     let verifier = Verifier::new(Some(key()), None, &own("one", "1"));
@@ -98,7 +98,7 @@ fn the_form_of_0_1_0_is_refused() {
         old.headers.insert(OLD_PROOF, proof.parse().expect("ASCII"));
         let refused = check(&verifier, 1_000_000, &old).expect_err("the old form");
         assert!(refused.contains("update the operator before"), "{refused}");
-        // The old proof is no new one either.
+        // The old proof is not valid as a new one either.
         old.headers.insert(PROOF, proof.parse().expect("ASCII"));
         assert!(check(&verifier, 1_000_000, &old).is_err());
     }
@@ -124,7 +124,7 @@ fn signature_covers_body_method_key_and_time() {
     let mut bare = good();
     bare.headers.clear();
     assert!(refused(1_000_000, &bare));
-    // None of these used the nonce up.
+    // None of these used up the nonce.
     assert_eq!(check(&verifier, 1_000_000, &good()), Ok(()));
 }
 
@@ -153,7 +153,7 @@ fn recreated_secret_replaces_the_key() {
     assert!(!check(&new, 10_500), "looked at once a second");
     assert!(check(&new, 11_001));
     assert!(!check(&old, 12_002), "the old key is of no use any more");
-    // A file that cannot be used changes nothing.
+    // A file without a usable key changes nothing.
     std::fs::write(&file, "short").expect("written");
     assert!(!check(&old, 13_003));
     assert!(check(&new, 13_004));

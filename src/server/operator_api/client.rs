@@ -1,7 +1,7 @@
-//! A client of `quorate.v1`, used by the operator: dials one address, signs every call and believes
-//! no answer that is not signed.
+//! A client of `quorate.v1`, used by the operator: dials one address, signs every call and rejects
+//! every answer that is not signed.
 //!
-//! Never retries: the operator's loop decides that on a fresh look.
+//! Never retries: the operator's loop decides that from a new observation.
 
 use std::time::Duration;
 
@@ -18,16 +18,16 @@ use super::signed::Signed;
 pub use super::signed::Whom;
 use crate::wire::member as proto;
 
-/// The way to one member: a connection, or in a simulation the member itself.
+/// The transport to one member: a connection, or in a simulation the member itself.
 pub type Way = BoxCloneService<http::Request<Body>, http::Response<Body>, WayError>;
 
-/// Why a call did not get through to the member.
+/// Why a call did not reach the member.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct WayError(#[source] StdError);
 
 impl WayError {
-    /// For this reason.
+    /// An error with this cause.
     pub fn new(why: impl Into<StdError>) -> WayError {
         WayError(why.into())
     }
@@ -43,7 +43,7 @@ pub struct MemberClient {
 /// Why an address cannot be dialled at all.
 #[derive(Debug, thiserror::Error)]
 pub enum AddressError {
-    /// It is no address.
+    /// It is not an address.
     #[error("{address:?} is no host:port to dial: {source}")]
     Address {
         /// What was given.
@@ -51,7 +51,7 @@ pub enum AddressError {
         /// What is wrong with it.
         source: tonic::transport::Error,
     },
-    /// What its TLS has to prove is no use.
+    /// The TLS settings are unusable.
     #[error("cannot dial {address} by TLS: {source}")]
     Secure {
         /// Where.
@@ -62,8 +62,8 @@ pub enum AddressError {
 }
 
 impl MemberClient {
-    /// A client of the member at `host:port`. Connects at the first call; each call, and the
-    /// connecting within it, takes at most `timeout`. Without `secure` it speaks no TLS.
+    /// A client of the member at `host:port`. Connects at the first call; each call, including the
+    /// connection, takes at most `timeout`. Without `secure` it uses no TLS.
     pub fn new(
         address: &str,
         key: Key,
@@ -93,7 +93,7 @@ impl MemberClient {
         Ok(Self::over(channel.boxed_clone(), key))
     }
 
-    /// A client of the member at the end of this way.
+    /// A client of the member at the end of this transport.
     #[must_use]
     pub fn over(way: Way, key: Key) -> MemberClient {
         Self::with(Signed::new(way, key))
@@ -106,11 +106,11 @@ impl MemberClient {
         }
     }
 
-    /// The same member, for acts that were decided on by what `whom` has said: another disk, or
-    /// another start of the same one, does not carry them out.
+    /// The same member, for calls decided on from what `signer` reported: another disk, or another
+    /// start of the same one, refuses them.
     #[must_use]
-    pub fn only(&self, whom: Whom) -> MemberClient {
-        Self::with(self.signed.only(whom))
+    pub fn only(&self, signer: Whom) -> MemberClient {
+        Self::with(self.signed.only(signer))
     }
 
     /// The member's own view; with `linearizable` confirmed by a quorum, else an error.
@@ -121,7 +121,7 @@ impl MemberClient {
         self.describe_for(linearizable, 0).await
     }
 
-    /// The same for a caller with an epoch: what an older one asks for afterwards is refused.
+    /// The same for a caller with an epoch: calls with an older one are refused afterwards.
     pub async fn describe_for(
         &mut self,
         linearizable: bool,
@@ -130,7 +130,7 @@ impl MemberClient {
         Ok(self.describe_by(linearizable, epoch).await?.0)
     }
 
-    /// The same, with who it is that says so.
+    /// The same, together with the signer of the answer.
     pub async fn describe_by(
         &mut self,
         linearizable: bool,
@@ -142,7 +142,7 @@ impl MemberClient {
         };
         let answer = self.inner.describe(request).await?;
         let from = answer.metadata().get(FROM);
-        // Signed; a member of 0.1.0 does not say.
+        // The signature covers it; a member of 0.1.0 does not send it.
         let from = from.and_then(|from| Recipient::read(from.to_str().ok()?));
         let description = answer.into_inner();
         match &from {
@@ -153,7 +153,7 @@ impl MemberClient {
         }
     }
 
-    /// Makes a standby the first member of a new cluster. Idempotent for one disk.
+    /// Makes a standby the seed of a new cluster. Idempotent for one disk.
     pub async fn bootstrap(
         &mut self,
         request: proto::BootstrapRequest,
@@ -191,7 +191,7 @@ impl MemberClient {
         Ok(self.inner.remove(request).await?.into_inner())
     }
 
-    /// Changes where the others dial a member.
+    /// Changes a member's peer URLs.
     pub async fn update_peer_urls(
         &mut self,
         fence: proto::Fence,
@@ -206,7 +206,7 @@ impl MemberClient {
         Ok(self.inner.update_peer_urls(request).await?.into_inner())
     }
 
-    /// Hands leadership to another voter; 0 lets the leader choose.
+    /// Transfers leadership to another voter; with 0 the leader chooses.
     pub async fn transfer(
         &mut self,
         fence: proto::Fence,
@@ -217,7 +217,7 @@ impl MemberClient {
         Ok(self.inner.transfer(request).await?.into_inner())
     }
 
-    /// Switches an alarm off; tells whether it was on.
+    /// Disarms an alarm; returns whether it was on.
     pub async fn disarm(
         &mut self,
         fence: proto::Fence,
@@ -232,7 +232,7 @@ impl MemberClient {
         Ok(self.inner.disarm(request).await?.into_inner().was_on)
     }
 
-    /// Makes the member unready and hands its leadership over.
+    /// Makes the member unready and transfers its leadership.
     pub async fn retire(
         &mut self,
         fence: proto::Fence,

@@ -1,7 +1,7 @@
-//! `quorate.v1` between the operator and members: the client that the operator calls members with,
-//! the member's side that lets only proven calls through, and the proof that both share.
+//! `quorate.v1` between the operator and members: the operator's client, the member's side that
+//! accepts only calls with a valid proof, and the proof that both share.
 //!
-//! Never decides what is asked, and believes no answer that is not signed.
+//! Never decides which calls to make, and rejects every answer that is not signed.
 
 pub mod auth;
 pub mod client;

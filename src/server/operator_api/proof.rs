@@ -1,10 +1,10 @@
-//! What operator and members prove to each other with the key that they share: an HMAC-SHA256 over
-//! a call, and one over its answer.
+//! The proofs with which operator and members authenticate to each other by a shared key: an
+//! HMAC-SHA256 over a call, and one over its answer.
 //!
-//! A call's covers method, recipient, time, nonce and the body's bytes as sent; an answer's covers
-//! method, the call's nonce, who answers, gRPC's status and the body's bytes. Bytes are covered as
-//! bytes, so members and operators of different versions agree. Pure: reads no clock, opens no
-//! file, and never shows a key.
+//! That of a call covers method, recipient, time, nonce and the body's bytes as sent; that of an
+//! answer covers method, the call's nonce, the signer, the gRPC status and the body's bytes. Bytes
+//! are covered as bytes, so members and operators of different versions agree. Pure: reads no
+//! clock, opens no file, and never prints a key.
 
 use std::sync::Arc;
 
@@ -13,27 +13,27 @@ use sha2::Sha256;
 
 /// Unix milliseconds at which the call was made.
 pub(in crate::server) const TIME: &str = "quorate-time";
-/// Never the same twice.
+/// Never repeated.
 pub(in crate::server) const NONCE: &str = "quorate-nonce";
-/// For which start of which server the call is: see [`Recipient`]. Absent: whoever answers.
+/// The recipient of the call, one start of one server: see [`Recipient`]. Absent: any.
 pub(in crate::server) const TO: &str = "quorate-to";
 /// The HMAC of the call.
 pub(in crate::server) const PROOF: &str = "quorate-call-proof";
-/// The HMAC of a call as version 0.1.0 makes and takes it.
+/// The HMAC of a call in the format of version 0.1.0.
 pub(in crate::server) const OLD_PROOF: &str = "quorate-proof";
-/// Which start of which server answers.
+/// The server that answers, and its start.
 pub(in crate::server) const FROM: &str = "quorate-from";
 /// The HMAC of the answer.
 pub(in crate::server) const ANSWER_PROOF: &str = "quorate-answer-proof";
-/// Which form of proofs a server takes that refuses a call; 0.1.0 does not say.
+/// The format of proofs that a server accepts, sent with a refusal; 0.1.0 does not send it.
 pub(in crate::server) const FORM: &str = "quorate-form";
-/// The form of this version.
+/// The format of this version.
 pub(in crate::server) const NEWEST: &str = "2";
 /// The one method that changes nothing, and so needs no recipient.
 pub(in crate::server) const DESCRIBE: &str = "/quorate.v1.Member/Describe";
 
-/// What an HMAC is over, so that one is never taken for the other. That of 0.1.0 begins with the
-/// method, hence with a slash.
+/// Prefix of the data under an HMAC, so that one for a call cannot be used for an answer. That of
+/// 0.1.0 begins with the method, and so with a slash.
 const CALL: &str = "quorate call 2";
 const ANSWER: &str = "quorate answer 2";
 
@@ -52,7 +52,7 @@ impl std::fmt::Debug for Key {
 pub struct Recipient {
     /// Its disk.
     pub disk_uuid: String,
-    /// Which start of it, as a text that no other start has.
+    /// Its start, as a text that no other start has.
     pub boot: String,
 }
 
@@ -63,7 +63,7 @@ impl std::fmt::Display for Recipient {
 }
 
 impl Recipient {
-    /// Reads what its `Display` wrote.
+    /// Parses the output of its `Display`.
     pub(in crate::server) fn read(text: &str) -> Option<Recipient> {
         let (disk_uuid, boot) = text.split_once('/')?;
         Some(Recipient {
@@ -73,38 +73,38 @@ impl Recipient {
     }
 }
 
-/// What the proof of a call covers.
+/// The data covered by the proof of a call.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::server) struct Call<'a> {
     pub(in crate::server) path: &'a str,
-    /// Empty: whoever answers.
+    /// Empty: any recipient.
     pub(in crate::server) to: &'a str,
     pub(in crate::server) time: &'a str,
     pub(in crate::server) nonce: &'a str,
     pub(in crate::server) body: &'a [u8],
 }
 
-/// What the proof of an answer covers.
+/// The data covered by the proof of an answer.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::server) struct Answer<'a> {
     pub(in crate::server) path: &'a str,
     /// The call's.
     pub(in crate::server) nonce: &'a str,
     pub(in crate::server) from: &'a str,
-    /// gRPC's code and message as they travel.
+    /// gRPC's code and message as sent.
     pub(in crate::server) code: &'a [u8],
     pub(in crate::server) message: &'a [u8],
     pub(in crate::server) body: &'a [u8],
 }
 
 impl Key {
-    /// A key of these bytes; blanks and line ends around them do not count.
+    /// A key of these bytes; surrounding whitespace is ignored.
     #[must_use]
     pub fn new(bytes: &[u8]) -> Key {
         Key(bytes.trim_ascii().into())
     }
 
-    /// How many bytes it has.
+    /// Its length in bytes.
     pub(in crate::server) fn length(&self) -> usize {
         self.0.len()
     }
@@ -124,7 +124,7 @@ impl Key {
         self.mac(&parts, answer.body)
     }
 
-    /// As version 0.1.0 has it: no recipient.
+    /// In the format of version 0.1.0: without a recipient.
     pub(in crate::server) fn of_old_call(&self, call: Call<'_>) -> Hmac<Sha256> {
         let parts = [call.path, call.time, call.nonce];
         self.mac(&parts.map(str::as_bytes), call.body)
@@ -142,7 +142,7 @@ impl Key {
     }
 }
 
-/// The proof as it travels.
+/// The proof as sent.
 pub(in crate::server) fn text(mac: Hmac<Sha256>) -> String {
     let bytes = mac.finalize().into_bytes();
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -181,7 +181,7 @@ mod tests {
         Key::new(b"0123456789abcdef0123456789abcdef\n")
     }
 
-    /// What members of 0.1.0 take: counted by Python's hmac over that version's parts.
+    /// The format of members of 0.1.0: computed by Python's hmac over that version's parts.
     #[test]
     fn the_form_of_0_1_0_is_the_same_for_ever() {
         let proof = text(key().of_old_call(call()));

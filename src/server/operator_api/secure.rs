@@ -1,8 +1,8 @@
-//! How an operator reaches a member whose peer port speaks TLS.
+//! How an operator connects to a member whose peer port uses TLS.
 //!
-//! The member must show a chain to the cluster's roots and the dialled name. Whether that chain has
-//! expired is not asked: an expired certificate must not keep the operator from renewing it. The
-//! operator itself shows none; its calls are signed. Never sends a call.
+//! The member must present a certificate of the cluster's CA with the dialled name. Its expiry is
+//! ignored: an expired certificate must not keep the operator from renewing it. The operator itself
+//! presents none; its calls are signed. Never sends a call.
 
 use std::io::{Error, ErrorKind};
 use std::sync::Arc;
@@ -23,30 +23,30 @@ use tower::Service;
 use crate::server::link::Io;
 use crate::server::tls::certificates;
 
-/// What the dialled member must prove.
+/// The TLS requirements for the dialled member.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Secure {
-    /// PEM certificates, to one of which the member's chain must lead.
+    /// PEM CA certificates, one of which must verify the member's chain.
     pub roots_pem: String,
-    /// The name that the member's certificate must carry.
+    /// The name that the member's certificate must contain.
     pub server_name: String,
-    /// A member that does not speak TLS is spoken to without, for the time in which a cluster
-    /// changes over. Calls and answers stay signed.
+    /// A member that does not use TLS is called in plain text, while a cluster changes to or from
+    /// TLS. Calls and answers stay signed.
     pub plaintext_too: bool,
 }
 
-/// Why no member can be dialled so.
+/// Why no member can be dialled with these settings.
 #[derive(Debug, thiserror::Error)]
 pub enum SecureError {
-    /// Roots that cannot be used.
+    /// Unusable CA certificates.
     #[error("the roots of the peer port cannot be used: {0}")]
     Roots(String),
-    /// A name that no certificate can carry.
+    /// A name that no certificate can contain.
     #[error("{0:?} is no name that a certificate can carry")]
     Name(String),
 }
 
-/// Connects to one address, whatever the URI says.
+/// Connects to one address, whatever the URI.
 #[derive(Clone)]
 pub(in crate::server) struct Connector {
     authority: Arc<str>,
@@ -88,8 +88,8 @@ impl Connector {
     }
 }
 
-/// Whether a failed handshake shows that the other side does not know what TLS is. It answers in
-/// its own words, or hangs up.
+/// Whether a failed handshake shows that the other side does not use TLS: it answers in another
+/// protocol, or closes the connection.
 pub(in crate::server) fn speaks_no_tls(error: &Error) -> bool {
     match error.kind() {
         ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => true,
@@ -136,7 +136,7 @@ fn config(roots_pem: &str) -> Result<ClientConfig, SecureError> {
     Ok(config)
 }
 
-/// A chain and a name, both as ever; only the time of day is not held against them.
+/// Verifies chain and name as usual, but ignores expiry.
 #[derive(Debug)]
 struct AnyTime(Arc<WebPkiServerVerifier>);
 
@@ -155,7 +155,7 @@ impl ServerCertVerifier for AnyTime {
         };
         match (verify(now), certificates::begins(certificate)) {
             (Ok(verified), _) => Ok(verified),
-            // Everything else is looked at as of the moment at which it began to hold.
+            // Everything else is verified as of the start of its validity.
             (Err(_), Some(begin)) => verify(begin),
             (Err(error), None) => Err(error),
         }

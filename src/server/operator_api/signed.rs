@@ -1,8 +1,9 @@
-//! The operator's side of what operator and members prove to each other: signs each call for one
-//! start of one server, and believes no answer that is not signed.
+//! The operator's side of the authentication between operator and members: signs each call for one
+//! start of one server, and rejects every answer that is not signed.
 //!
-//! Members of version 0.1.0 take calls in an older form and sign nothing. They are told from
-//! whoever has no key by what only a key can tell: right proofs from wrong ones. Never retries.
+//! Members of version 0.1.0 accept calls in an older format and sign nothing. They are
+//! distinguished from servers without the key by what only a holder of the key can do: tell valid
+//! proofs from invalid ones. Never retries.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,30 +28,30 @@ use crate::server::process::clock;
 
 /// Largest answer, in bytes.
 const ANSWER_LIMIT: usize = 4 << 20;
-/// Calls by which a member of 0.1.0 shows that it can tell right proofs from wrong ones: whoever
-/// cannot passes once in four thousand million times.
+/// Calls by which a member of 0.1.0 proves that it can distinguish valid proofs from invalid ones: a
+/// server without the key guesses all of them right once in four thousand million times.
 const ROUNDS: usize = 32;
-/// Characters of a refusal that nobody has signed.
+/// Characters of an unsigned refusal that are shown.
 const REASON: usize = 256;
-/// A request of gRPC with nothing in it, as that of a description may be.
+/// An empty gRPC request, as that of a description may be.
 const NOTHING: &[u8] = &[0; 5];
 
-/// What is known of whoever answers.
+/// What is known of the server that answers.
 #[derive(Clone, Debug, Default)]
 enum Standing {
     /// Nothing.
     #[default]
     Unknown,
-    /// It has shown who it is.
+    /// It has authenticated as this one.
     Is(Whom),
 }
 
-/// Who has given an answer; an act that follows from it can be for nobody else.
+/// The authenticated author of an answer, to which calls that follow from the answer are bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Whom(Option<Recipient>);
 
 impl Whom {
-    /// Whoever has signed as this one; nobody's signature: a member of 0.1.0.
+    /// The server with this signature; `None`: a member of 0.1.0, which does not sign.
     pub(in crate::server) fn of(signed: Option<Recipient>) -> Whom {
         Whom(signed)
     }
@@ -61,28 +62,28 @@ impl Whom {
         self.0.is_some()
     }
 
-    /// The disk that it has shown to be: by a signature, not by what it says.
+    /// Its disk, as authenticated by the signature.
     #[must_use]
     pub fn disk_uuid(&self) -> Option<&str> {
-        self.0.as_ref().map(|whom| whom.disk_uuid.as_str())
+        self.0.as_ref().map(|signer| signer.disk_uuid.as_str())
     }
 }
 
-/// The operator's side: adds the proof to each call, and checks that of each answer.
+/// The operator's side: adds the proof to each call, and verifies that of each answer.
 #[derive(Debug)]
 pub(in crate::server) struct Signed<S> {
     inner: Arc<Mutex<S>>,
     key: Key,
     standing: Arc<Mutex<Standing>>,
-    /// Whoever answers has signed before: it is no member of 0.1.0 from then on. Who knows that the
-    /// server there was exchanged makes a new client.
+    /// The server has signed before, so it cannot be a member of 0.1.0. A caller that knows that
+    /// the server there was replaced creates a new client.
     has_signed: Arc<AtomicBool>,
-    /// Acts are for this one alone; without it for whoever is there.
+    /// Calls are bound to this one; `None`: to the server that answers.
     only: Option<Whom>,
 }
 
 impl<S> Clone for Signed<S> {
-    /// Knows of whoever answers what the other one knows.
+    /// The clone shares what is known of the server.
     fn clone(&self) -> Signed<S> {
         Signed {
             inner: Arc::clone(&self.inner),
@@ -100,16 +101,16 @@ struct Unsigned {
     body: Bytes,
 }
 
-/// What came of a call.
+/// The result of a call.
 enum Outcome {
-    /// The answer of whoever this is.
+    /// The answer of this server.
     Proven(Whole, Recipient),
-    /// Somebody's answer.
+    /// An unsigned answer.
     Unproven(Whole),
 }
 
 impl<S> Signed<S> {
-    /// Signs what goes to `inner`.
+    /// Signs the calls to `inner`.
     pub(in crate::server) fn new(inner: S, key: Key) -> Signed<S> {
         Signed {
             inner: Arc::new(Mutex::new(inner)),
@@ -120,20 +121,20 @@ impl<S> Signed<S> {
         }
     }
 
-    /// The same way, for acts that follow from what this one has said: they are for it alone, and
-    /// nobody is asked who is there now.
-    pub(in crate::server) fn only(&self, whom: Whom) -> Signed<S> {
+    /// The same transport, for calls that follow from an answer of this server: they are bound to
+    /// it, without a description first.
+    pub(in crate::server) fn only(&self, signer: Whom) -> Signed<S> {
         Signed {
-            only: Some(whom),
+            only: Some(signer),
             ..self.clone()
         }
     }
 
-    /// Who gave the last description, if anybody did.
-    pub(in crate::server) fn whom(&self) -> Option<Whom> {
+    /// The author of the last description, if there was one.
+    pub(in crate::server) fn signer(&self) -> Option<Whom> {
         match self.standing() {
             Standing::Unknown => None,
-            Standing::Is(whom) => Some(whom),
+            Standing::Is(signer) => Some(signer),
         }
     }
 
@@ -156,20 +157,20 @@ where
         if call.parts.uri.path() == DESCRIBE {
             return self.describe(&call).await;
         }
-        if self.only.is_none() && self.whom().is_none() {
-            let described = self.describe(&call.asks_who_is_there()?).await?;
+        if self.only.is_none() && self.signer().is_none() {
+            let described = self.describe(&call.describe_call()?).await?;
             if described.status().code() != Code::Ok {
                 return Ok(described);
             }
         }
-        match self.only.clone().or_else(|| self.whom()) {
+        match self.only.clone().or_else(|| self.signer()) {
             None => Err(unbelieved(None)),
             Some(Whom(None)) => self.send_old(&call, &self.key).await,
             Some(Whom(Some(to))) => match self.send(&call, Some(&to)).await? {
                 Outcome::Proven(whole, from) => {
                     let same = from == to && whole.status().code() == Code::Ok;
                     if !same {
-                        // It may be another start of it by now: the next call asks first.
+                        // It may have restarted: the next call describes it first.
                         self.stands(Standing::Unknown);
                     }
                     Ok(whole)
@@ -190,7 +191,8 @@ where
             Outcome::Unproven(whole) => whole,
         };
         let refused = whole.status().code() == Code::Unauthenticated;
-        // Nobody goes back to the form of 0.1.0: whoever took a signature off would have it so.
+        // A downgrade to 0.1.0 is not accepted: an attacker that removes signatures would cause the
+        // same.
         let signed_before = self.has_signed.load(Ordering::Acquire);
         if !refused || signed_before || whole.parts.headers.contains_key(FORM) {
             return Err(unbelieved(Some(&whole)));
@@ -201,15 +203,15 @@ where
                 Ok(old)
             }
             None => Err(tonic::Status::unauthenticated(
-                "it does not tell right proofs from wrong ones in the form of version 0.1.0 either: \
+                "it does not distinguish valid proofs from invalid ones in the form of 0.1.0 either: \
                  it has another key than this cluster's operator, or none",
             )
             .into()),
         }
     }
 
-    /// The answer of a member of 0.1.0, which refuses calls with wrong proofs and no others. Whoever
-    /// has no key has to guess which are wrong.
+    /// The answer of a member of 0.1.0, which refuses exactly the calls with invalid proofs. A
+    /// server without the key can only guess which these are.
     async fn describe_old(&self, call: &Unsigned) -> Result<Option<Whole>, StdError> {
         let wrong = Key::new(uuid::Uuid::new_v4().simple().to_string().as_bytes());
         let bits = uuid::Uuid::new_v4().into_bytes();
@@ -252,7 +254,7 @@ where
         })
     }
 
-    /// In the form of 0.1.0, with this key. What it answers is signed by nobody.
+    /// Sends a call in the format of 0.1.0, with this key. Its answer is not signed.
     async fn send_old(&self, call: &Unsigned, key: &Key) -> Result<Whole, StdError> {
         let (time, nonce) = (time(), nonce());
         let signed = Call {
@@ -288,8 +290,8 @@ where
 }
 
 impl Unsigned {
-    /// A call that asks who would answer this one.
-    fn asks_who_is_there(&self) -> Result<Unsigned, StdError> {
+    /// A describe call, to learn which server would answer this one.
+    fn describe_call(&self) -> Result<Unsigned, StdError> {
         let mut parts = self.parts.clone();
         let mut uri = parts.uri.into_parts();
         uri.path_and_query = Some(http::uri::PathAndQuery::from_static(DESCRIBE));
@@ -309,13 +311,13 @@ fn nonce() -> String {
     uuid::Uuid::new_v4().simple().to_string()
 }
 
-/// No answer: whoever gave it did not show that it has the key. That the call was refused for its
-/// proof is told all the same, for it helps whoever has two keys, and is evidence of nothing.
+/// The error for an answer without proof of the key. A refusal of the call's proof is reported
+/// nevertheless, since it helps if there are two keys, but it is no evidence.
 fn unbelieved(whole: Option<&Whole>) -> StdError {
     let status = whole.map(Whole::status);
     let status = match status {
-        Some(said) if said.code() == Code::Unauthenticated => {
-            tonic::Status::unauthenticated(printable(said.message(), REASON))
+        Some(unsigned) if unsigned.code() == Code::Unauthenticated => {
+            tonic::Status::unauthenticated(printable(unsigned.message(), REASON))
         }
         _ => tonic::Status::unknown(
             "the answer is not signed with this cluster's operator key: it is not believed",
@@ -334,7 +336,7 @@ where
     type Error = StdError;
     type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
 
-    /// Each call waits for its own way to be ready.
+    /// Each call waits until its own clone of the transport is ready.
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         Poll::Ready(Ok(()))
     }

@@ -1,4 +1,4 @@
-//! An operator's client and whoever may answer it: members, members of 0.1.0, and others.
+//! An operator's client and the servers that may answer it: members, members of 0.1.0, and others.
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,7 +20,7 @@ pub(crate) fn own(disk: &str, boot: &str) -> Recipient {
     }
 }
 
-/// A member that says this, and counts the calls to retire.
+/// A member with this description, which counts the calls to retire.
 #[derive(Clone)]
 pub(crate) struct Member {
     disk: String,
@@ -39,7 +39,7 @@ impl Member {
         self.retired.load(Ordering::Relaxed)
     }
 
-    fn says(&self, path: &str) -> http::Response<Body> {
+    fn answer(&self, path: &str) -> http::Response<Body> {
         let message = match path {
             DESCRIBE => prost::Message::encode_to_vec(&proto::DescribeResponse {
                 disk_uuid: self.disk.clone(),
@@ -63,11 +63,11 @@ impl Member {
         response
     }
 
-    /// As it ships.
+    /// As shipped.
     pub(crate) fn way(&self, own: &Recipient) -> Way {
         let member = self.clone();
         let service = tower::service_fn(move |request: http::Request<Body>| {
-            let answer = member.says(request.uri().path());
+            let answer = member.answer(request.uri().path());
             async move { Ok::<_, Infallible>(answer) }
         });
         let verified = Verified::new(service, Verifier::new(Some(key()), None, own));
@@ -82,7 +82,7 @@ impl Member {
         })
     }
 
-    /// As version 0.1.0 did it: its own form of proofs, unsigned answers.
+    /// As in version 0.1.0: its own format of proofs, unsigned answers.
     pub(crate) fn old_way(&self) -> Way {
         let member = self.clone();
         way(move |request| {
@@ -91,8 +91,8 @@ impl Member {
                 let (parts, body) = request.into_parts();
                 let body = gather(body, CALL_LIMIT).await.expect("short");
                 let text = |name: &str| parts.headers.get(name)?.to_str().ok();
-                let told = (text(TIME), text(NONCE), text(OLD_PROOF));
-                let (Some(time), Some(nonce), Some(proof)) = told else {
+                let headers = (text(TIME), text(NONCE), text(OLD_PROOF));
+                let (Some(time), Some(nonce), Some(proof)) = headers else {
                     let why = "the call carries no proof of the operator's key";
                     return Ok(tonic::Status::unauthenticated(why).into_http());
                 };
@@ -104,7 +104,7 @@ impl Member {
                     body: &body,
                 };
                 match proof::fits(key().of_old_call(call), proof) {
-                    true => Ok(member.says(parts.uri.path())),
+                    true => Ok(member.answer(parts.uri.path())),
                     false => {
                         Ok(tonic::Status::unauthenticated("the proof was not made").into_http())
                     }
@@ -129,8 +129,8 @@ fn operator(way: &Way) -> MemberClient {
 async fn member_executes_only_its_own_calls() {
     let member = Member::new("one");
     let mut operator = operator(&member.way(&own("one", "1")));
-    let said = operator.describe(false).await.expect("signed");
-    assert_eq!(said.disk_uuid, "one");
+    let description = operator.describe(false).await.expect("signed");
+    assert_eq!(description.disk_uuid, "one");
     assert_eq!(
         operator
             .retire(proto::Fence::default())
@@ -142,15 +142,15 @@ async fn member_executes_only_its_own_calls() {
     assert_eq!(member.retired(), 1);
 }
 
-/// An act without a description before it asks who is there; one for a server that was started
-/// again is refused by it, signed, and the next one asks anew.
+/// A call without a description before it describes the server first; a call for a server that has
+/// restarted is refused by it, signed, and the next one describes again.
 #[tokio::test]
 async fn an_act_is_for_the_start_that_was_described() {
     let member = Member::new("one");
     let (first, second) = (member.way(&own("one", "1")), member.way(&own("one", "2")));
     let restarted = Arc::new(std::sync::atomic::AtomicBool::new(false));
     let again = Arc::clone(&restarted);
-    // A way is no `Sync`: each call has its own.
+    // The transport is not `Sync`: each call has its own.
     let ways = Arc::new(Mutex::new((first, second)));
     let moving = way(move |request| {
         let (first, second) = ways.lock().expect("free").clone();
@@ -179,21 +179,21 @@ async fn an_act_is_for_the_start_that_was_described() {
     assert_eq!(member.retired(), 2);
 }
 
-/// Any pod with the right labels was believed: its answers decided who is removed and which volume
-/// goes. Whoever has no key may answer all calls, none, or any.
+/// Any pod with the right labels was believed: its answers decided which member is removed and
+/// which volume is deleted. A server without the key may answer all calls, none, or any.
 #[tokio::test]
-async fn whoever_has_no_key_is_not_believed() {
+async fn servers_without_the_key_are_rejected() {
     let member = Member::new("one");
     let refusal = || tonic::Status::unauthenticated("no").into_http();
     let all = {
         let member = member.clone();
         way(move |request| {
-            let answer = member.says(request.uri().path());
+            let answer = member.answer(request.uri().path());
             async move { Ok(answer) }
         })
     };
     let none = way(move |_| async move { Ok(refusal()) });
-    // It answers what could be of 0.1.0 alone, as often as that would.
+    // It answers what only 0.1.0 could answer, as often as that would.
     let any = {
         let member = member.clone();
         let turn = Arc::new(AtomicUsize::new(0));
@@ -201,18 +201,18 @@ async fn whoever_has_no_key_is_not_believed() {
             let old = request.headers().contains_key(OLD_PROOF);
             let even = turn.fetch_add(1, Ordering::Relaxed).is_multiple_of(2);
             let answer = match old && even {
-                true => member.says(request.uri().path()),
+                true => member.answer(request.uri().path()),
                 false => refusal(),
             };
             async move { Ok(answer) }
         })
     };
-    // It answers all that could be of 0.1.0.
+    // It answers everything that could be of 0.1.0.
     let eager = {
         let member = member.clone();
         way(move |request| {
             let answer = match request.headers().contains_key(OLD_PROOF) {
-                true => member.says(request.uri().path()),
+                true => member.answer(request.uri().path()),
                 false => refusal(),
             };
             async move { Ok(answer) }
@@ -225,10 +225,10 @@ async fn whoever_has_no_key_is_not_believed() {
         assert!(codes.contains(&refused.code()), "{refused}");
         assert!(operator.retire(proto::Fence::default()).await.is_err());
     }
-    assert_eq!(member.retired(), 0, "it was not even told to retire");
+    assert_eq!(member.retired(), 0, "it did not even receive the call");
 }
 
-/// Whoever stands between the two can change nothing, and cannot pass one answer for another.
+/// A man in the middle can change nothing, and cannot replace one answer by another.
 #[tokio::test]
 async fn a_changed_answer_is_not_believed() {
     let member = Member::new("one");
@@ -242,7 +242,7 @@ async fn a_changed_answer_is_not_believed() {
             response.headers_mut().insert(FROM, from);
         },
         |response| {
-            let other = Member::new("two").says(DESCRIBE).into_body();
+            let other = Member::new("two").answer(DESCRIBE).into_body();
             *response.body_mut() = other;
         },
     ];
@@ -259,7 +259,7 @@ async fn a_changed_answer_is_not_believed() {
         let refused = operator(&between).describe(false).await.expect_err("bent");
         assert!(refused.message().contains("not signed"), "{refused}");
     }
-    // An answer to another call, of another time.
+    // An answer to an earlier call.
     let honest = Arc::new(Mutex::new(member.way(&own("one", "1"))));
     let kept = Arc::new(Mutex::new(None::<(http::HeaderMap, Bytes)>));
     let replays = way(move |request| {
@@ -284,7 +284,7 @@ async fn a_changed_answer_is_not_believed() {
     operator.describe(false).await.expect_err("of another call");
 }
 
-/// One member's description, signed by another's disk: a member that lies about whose it is.
+/// One member's description, signed with another's disk: a member that reports a wrong disk.
 #[tokio::test]
 async fn a_description_is_of_the_disk_that_signs_it() {
     let way = Member::new("two").way(&own("one", "1"));
@@ -292,13 +292,13 @@ async fn a_description_is_of_the_disk_that_signs_it() {
     assert!(refused.message().contains("from another"), "{refused}");
 }
 
-/// The operator is updated first: it has to see and to move members of 0.1.0, which sign nothing.
+/// The operator is updated first: it has to describe and call members of 0.1.0, which sign nothing.
 #[tokio::test]
 async fn members_of_0_1_0_differ_from_strangers() {
     let member = Member::new("one");
     let mut operator = operator(&member.old_way());
-    let said = operator.describe(false).await.expect("it knows the key");
-    assert_eq!(said.disk_uuid, "one");
+    let description = operator.describe(false).await.expect("it knows the key");
+    assert_eq!(description.disk_uuid, "one");
     assert_eq!(
         operator
             .retire(proto::Fence::default())
@@ -314,8 +314,8 @@ async fn members_of_0_1_0_differ_from_strangers() {
     assert_eq!(member.retired(), 1);
 }
 
-/// A member of now takes the old form from nobody, so it cannot be made to pass for an old one by
-/// whoever takes the signatures off its answers.
+/// A present member does not accept the old format, so an attacker that removes the signatures of
+/// its answers cannot make it pass for an old one.
 #[tokio::test]
 async fn a_member_of_now_is_not_taken_for_an_old_one() {
     let member = Member::new("one");
@@ -338,8 +338,8 @@ async fn a_member_of_now_is_not_taken_for_an_old_one() {
     assert!(operator(&between).describe(false).await.is_err());
 }
 
-/// An act was for whoever was there when nothing was known of that, or not any more: another disk at
-/// the same address, or another start of the same one, than the plan was made of.
+/// A call without a known server, or after a restart, was bound to whichever server answered:
+/// another disk at the same address, or another start of the same one, than the plan was made for.
 #[tokio::test]
 async fn an_act_is_for_the_described_process() {
     let (one, two) = (Member::new("one"), Member::new("two"));
@@ -357,26 +357,26 @@ async fn an_act_is_for_the_described_process() {
         way.oneshot(request)
     });
     let mut operator = operator(&moving);
-    let (_, whom) = operator.describe_by(false, 0).await.expect("signed");
-    assert_eq!(whom.disk_uuid(), Some("one"));
+    let (_, signer) = operator.describe_by(false, 0).await.expect("signed");
+    assert_eq!(signer.disk_uuid(), Some("one"));
     for other in [1, 2, 3] {
         there.store(other, Ordering::Relaxed);
         for _ in 0..2 {
-            let mut bound = operator.only(whom.clone());
+            let mut bound = operator.only(signer.clone());
             let refused = bound.retire(proto::Fence::default()).await;
             refused.expect_err("another one");
         }
     }
     assert_eq!((one.retired(), two.retired()), (0, 0));
     there.store(0, Ordering::Relaxed);
-    let mut bound = operator.only(whom);
+    let mut bound = operator.only(signer);
     let retired = bound.retire(proto::Fence::default()).await;
     assert_eq!(retired.expect("for it").leader, 7);
     assert_eq!(one.retired(), 1);
 }
 
-/// While members of 0.1.0 were left, whoever took the signatures off a member's answers and passed
-/// its calls on to one of those was believed as that, disk and all.
+/// While members of 0.1.0 were left, an attacker that removed the signatures of a member's answers
+/// and forwarded its calls to one of those had it accepted as that member, with its disk.
 #[tokio::test]
 async fn signing_members_are_never_taken_for_old() {
     let (new, old) = (Member::new("one"), Member::new("two"));
@@ -393,10 +393,10 @@ async fn signing_members_are_never_taken_for_old() {
     for _ in 0..2 {
         operator.describe(false).await.expect_err("it has signed");
         let retired = operator.retire(proto::Fence::default()).await;
-        retired.expect_err("nobody is known");
+        retired.expect_err("no signer is known");
     }
     assert_eq!(old.retired(), 0);
-    // Who has never signed is an old one, as before.
+    // A server that has never signed is an old one, as before.
     let mut stranger = super::tests::operator(&moving);
     assert_eq!(
         stranger.describe(false).await.expect("old").disk_uuid,

@@ -1,9 +1,9 @@
-//! Wall time, where the outside world asks for it: freshness of proofs, etcd's member IDs. Nothing
-//! that members agree on, and no time-out, is measured with it.
+//! Wall time, for what needs it outside of consensus: freshness of proofs, etcd's member IDs. Never
+//! used for replicated state or for time-outs.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The time since 1970; zero on a clock that stands before that.
+/// The time since 1970; zero if the clock is set to an earlier time.
 pub(crate) fn since_1970() -> Duration {
     #[allow(clippy::disallowed_methods)]
     let now = SystemTime::now();

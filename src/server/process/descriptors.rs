@@ -1,46 +1,47 @@
-//! File descriptors: how many this process may have, and who gets how many of them.
+//! File descriptors: how many this process may have, and how they are divided.
 //!
-//! Every connection takes one, and so do files of the log and of checkpoints. A server that
-//! accepts until none is left cannot make the next file of its log, and ends. So each port has a
-//! share of its own, and what is left belongs to the disk and to the links that this member
-//! dials. Never counts who holds one: see [`crate::server::listen::seats`].
+//! Every connection uses one, and so do files of the log and of checkpoints. A server that accepts
+//! until none is left cannot create the next file of its log, and ends. So each port has a share of
+//! its own, and the rest belongs to the disk and to the links that this member dials. Never counts
+//! the open ones: see [`crate::server::listen::seats`].
 
 use std::io;
 
 use crate::server::listen::seats::{LEAST_GOAWAYS, goaways};
 
-/// Fewer are too few for a member and a handful of clients.
+/// Fewer are not enough for a member and a few clients.
 pub(crate) const LEAST: u64 = 128;
-/// More are not asked for: the kernel's own bound (`fs.nr_open`) unless somebody has raised it.
+/// The limit is not raised beyond this: the kernel's default maximum (`fs.nr_open`).
 const MOST: u64 = 1 << 20;
-/// Connections of clients where no limit of memory is known.
+/// Client connections if no memory limit is known.
 const MOST_CLIENTS: u64 = 1 << 16;
-/// And however little memory there is: API servers hold one for each kind of object, each to every member.
+/// Client connections however small the memory limit: an API server holds one for each kind of
+/// object to every member.
 const LEAST_CLIENTS: u64 = 1024;
-/// Memory to reckon with for a connection that a client holds open.
+/// Memory reserved for a connection that a client holds open.
 const CONNECTION_BYTES: u64 = 64 << 10;
 
-/// Descriptors of a thread for clients: those that it waits by.
+/// Descriptors of a client thread, for its event loop.
 const THREAD: u64 = 4;
-/// Threads for clients that those of the disk are reckoned with.
+/// Client threads that are covered by the reserve for the disk.
 const FEW_THREADS: u64 = 4;
 
-/// Connections that each kind of port may hold open.
+/// The connections that each kind of port may hold open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shares {
-    /// The limit that they are shares of.
+    /// The limit on open files that they divide.
     pub(crate) limit: u64,
     /// `--listen-client-urls` and `--listen-client-http-urls` together.
     pub(crate) clients: u64,
     /// `--listen-metrics-urls`.
     pub(crate) probes: u64,
-    /// `--listen-peer-urls`, of those that have not shown whose they are.
+    /// `--listen-peer-urls`: unauthenticated connections.
     pub(crate) peers: u64,
-    /// Threads for clients, each with descriptors of its own.
+    /// Client threads, each with descriptors of its own.
     pub(crate) threads: usize,
 }
 
-/// Why there are too few.
+/// The limit is too low.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "this process may have {limit} open files, and a member needs {LEAST}: raise the hard limit (`ulimit -Hn`, LimitNOFILE= of a systemd unit)"
@@ -50,13 +51,14 @@ pub(crate) struct TooFew {
 }
 
 impl Shares {
-    /// Divides so many descriptors, for a process that may have so much memory and so many cores.
+    /// Divides a limit on open files, for a process with this memory limit and number of cores.
     ///
-    /// What no port gets is three eighths of a small limit and never more than 192: segments of
-    /// the log, two checkpoints, four snapshots under way, two links to each peer, the runtimes;
-    /// and what the threads for clients take on a machine of many cores, one a core unless those
-    /// would take more than a sixteenth. Connections that make room are part of it as far as every port
-    /// has as many; what a port of many seats has beyond those is taken from its own share.
+    /// The reserve outside of all ports is three eighths of a small limit and at most 192: segments
+    /// of the log, two checkpoints, four snapshots being sent, two links to each peer, the
+    /// runtimes; and the client threads of a machine with many cores, one per core unless those
+    /// would use more than a sixteenth. The reserve also covers the connections that are closing,
+    /// up to the minimum of every port; the further ones of a port with many seats are part of its
+    /// own share.
     pub(crate) fn of(limit: u64, memory: Option<u64>, cores: usize) -> Result<Shares, TooFew> {
         if limit < LEAST {
             return Err(TooFew { limit });
@@ -80,10 +82,10 @@ impl Shares {
     }
 }
 
-/// Raises the soft limit as far as the hard one allows, and gives the limit from now on.
+/// Raises the soft limit as far as the hard one allows, and returns the new limit.
 ///
-/// systemd and shells start a process with 1024, so that old programs that use `select` go on
-/// working; this one does not.
+/// systemd and shells start a process with 1024, for old programs that use `select`; this one does
+/// not.
 #[expect(
     unsafe_code,
     reason = "getrlimit and setrlimit have no safe wrapper in the standard library"
@@ -137,7 +139,8 @@ mod tests {
             );
             assert!(shares.peers >= 16 && shares.probes >= 8, "{shares:?}");
         }
-        // A machine of many cores left nothing to the disk: each thread has descriptors of its own.
+        // On a machine with many cores nothing was left for the disk: each thread has its own
+        // descriptors.
         assert_eq!(Shares::of(1024, None, 192).expect("enough").threads, 16);
         assert_eq!(Shares::of(1 << 20, None, 192).expect("enough").threads, 192);
         let refused = Shares::of(LEAST - 1, None, 1).expect_err("too few");

@@ -1,5 +1,5 @@
-//! Why the process ends, in a form that an operator can read: fixed exit codes and one JSON
-//! line in the termination message. Never decides to end it, and never waits for who reads.
+//! Why the process ends, in a form that an operator can read: fixed exit codes and one JSON line in
+//! the termination message. Never decides to end it, and never waits for a reader.
 
 use std::io::Write;
 use std::os::fd::AsFd;
@@ -12,17 +12,17 @@ use super::log_pipe::last_word;
 pub const USAGE: u8 = 2;
 /// A port cannot be listened on, or a certificate cannot be used.
 pub const LISTEN: u8 = 3;
-/// Anything without a class of its own.
+/// Any other reason without a class.
 pub const OTHER: u8 = 1;
 
-/// The end of the process, with its evidence. Classes of the disk have codes of their own.
+/// The end of the process, with its reason. Classes of the disk have their own codes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stop {
-    /// Exit code; 0 only for a stop that was asked for.
+    /// Exit code; 0 only for a requested stop.
     pub code: u8,
-    /// Stable word for programs: `usage`, `listen`, `corrupt`, `disk_full`, ...
+    /// Stable identifier for programs: `usage`, `listen`, `corrupt`, `disk_full`, ...
     pub class: &'static str,
-    /// What happened and what to do, for people.
+    /// The reason and the remedy, as text.
     pub message: String,
 }
 
@@ -58,13 +58,14 @@ impl Stop {
         format!("{line}\n")
     }
 
-    /// Says why in the termination message and on standard error, and gives the exit code.
+    /// Writes the reason to the termination message and to standard error, and returns the exit
+    /// code.
     pub fn report(&self, termination_message: Option<&Path>) -> ExitCode {
         self.report_to(std::io::stderr(), termination_message)
     }
 
     fn report_to(&self, to: impl Write + AsFd, termination_message: Option<&Path>) -> ExitCode {
-        // First where nobody has to read it now.
+        // First to the file, which needs no reader.
         let written = termination_message.map(|path| (path, std::fs::write(path, self.line())));
         let mut text = format!("quorate server: {}\n", self.message);
         if let Some((path, Err(error))) = written {
@@ -96,8 +97,8 @@ mod tests {
         );
     }
 
-    /// A supervisor that did not read standard error kept a server that had to end from ending: the
-    /// member was gone for its cluster, and nobody started it again.
+    /// A supervisor that did not read standard error kept a server from ending: its cluster had
+    /// lost the member, and it was not restarted.
     #[test]
     fn hung_log_reader_delays_no_exit() {
         let (reader, writer) = std::io::pipe().expect("a pipe");
@@ -105,7 +106,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("folder");
         let path = folder.path().join("message");
         let (ended, end) = std::sync::mpsc::channel();
-        let (said, full) = (stop.clone(), writer.try_clone().expect("another end"));
+        let (reported, full) = (stop.clone(), writer.try_clone().expect("another end"));
         let message = path.clone();
         let mut log = Pipe::new(writer, false);
         for _ in 0..2000 {
@@ -113,14 +114,14 @@ mod tests {
             log.write_all(&line).expect("written or left out");
         }
         std::thread::spawn(move || {
-            said.report_to(full, Some(&message));
+            reported.report_to(full, Some(&message));
             ended.send(()).expect("somebody waits");
         });
         end.recv_timeout(std::time::Duration::from_secs(60))
             .expect("it ends without a reader");
         let written = std::fs::read_to_string(&path).expect("written");
         assert_eq!(written, stop.line());
-        // Whoever reads is told.
+        // A reader receives the reason.
         let (mut other, writer_too) = std::io::pipe().expect("a pipe");
         stop.report_to(writer_too, None);
         let mut text = String::new();

@@ -1,11 +1,12 @@
-//! What the machine offers: the memory limit, the cores, the hostname, priorities of threads.
+//! Facts about the machine: the memory limit, the cores, the hostname, and the priorities of
+//! threads.
 
 use std::path::Path;
 
 use crate::server::HostFacts;
 use crate::store::Pace;
 
-/// Reads what start-up needs.
+/// Collects the facts that start-up needs.
 #[must_use]
 pub fn look() -> HostFacts {
     let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
@@ -14,30 +15,30 @@ pub fn look() -> HostFacts {
     }
 }
 
-/// Threads for clients: one a core that this process may use.
+/// Client threads: one per core that this process may use.
 #[must_use]
 pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
-/// How far a thread for slow work steps back: it gets a tenth of a core that others want.
+/// The niceness of a thread for slow work: it gets a tenth of a core that others want.
 const NICE: libc::c_int = 10;
 
-/// Lets the other threads of this process go before this one, for good.
+/// Lowers the priority of this thread below the others of this process, permanently.
 #[expect(
     unsafe_code,
     reason = "setpriority has no safe wrapper in the standard library"
 )]
 pub(in crate::server) fn step_back() {
-    // SAFETY: it takes three numbers and touches no memory of ours. Of a kernel that refuses,
-    // nothing is worse than without it.
+    // SAFETY: it takes three numbers and touches no memory of ours. If the kernel refuses, nothing
+    // is lost.
     let _ = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
     set_slice(SLICE);
 }
 
-/// Has the memory of this process come in small pages: a huge one is filled with zeros when it is first
-/// touched, 4 ms and more in some virtual machines, by whichever thread touches it, and whoever it
-/// serves waits. Of a kernel that refuses, nothing is worse than without it.
+/// Disables transparent huge pages for this process: a huge page is filled with zeros when it is
+/// first touched, which takes 4 ms and more in some virtual machines and delays the touching thread
+/// and its clients. If the kernel refuses, nothing is lost.
 #[expect(unsafe_code, reason = "prctl has no wrapper in the standard library")]
 pub(in crate::server) fn small_pages() {
     let (on, unused): (libc::c_ulong, libc::c_ulong) = (1, 0);
@@ -45,46 +46,46 @@ pub(in crate::server) fn small_pages() {
     let _ = unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, on, unused, unused, unused) };
 }
 
-/// Nanoseconds that such a thread goes on for while others want its core, the least that a kernel takes:
-/// about as long as it works before it gives the core up by itself. Kernels from 6.16 on take from whoever does
-/// that what is left of his turn, and a turn is some milliseconds where nobody asks for another one: a comparison
-/// of passwords took a hundred turns for one turn's work.
+/// Time slice in nanoseconds of such a thread while others want its core, the shortest that a
+/// kernel accepts: about as long as it works before it yields by itself. From 6.16 on, kernels take
+/// the rest of its slice from a thread that yields, and the default slice is some milliseconds: a
+/// comparison of passwords needed a hundred slices for the work of one.
 const SLICE: u64 = 100_000;
 
-/// Sets the slice of this thread's scheduling and leaves the rest of it as it is.
+/// Sets the time slice of this thread and leaves its other scheduling attributes unchanged.
 #[expect(
     unsafe_code,
     reason = "sched_setattr has no wrapper in the standard library"
 )]
 fn set_slice(nanoseconds: u64) {
     let size = u32::try_from(size_of::<libc::sched_attr>()).unwrap_or(0);
-    // SAFETY: all fields are numbers, and of each 0 is one.
+    // SAFETY: all fields are numbers, for which 0 is valid.
     let mut own: libc::sched_attr = unsafe { std::mem::zeroed() };
     // SAFETY: the kernel writes at most `size` bytes into what we own, and keeps no pointer to it.
     let got = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut own, size, 0) };
     if got != 0 || own.sched_policy != NORMAL {
-        // Somebody has chosen how this process is scheduled.
+        // The scheduling of this process was configured from outside.
         return;
     }
     own.size = size;
     own.sched_runtime = nanoseconds;
-    // SAFETY: the kernel reads `size` bytes of what we own, and keeps no pointer to it. Of one that
-    // refuses, nothing is worse than without it.
+    // SAFETY: the kernel reads `size` bytes of what we own, and keeps no pointer to it. If it
+    // refuses, nothing is lost.
     let _ = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const own, 0) };
 }
 
 /// `SCHED_OTHER`.
 const NORMAL: u32 = 0;
 
-/// The pace of long reads on such a thread: it gives its core up again and again, which costs less than
-/// a microsecond where nobody else wants it. Otherwise a kernel that preempts lazily lets it go on until
-/// the next tick, up to 4 ms, whatever its priority.
+/// The pace of long reads on such a thread: it yields its core again and again, which costs less
+/// than a microsecond if no other thread wants it. Otherwise a kernel with lazy preemption lets it
+/// run until the next tick, up to 4 ms, whatever its priority.
 #[must_use]
 pub(in crate::server) fn pace() -> Pace<'static> {
     Pace::new(&std::thread::yield_now)
 }
 
-/// The name that the kernel gives this machine or pod.
+/// The kernel's hostname of this machine or pod.
 #[must_use]
 pub fn hostname() -> Option<String> {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;

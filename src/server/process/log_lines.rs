@@ -1,5 +1,5 @@
-//! The log as JSON, one object a line, with the keys that collectors of etcd's log know: `level`,
-//! `ts`, `caller`, `msg`, and the event's own fields.
+//! The log as JSON, one object per line, with the keys that collectors of etcd's log expect:
+//! `level`, `ts`, `caller`, `msg`, and the event's own fields.
 //!
 //! Never chooses what is logged.
 
@@ -47,7 +47,7 @@ where
     }
 }
 
-/// zap's words.
+/// zap's names of levels.
 fn level(level: Level) -> &'static str {
     match level {
         Level::ERROR => "error",
@@ -57,7 +57,7 @@ fn level(level: Level) -> &'static str {
     }
 }
 
-/// The last folder and the file, as zap has it.
+/// The last folder and the file, as in zap.
 fn caller(file: Option<&str>, line: Option<u32>) -> String {
     let file = file.unwrap_or_default();
     let cut = file.rmatch_indices('/').nth(1).map_or(0, |(at, _)| at + 1);
@@ -72,7 +72,7 @@ struct Fields {
 
 impl Fields {
     fn put(&mut self, field: &Field, value: Value) {
-        // A field must not stand twice in one object.
+        // A field name must not occur twice in one object.
         let name = match field.name() {
             name @ ("level" | "ts" | "caller" | "msg") => format!("{name}_"),
             name => name.trim_start_matches("r#").to_owned(),
@@ -148,14 +148,14 @@ mod tests {
             .event_format(Json);
         let subscriber = tracing_subscriber::registry().with(layer);
         tracing::subscriber::with_default(subscriber, || {
-            tracing::warn!(number = 7, good = true, msg = "own", what = %"a \"b\"\n", "said {}", 1);
+            tracing::warn!(number = 7, good = true, msg = "own", what = %"a \"b\"\n", "logged {}", 1);
         });
         let bytes = lines.0.lock().expect("lines").clone();
         let text = String::from_utf8(bytes).expect("text");
         assert_eq!(text.lines().count(), 1, "{text}");
         assert!(text.starts_with("{\"level\":\"warn\",\"ts\":\"2"), "{text}");
         let json: serde_json::Value = serde_json::from_str(&text).expect("json");
-        assert_eq!(json["msg"], "said 1");
+        assert_eq!(json["msg"], "logged 1");
         assert_eq!(json["number"], 7);
         assert_eq!(json["good"], true);
         assert_eq!(json["what"], "a \"b\"\n");

@@ -1,22 +1,23 @@
-//! Where lines of the log go: to standard error or output, without waiting for whoever reads them.
+//! The destination of log lines: standard error or output, without waiting for the reader.
 //!
-//! A pipe that nobody reads is full after 64 KiB, and whoever writes to it then waits: a thread that
-//! serves clients, at a stranger's pace, and for ever. So a line for which there is no room is left
-//! out, and the next one that there is room for says how many were. Never keeps a line in memory.
+//! A pipe that is not read is full after 64 KiB, and a thread that writes to it blocks: one that
+//! serves clients, possibly for ever, for lines that any host can cause. So a line for which there
+//! is no room is dropped, and the next line that has room is preceded by the number of dropped
+//! ones. Never keeps a line in memory.
 
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd as _};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A pipe that has room has so much, and no writer of so much or less waits.
+/// A pipe that is writable has this much room: no write of this size or less blocks.
 const ROOM: usize = libc::PIPE_BUF;
-/// Time for a reader that has only been busy; nobody waits for one that did not read the last line.
+/// Time for a reader that was only busy; no time is given to one that did not read the last line.
 const PATIENCE: Duration = Duration::from_millis(20);
 /// The same for the reason of the end.
 const LAST_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Lines to one place; each clone writes to the same.
+/// Log lines to one destination; clones share it.
 #[derive(Debug)]
 pub(crate) struct Pipe<W>(Arc<Mutex<State<W>>>);
 
@@ -25,9 +26,9 @@ struct State<W> {
     to: W,
     json: bool,
     left_out: u64,
-    /// The last line that was written has no end.
+    /// The last line was written only in part.
     cut: bool,
-    /// Time for a reader that has only been busy.
+    /// Time for a reader that was only busy.
     patience: Duration,
 }
 
@@ -38,7 +39,7 @@ impl<W> Clone for Pipe<W> {
 }
 
 impl<W: Write + AsFd> Pipe<W> {
-    /// Lines to there, each an object of JSON or not.
+    /// Log lines to `to`, as JSON objects or plain text.
     pub(crate) fn new(to: W, json: bool) -> Pipe<W> {
         Pipe(Arc::new(Mutex::new(State {
             to,
@@ -50,17 +51,17 @@ impl<W: Write + AsFd> Pipe<W> {
     }
 }
 
-/// A last word, for which whoever reads gets a second: the process ends next, and must not wait to be
-/// heard.
+/// Writes the last line, for which a reader gets a second: the process ends next, and must not wait
+/// longer.
 pub(crate) fn last_word(to: impl Write + AsFd, line: &str) {
     let pipe = Pipe::new(to, false);
     let mut state = pipe.0.lock().unwrap_or_else(PoisonError::into_inner);
     state.patience = LAST_PATIENCE;
-    // Whoever closed it hears nothing, and what follows is the end either way.
+    // If the reader has closed the pipe, the line is lost; the process ends either way.
     let _ = state.line(line.as_bytes());
 }
 
-/// Whether somebody reads there who may be told how the process ends.
+/// Whether the destination can take the reason of the end.
 pub(crate) fn hears_last_words(to: &impl AsFd) -> bool {
     has_room(to, LAST_PATIENCE)
 }
@@ -81,13 +82,14 @@ impl<W: Write + AsFd> State<W> {
         }
         let left_out = std::mem::take(&mut self.left_out);
         if left_out > 0 {
-            let text = format!("{left_out} lines of the log were left out: nobody has read them");
+            let text =
+                format!("{left_out} lines of the log were left out: the output was not read");
             head += &match self.json {
                 true => format!("{{\"level\":\"warn\",\"msg\":\"{text}\"}}\n"),
                 false => format!("WARN {text}\n"),
             };
         }
-        // The first piece has the room that was found; each other one looks for its own.
+        // The room found is used up by the first piece; each further one checks for its own.
         let whole = [head.as_bytes(), line].concat();
         for (number, piece) in whole.chunks(ROOM).enumerate() {
             if number > 0 && !has_room(&self.to, self.patience) {
@@ -112,8 +114,8 @@ impl<W: Write + AsFd> Write for Pipe<W> {
     }
 }
 
-/// Whether a write of [`ROOM`] bytes does not wait. Files and terminals that take their time always
-/// say so; where the kernel cannot tell, it is tried.
+/// Whether a write of [`ROOM`] bytes does not block. Files and terminals always count as writable;
+/// if the kernel does not know, the write is tried.
 #[expect(
     unsafe_code,
     reason = "poll has no safe wrapper in the standard library"
@@ -130,7 +132,7 @@ fn has_room(to: &impl AsFd, patience: Duration) -> bool {
         let left = libc::c_int::try_from(left).unwrap_or(libc::c_int::MAX);
         // SAFETY: `asked` is one pollfd that outlives the call, and its descriptor is borrowed.
         let answered = unsafe { libc::poll(&raw mut asked, 1, left) };
-        // A signal came in between, which says nothing of room.
+        // A signal interrupted the call, which does not mean that there is no room.
         let interrupted =
             answered < 0 && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted;
         if !interrupted {
@@ -145,8 +147,8 @@ mod tests {
 
     use super::Pipe;
 
-    /// A supervisor that did not read standard error stopped the threads that served clients, as soon as
-    /// strangers had given cause for 64 KiB of warnings.
+    /// A supervisor that did not read standard error blocked the threads that served clients, as
+    /// soon as foreign hosts had caused 64 KiB of warnings.
     #[test]
     fn an_unread_pipe_blocks_nothing() {
         let (mut reader, writer) = std::io::pipe().expect("a pipe");
@@ -176,11 +178,12 @@ mod tests {
         let mut log = Pipe::new(writer, true);
         {
             let mut state = log.0.lock().expect("whole");
-            // A reader that the machine does not let run for a moment is waited for.
+            // A reader that is not scheduled for a moment is waited for.
             (state.left_out, state.patience) = (3, std::time::Duration::from_secs(60));
         }
         log.write_all(b"{}\n").expect("written");
-        // A line that is longer than the pipe has room for is whole all the same, while it is read.
+        // A line longer than the pipe's capacity is written completely nevertheless, while it is
+        // read.
         let long = format!("{{\"msg\":\"{}\"}}\n", "x".repeat(200_000));
         let sent = long.clone();
         let writes = std::thread::spawn(move || log.write_all(sent.as_bytes()));
@@ -189,8 +192,8 @@ mod tests {
         writes.join().expect("ends").expect("written");
         let lines: Vec<&str> = text.split_inclusive('\n').collect();
         assert_eq!(lines.len(), 3);
-        let said: serde_json::Value = serde_json::from_str(lines[0]).expect("JSON");
-        assert_eq!(said["level"], "warn");
+        let line: serde_json::Value = serde_json::from_str(lines[0]).expect("JSON");
+        assert_eq!(line["level"], "warn");
         assert_eq!((lines[1], lines[2]), ("{}\n", &*long));
     }
 }

@@ -1,5 +1,5 @@
-//! The server as a process: its start and end, signals, exit codes, log lines, and what the machine
-//! offers it. Knows nothing of keys, and of Raft only when to begin and to end.
+//! The server as a process: its start and end, signals, exit codes, log lines, and facts about the
+//! machine. Knows nothing of keys, and of Raft only when to begin and to end.
 
 pub(in crate::server) mod clock;
 pub(in crate::server) mod descriptors;

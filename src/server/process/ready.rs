@@ -1,20 +1,22 @@
-//! Tells the world once that this member serves clients: by etcd's line in the log, which test
-//! frameworks wait for, and to systemd, whose units for etcd have `Type=notify`.
+//! Announces once that this member serves clients: with etcd's log line, which test frameworks wait
+//! for, and to systemd, whose units for etcd have `Type=notify`.
 //!
-//! Decides nothing: readiness of probes is the member's own.
+//! Decides nothing: readiness of probes is determined by the member.
 
 use std::os::unix::net::UnixDatagram;
 
 use crate::server::etcd::Services;
 
-/// Waits until clients are served, and says so.
+/// Waits until clients are served, and announces it.
 pub(in crate::server) async fn announce(services: Services) {
     if !services.served().await {
         return;
     }
-    // Whoever reads the line may ask for the health at once.
+    // A reader of the line may query the health at once.
     if !services.proven().await {
-        tracing::warn!("no read was answered yet: there may be no leader, and the health says so");
+        tracing::warn!(
+            "no read was answered yet: there may be no leader, and the health checks fail"
+        );
     }
     tracing::info!("ready to serve client requests");
     if let Some(socket) = std::env::var_os("NOTIFY_SOCKET")
@@ -24,7 +26,7 @@ pub(in crate::server) async fn announce(services: Services) {
     }
 }
 
-/// One datagram to a path, or to a name in Linux's abstract space, which begins with `@`.
+/// Sends one datagram to a path, or to a name in Linux's abstract namespace, which begins with `@`.
 fn notify(socket: &std::ffi::OsStr) -> std::io::Result<()> {
     use std::os::linux::net::SocketAddrExt as _;
     use std::os::unix::ffi::OsStrExt as _;
@@ -47,7 +49,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("folder");
         let path = folder.path().join("notify");
         let socket = UnixDatagram::bind(&path).expect("bound");
-        notify(path.as_os_str()).expect("told");
+        notify(path.as_os_str()).expect("notified");
         let mut text = [0; 32];
         let length = socket.recv(&mut text).expect("heard");
         assert_eq!(&text[..length], b"READY=1");

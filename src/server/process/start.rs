@@ -1,7 +1,7 @@
 //! Start and end of the server process: settings, log, sockets, the member, services, signals.
 //!
-//! Ports are bound before the disk is touched, so that a second server on one machine is told
-//! apart from a damaged one. Never looks into a request.
+//! Ports are bound before the disk is touched, so that a second server on the same machine is not
+//! taken for a damaged disk. Never looks into a request.
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -39,14 +39,14 @@ use crate::server::member_runtime::{self, RunningServer};
 use crate::server::metrics::client::ClientMetrics;
 use crate::server::tls::{auto, ports};
 
-/// How long connections may take to finish what is in flight.
+/// Time for connections to finish their pending requests.
 const DRAIN: Duration = Duration::from_secs(3);
-/// How long a pod serves on after it is unready, until every node has heard of it.
+/// How long a pod still serves after it became unready, until every node has updated its endpoints.
 const PROPAGATE: Duration = Duration::from_secs(5);
 
-/// Requests and streams of clients that may be under way where no limit of memory is known.
+/// Concurrent client requests and streams if no memory limit is known.
 const CALLS: u64 = 1 << 17;
-/// Memory to reckon with for each.
+/// Memory reserved for each.
 const CALL_BYTES: u64 = 16 << 10;
 
 /// Runs the server with these arguments (without the program's name) and this environment.
@@ -78,7 +78,7 @@ pub fn run(arguments: &[String], environment: &BTreeMap<String, String>) -> Exit
     }
 }
 
-/// The settings of `--config-file`, where it is given.
+/// The settings of `--config-file`, if it is given.
 fn read_config_file(flags: Flags) -> Result<Flags, FileError> {
     let Some(path) = flags.optional("config-file") else {
         return Ok(flags);
@@ -95,11 +95,11 @@ fn read_config_file(flags: Flags) -> Result<Flags, FileError> {
     Ok(read)
 }
 
-/// etcd's four lines, of which tools read the first, and our own.
+/// etcd's four lines, of which tools parse the first, and our own.
 fn version() -> String {
     let own = env!("CARGO_PKG_VERSION");
     let rust = env!("CARGO_PKG_RUST_VERSION");
-    // Go's words for the processor.
+    // Go's name of the processor architecture.
     let processor = match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
@@ -140,9 +140,9 @@ fn serve(config: &Config) -> Result<(), Stop> {
     result
 }
 
-/// How many may be connected to each port: by the limit of open files, which is raised as far as
-/// it goes, and by that of memory. Beside them, how many may be connected to the peer port that have
-/// not shown whose they are, and how many threads clients have.
+/// The limits on connections to each port: from the limit on open files, which is raised as far as
+/// possible, and the memory limit. Also returns the number of unauthenticated connections to the
+/// peer port, and the number of client threads.
 fn seats() -> Result<(AllSeats, usize, usize), Stop> {
     let limit = descriptors::raise().map_err(|error| Stop {
         code: crate::server::process::exit::OTHER,
@@ -165,7 +165,7 @@ fn seats() -> Result<(AllSeats, usize, usize), Stop> {
     Ok((seats, number(shares.peers), shares.threads))
 }
 
-/// What must hold before anything is touched.
+/// The conditions that must hold before anything is touched.
 fn check_surroundings(config: &Config) -> Result<(), Stop> {
     if let Some(expected) = &config.expected_hostname {
         let hostname = host_facts::hostname().unwrap_or_default();
@@ -179,9 +179,9 @@ fn check_surroundings(config: &Config) -> Result<(), Stop> {
             });
         }
     }
-    // The flag is read by a disk that is still empty alone, as in etcd.
+    // Only a disk that is still empty reads the flag, as in etcd.
     let empty = std::fs::read_dir(&config.data_dir).is_ok_and(|files| {
-        // Certificates may have been made before a start that failed.
+        // A start that failed may have created the certificates already.
         files.flatten().all(|file| file.file_name() == "fixtures")
     });
     if empty || !config.data_dir.exists() {
@@ -287,9 +287,9 @@ impl Listeners {
         Listeners { open, drain }
     }
 
-    /// Lets connections finish what is in flight, and no longer than that.
+    /// Lets connections finish their pending requests, for a limited time.
     async fn close(&self) {
-        // An error means that nobody listens any more.
+        // An error means that no connection is left.
         let _ = self.drain.send(true);
         let deadline = tokio::time::Instant::now() + DRAIN;
         while self.open.load(Relaxed) > 0 && tokio::time::Instant::now() < deadline {
@@ -298,7 +298,7 @@ impl Listeners {
     }
 }
 
-/// Waits for the end and carries it out.
+/// Waits for the reason to end, and carries it out.
 fn live(mut server: RunningServer, doors: &Listeners, signals: StopSignals) -> Result<(), Stop> {
     let (runtime, came) = signals.split();
     let result = runtime.block_on(async {
@@ -325,8 +325,8 @@ fn live(mut server: RunningServer, doors: &Listeners, signals: StopSignals) -> R
     result
 }
 
-/// Waits until no Service sends clients here, after this server became unready; where there are no
-/// Services, not at all.
+/// Waits until no Service sends clients here, after this server became unready; returns at once if
+/// there are no Services.
 pub(in crate::server) async fn endpoints_are_withdrawn() {
     if std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() {
         tokio::time::sleep(PROPAGATE).await;
@@ -335,7 +335,7 @@ pub(in crate::server) async fn endpoints_are_withdrawn() {
 
 fn log_to(log: Log) {
     let level = LevelFilter::from_level(log.level);
-    // Libraries speak only when something is wrong: their chatter hides ours.
+    // Libraries log warnings only: their lower levels would drown our lines.
     let filter = Targets::new()
         .with_default(level.min(LevelFilter::WARN))
         .with_target("quorate", level);
@@ -353,7 +353,7 @@ fn log_to(log: Log) {
         .with_writer(writer)
         .with_ansi(false);
     let registry = tracing_subscriber::registry().with(filter);
-    // Only a test runs two servers in one process; the first one's log serves both.
+    // Only tests run two servers in one process; the first one's log is used by both.
     let _ = match log.json {
         true => registry
             .with(lines.event_format(log_lines::Json))

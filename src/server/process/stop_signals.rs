@@ -1,11 +1,11 @@
-//! The signals that end a server, heard from its first moment on. The first process of a container
-//! never gets a signal that it has not asked for, and nobody sends it twice: one that came while the
-//! disk was being opened would be lost, and the pod would stand until it is killed.
+//! The signals that end a server, handled from its start. The first process of a container receives
+//! no signal without a handler, and the signal is sent only once: one that arrived while the disk
+//! was being opened would be lost, and the pod would run until it is killed.
 
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Both signals, and what they are waited for on.
+/// Both signals, and the runtime on which they are awaited.
 pub(in crate::server) struct StopSignals {
     runtime: Runtime,
     terminate: Signal,
@@ -13,7 +13,7 @@ pub(in crate::server) struct StopSignals {
 }
 
 impl StopSignals {
-    /// From now on they are kept until they are asked for.
+    /// Installs the handlers: signals are kept from now on.
     pub(in crate::server) fn hear() -> std::io::Result<StopSignals> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -29,7 +29,7 @@ impl StopSignals {
         })
     }
 
-    /// The runtime, and the wait for whichever signal comes first, by its name.
+    /// The runtime, and a future that returns the name of the first signal.
     pub(in crate::server) fn split(self) -> (Runtime, impl Future<Output = &'static str>) {
         let (mut terminate, mut interrupt) = (self.terminate, self.interrupt);
         let came = async move {

@@ -1,9 +1,9 @@
-//! Work that takes long by its nature, on threads beside those that serve clients: a few at a
-//! time, and a few that wait.
+//! Slow work, on threads other than those that serve clients: a limited number at a time, and a
+//! limited number of waiting callers.
 //!
-//! Those who wait take turns by host, and at each host by name, and when too many wait, the last of
-//! whoever has most of them is refused. So somebody who asks a thousand times at once waits for
-//! himself, and whoever asks once is next. Never knows what the work is.
+//! Waiting callers take turns by host, and within a host by name; when too many wait, the last one
+//! of the host with the most is refused. So a client with a thousand requests at once waits only
+//! for itself, and a client with a single request is next. Never knows the work.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -20,22 +20,22 @@ use crate::wire::error::EtcdError;
 /// A kind of work.
 #[derive(Debug)]
 pub(crate) struct Aside {
-    /// What it is called in metrics.
+    /// Its name in metrics.
     pub(crate) name: &'static str,
     most_waiting: usize,
-    /// How long anybody waits for his turn.
+    /// How long a caller waits for its turn, at most.
     patience: Duration,
     line: Mutex<Line>,
-    /// How often it was refused.
+    /// How many callers were refused.
     pub(crate) refused: AtomicU64,
 }
 
-/// Whose turn it is.
+/// The caller, for its turn.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Who {
-    /// Nothing for a socket of the file system.
+    /// `None` for a Unix socket.
     pub(crate) host: Option<Host>,
-    /// Of those at this host; may be empty.
+    /// The name within this host; may be empty.
     pub(crate) name: String,
 }
 
@@ -43,14 +43,14 @@ pub(crate) struct Who {
 struct Line {
     free: usize,
     waiting: usize,
-    /// Those who ever waited.
+    /// The number of callers that ever waited.
     came: u64,
     hosts: BTreeMap<Option<Host>, Waiting>,
-    /// Whose turn it is next; each of the hosts once.
+    /// The hosts in the order of their turns, each once.
     order: VecDeque<Option<Host>>,
 }
 
-/// Those of one host.
+/// The waiting callers of one host.
 #[derive(Debug, Default)]
 struct Waiting {
     names: BTreeMap<String, VecDeque<Waiter>>,
@@ -59,19 +59,19 @@ struct Waiting {
 
 #[derive(Debug)]
 struct Waiter {
-    /// The how manieth he is of those who ever waited.
+    /// Its number among all callers that ever waited.
     number: u64,
     sender: oneshot::Sender<Place>,
 }
 
-/// A place in the line; given up when dropped, whether it came to a turn or not.
+/// A place in the line; given up when dropped, whether its turn came or not.
 struct InLine<'a> {
     aside: &'a Aside,
     who: Who,
     number: u64,
 }
 
-/// The right to work; somebody else's when dropped.
+/// The right to work; passed on when dropped.
 #[derive(Debug)]
 pub(crate) struct Place(Arc<Aside>);
 
@@ -85,7 +85,7 @@ impl From<Option<Host>> for Who {
 }
 
 impl Aside {
-    /// So many at a time, and so many that wait, for so long at most.
+    /// Allows `at_a_time` at work, and `most_waiting` callers that wait for `patience` at most.
     pub(crate) fn new(
         name: &'static str,
         at_a_time: usize,
@@ -107,9 +107,9 @@ impl Aside {
         })
     }
 
-    /// Does the work on a thread of its own when it is `who`'s turn; etcd's "too many requests"
-    /// where too many wait, or for too long. A caller who goes away gives up his place in the line,
-    /// and what has begun goes on and counts until it ends.
+    /// Does the work on another thread when it is the turn of `who`; etcd's "too many requests" if
+    /// too many wait, or for too long. A caller that is dropped gives up its place in the line;
+    /// work that has begun continues and counts until it ends.
     pub(crate) async fn run<T: Send + 'static>(
         self: &Arc<Self>,
         who: impl Into<Who>,
@@ -148,7 +148,7 @@ impl Aside {
         };
         match timeout(self.patience, waits).await {
             Ok(Ok(place)) => Ok(place),
-            // He was turned away, or has waited for too long: nothing was begun either way.
+            // It was turned away, or has waited for too long: nothing was begun in either case.
             _ => {
                 self.refused.fetch_add(1, Relaxed);
                 Err(EtcdError::TooManyRequests.into())
@@ -156,13 +156,13 @@ impl Aside {
         }
     }
 
-    /// How many wait.
+    /// The number of waiting callers.
     pub(crate) fn waiting(&self) -> usize {
         self.lock().waiting
     }
 
     fn lock(&self) -> MutexGuard<'_, Line> {
-        // Plain data: a panic elsewhere leaves it usable.
+        // Plain data: a panic in another thread leaves it consistent.
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -204,7 +204,7 @@ impl Line {
         next.map(|waiter| waiter.sender)
     }
 
-    /// Forgets one who went away, if he is still there.
+    /// Removes a caller that was dropped, if it is still in the line.
     fn leave(&mut self, who: &Who, number: u64) {
         let Some(waiting) = self.hosts.get_mut(&who.host) else {
             return;
@@ -216,8 +216,8 @@ impl Line {
         }
     }
 
-    /// Refuses the last of whoever has most in the line; of several who have as many, the one who came
-    /// last: else it would be the same host each time.
+    /// Refuses the last caller of the host with the most in the line; among several such hosts, the
+    /// one whose last caller came last: otherwise it would be the same host each time.
     fn turn_away(&mut self) {
         let longest = self
             .hosts
@@ -229,7 +229,7 @@ impl Line {
         let Some(waiting) = self.hosts.get_mut(&host) else {
             return;
         };
-        // Dropped: that is the refusal.
+        // Dropping the sender is the refusal.
         self.waiting -= usize::from(waiting.turn_away().is_some());
         if waiting.names.is_empty() {
             self.hosts.remove(&host);
@@ -260,12 +260,12 @@ impl Waiting {
         next
     }
 
-    /// Whether he was there.
+    /// Whether it was in the line.
     fn leave(&mut self, name: &str, number: u64) -> bool {
         let Some(queue) = self.names.get_mut(name) else {
             return false;
         };
-        // They stand in the order in which they came.
+        // The queue is in the order of arrival.
         let at = queue.binary_search_by_key(&number, |waiter| waiter.number);
         let gone = at.ok().and_then(|at| queue.remove(at));
         if queue.is_empty() {
@@ -313,7 +313,7 @@ impl Drop for Place {
             }
         };
         if let Some(sender) = next {
-            // If he goes away at this moment, the place comes back and is dropped again.
+            // If the caller is dropped at this moment, the place comes back and is dropped again.
             drop(sender.send(Place(aside)));
         }
     }
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn turns_go_round_by_who_asks() {
+    async fn turns_alternate_between_callers() {
         let aside = Aside::new("test", 1, 10, PATIENCE);
         let place = aside.place(host(1)).await.expect("free");
         let mut crowd: Vec<_> = (0..4).map(|_| Box::pin(aside.place(host(1)))).collect();
@@ -366,10 +366,10 @@ mod tests {
         aside.place(host(2)).await.expect("free");
     }
 
-    /// Every call could ask for a hash or a password's comparison, and all of them waited: whoever
-    /// asked rightly waited behind a thousand of them.
+    /// Every call could request a hash or a comparison of passwords, and all of them waited: a
+    /// legitimate request waited behind a thousand others.
     #[tokio::test]
-    async fn who_has_most_in_the_line_is_refused() {
+    async fn host_with_most_waiting_is_refused() {
         let aside = Aside::new("test", 1, 4, PATIENCE);
         let place = aside.place(host(1)).await.expect("free");
         let mut crowd: Vec<_> = (0..4).map(|_| Box::pin(aside.place(host(1)))).collect();
@@ -382,7 +382,7 @@ mod tests {
         assert!(one.as_mut().now_or_never().is_none(), "it has a place");
         let last = crowd.pop().expect("four").now_or_never().expect("at once");
         assert!(last.is_err(), "in the last one's place");
-        // Whoever went away makes room without anybody being refused.
+        // A dropped caller makes room, and no other is refused.
         drop(crowd.pop());
         let mut two = Box::pin(aside.place(host(3)));
         assert!(two.as_mut().now_or_never().is_none());
@@ -393,8 +393,8 @@ mod tests {
         drop(two.await.expect("its turn"));
     }
 
-    /// The bound was the caller's and not the work's: whoever asked for a password's comparison
-    /// and went away left it running, and asked again.
+    /// The limit was on callers and not on the work: a client that requested a comparison of
+    /// passwords and disconnected left it running, and requested the next one.
     #[tokio::test]
     async fn work_whose_caller_is_gone_still_counts() {
         let aside = Aside::new("test", 1, 100, PATIENCE);
@@ -416,8 +416,8 @@ mod tests {
         assert_eq!(most.load(SeqCst), 1);
     }
 
-    /// Where each had as many in the line, it was always the host with the largest address that was
-    /// refused, whoever came.
+    /// If all hosts had the same number in the line, the one with the largest address was always
+    /// refused, whichever came last.
     #[tokio::test]
     async fn last_of_the_largest_hosts_is_refused() {
         let aside = Aside::new("test", 1, 3, PATIENCE);
@@ -438,10 +438,10 @@ mod tests {
         }
     }
 
-    /// Those who went away were looked for once in a sixteenth of the line: up to so many who came
-    /// from their host, which had most of the places, were refused although nobody stood there.
+    /// Dropped callers were removed once per sixteenth of the line: until then new callers of the
+    /// host with most of the places were refused although these places were unused.
     #[tokio::test]
-    async fn whoever_goes_away_makes_room_at_once() {
+    async fn dropped_callers_make_room_at_once() {
         let aside = Aside::new("test", 1, 100, PATIENCE);
         let place = aside.place(host(1)).await.expect("free");
         let wait = |name: &str| {
@@ -464,7 +464,8 @@ mod tests {
         drop(aside.place(host(2)).await.expect("its turn"));
     }
 
-    /// Turns went by host and name alike: who knew a thousand names had a thousand turns.
+    /// Turns were given to each pair of host and name: a client with a thousand names had a
+    /// thousand turns.
     #[tokio::test]
     async fn names_share_the_turns_of_their_host() {
         let aside = Aside::new("test", 1, 10, PATIENCE);
@@ -486,8 +487,8 @@ mod tests {
         assert_eq!(turns, "a2bcA");
     }
 
-    /// Whoever asked for a lease stood in the line for as long as his whole call might take, and had
-    /// no time left when it was his turn: an answer that leaves open whether there is a lease.
+    /// A lease grant could wait in the line for as long as its whole call might take, and had no
+    /// time left when it was its turn: an error that leaves open whether the lease exists.
     #[tokio::test]
     async fn every_wait_is_bounded() {
         let aside = Aside::new("test", 1, 10, Duration::from_millis(20));

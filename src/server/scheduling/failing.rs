@@ -1,8 +1,8 @@
-//! Hosts whose calls fail again and again: their refusals come late.
+//! Delays the refusals of hosts whose calls fail again and again.
 //!
-//! Whoever is refused asks again at once where he means harm: a thousand connections that do nothing
-//! but that take what a core has. One answer in a while is never late, so whoever logs in anew or has
-//! lost a right does not notice. Never refuses anything itself.
+//! A malicious client repeats a refused call at once: a thousand connections that do only that use
+//! up a core. A low rate of refusals is never delayed, so a client that logs in again or has lost a
+//! permission does not notice. Never refuses anything itself.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -10,18 +10,18 @@ use std::time::{Duration, Instant};
 
 use super::hosts::Host;
 
-/// What is counted is counted for so long.
+/// Refusals are counted over this interval.
 const WHILE: Duration = Duration::from_secs(1);
-/// Refusals of a host in that time that are not late.
+/// Refusals of a host in that interval that are not delayed.
 const PROMPT: u32 = 200;
-/// By how much each one beyond them is later than the one before.
+/// Additional delay of each further one.
 const STEP: Duration = Duration::from_millis(1);
-/// None is later than this.
+/// The longest delay.
 const LATEST: Duration = Duration::from_millis(500);
 /// Hosts that are known at a time.
 const HOSTS: usize = 4096;
 
-/// Who was refused lately.
+/// Hosts with recent refusals.
 #[derive(Debug, Default)]
 pub(crate) struct Failing(Mutex<BTreeMap<Host, Refused>>);
 
@@ -32,14 +32,14 @@ struct Refused {
 }
 
 impl Failing {
-    /// By how much the refusal of a call of this host is to be late.
+    /// The delay of the refusal of a call of this host.
     pub(crate) fn late_by(&self, host: Host, now: Instant) -> Duration {
         let mut hosts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let over = |refused: &Refused| now.duration_since(refused.since) >= WHILE;
         if hosts.len() >= HOSTS && !hosts.contains_key(&host) {
             hosts.retain(|_, refused| !over(refused));
             if hosts.len() >= HOSTS {
-                // Thousands of hosts are refused: this one is of them.
+                // Thousands of hosts are being refused: this one counts as one of them.
                 return LATEST;
             }
         }
@@ -62,8 +62,8 @@ impl Failing {
 mod tests {
     use super::*;
 
-    /// A thousand connections that were refused and asked again at once took the whole core: puts at a
-    /// quarter of what the server can do took ten times as long.
+    /// A thousand connections whose refused calls were repeated at once used the whole core: puts
+    /// at a quarter of the server's capacity took ten times as long.
     #[test]
     fn repeated_refusals_come_late() {
         let (failing, start) = (Failing::default(), Instant::now());

@@ -1,15 +1,15 @@
-//! Whose connection it is, where strangers and clients take turns or have shares. Never asks who
-//! somebody is: that is for certificates and tokens.
+//! The host of a connection, for turns and shares between hosts. Never identifies a client: that is
+//! done by certificates and tokens.
 
 use std::fmt;
 use std::net::IpAddr;
 
-/// Where connections come from; of IPv6 the network, since a host has all addresses of it.
+/// The origin of connections; of IPv6 the network, since a host has all its addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Host(IpAddr);
 
 impl Host {
-    /// The host that has this address.
+    /// The host with this address.
     pub(crate) fn of(address: IpAddr) -> Host {
         Host(match address.to_canonical() {
             IpAddr::V6(v6) => IpAddr::V6((v6.to_bits() & !u128::from(u64::MAX)).into()),

@@ -1,8 +1,8 @@
-//! The tasks of a connection, each of them going on when its host may, and all of them giving their
-//! core to Raft's thread where that one waits for it.
+//! The tasks of a connection: each runs when it is its host's turn, and all of them yield their
+//! core to the raft thread while that one waits for it.
 //!
-//! Only for tasks of threads that serve clients, which never leave their thread. Never looks at what
-//! a task does, and never interrupts one.
+//! Only for tasks of threads that serve clients, which never move to another thread. Never looks at
+//! what a task does, and never interrupts one.
 
 use std::cell::RefCell;
 use std::pin::Pin;
@@ -15,25 +15,26 @@ use super::rounds::{Line, Next, Place, Rounds};
 use super::turns;
 use crate::server::core::queue::Oldest;
 
-/// How long Raft's thread may leave its inbox alone before its core may be the one that this thread is
-/// on, and how often the core is given away for that at most. Shorter, and a member under full load has less in
-/// each batch of its log: at a tenth of it a thousand clients put a fifth less.
+/// How long the raft thread's inbox may wait before its core is assumed to be the one of this
+/// thread, and the shortest interval between two yields. If it were shorter, a member under full
+/// load would have smaller batches in its log: with a tenth of it a thousand clients made a fifth
+/// fewer puts.
 const PATIENT: Duration = Duration::from_millis(1);
-/// The same while hosts share the thread: one of them may have all it can do, and each request of the others
-/// waits for Raft's thread once.
+/// The same while hosts share the thread: one of them may be saturating it, and each request of the
+/// others waits for the raft thread once.
 const SHARED_PATIENT: Duration = Duration::from_micros(200);
 
 thread_local! {
     static ROUNDS: RefCell<Rounds> = RefCell::default();
-    /// When the core was given away last.
+    /// When the core was last yielded.
     static GAVE: RefCell<Option<Instant>> = const { RefCell::new(None) };
 }
 
-/// Spawns the tasks of a connection as its host's.
+/// Spawns the tasks of a connection on behalf of its host.
 #[derive(Clone, Debug)]
 pub(crate) struct ByHost {
     pub(in crate::server) line: Line,
-    /// Raft's.
+    /// The raft thread's inbox.
     pub(in crate::server) inbox: Oldest,
 }
 
@@ -57,7 +58,7 @@ where
     }
 }
 
-/// A task that goes on when its host may.
+/// A task that runs when it is its host's turn.
 #[derive(Debug)]
 pub(in crate::server) struct InTurn<F> {
     place: Place,
@@ -91,14 +92,14 @@ impl<F> Drop for InTurn<F> {
     }
 }
 
-/// Nothing where the thread is ending.
+/// `None` while the thread is ending.
 fn with<T>(act: impl FnOnce(&mut Rounds) -> T) -> Option<T> {
     let acted = ROUNDS.try_with(|rounds| Some(act(&mut *rounds.try_borrow_mut().ok()?)));
     acted.ok().flatten()
 }
 
-/// Goes round with the thread for as long as hosts share it: behind all that was ready, and all that
-/// the sockets had when they were last looked at.
+/// Goes round with the thread for as long as hosts share it: after everything that was ready, and
+/// everything that the sockets had when they were last polled.
 async fn go_round() {
     let _ends = Ends;
     loop {
@@ -113,7 +114,7 @@ async fn go_round() {
     }
 }
 
-/// Has whoever needs it next go round anew, also where this runtime ends in the middle.
+/// Lets the next waiting task start the rounds again, also if this runtime ends in the middle.
 struct Ends;
 
 impl Drop for Ends {
@@ -122,10 +123,10 @@ impl Drop for Ends {
     }
 }
 
-/// Lets whoever waits for this core have it. A kernel looks whether it is somebody else's turn when
-/// somebody is woken, and then no more until the next tick, 4 ms later: a thread that had just run when
-/// it was woken waits for that. Seldom, since it costs a turn, and Raft's thread may as well be busy on
-/// another core.
+/// Yields the core to a waiting thread. A kernel decides whether another thread should run when a
+/// thread is woken, and then not until the next tick, 4 ms later: a thread that had just run when
+/// it was woken waits for that. Done rarely, since it costs a turn, and the raft thread may be busy
+/// on another core as well.
 fn give_way(waited: Duration, now: Instant) {
     let patience = match with(|rounds| rounds.is_shared()) {
         Some(true) => SHARED_PATIENT,
@@ -158,7 +159,7 @@ mod tests {
     use crate::server::core::queue::Queue;
     use crate::server::scheduling::hosts::Host;
 
-    /// A step that takes its time.
+    /// A step that takes time.
     fn work() {
         let begin = Instant::now();
         while begin.elapsed() < Duration::from_micros(200) {
@@ -166,7 +167,7 @@ mod tests {
         }
     }
 
-    /// The one task of a host was polled again when the two hundred of another one had been.
+    /// The one task of a host was polled again only after the two hundred of another one.
     #[tokio::test(flavor = "current_thread")]
     async fn hosts_share_rounds_fairly() {
         let inbox = Queue::<u8>::new(1).oldest();
@@ -205,7 +206,7 @@ mod tests {
         assert!(meanwhile >= 1, "the other host goes on: {meanwhile} steps");
     }
 
-    /// Whoever is dropped while it waits keeps nobody's place.
+    /// A task that is dropped while it waits keeps no place.
     #[tokio::test(flavor = "current_thread")]
     async fn ended_waiters_block_no_other() {
         let inbox = Queue::<u8>::new(1).oldest();

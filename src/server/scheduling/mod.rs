@@ -1,7 +1,8 @@
-//! Who gets how much of the threads that serve clients, and when: each host its share, long work in
-//! slices, dear work on threads beside, and the core to Raft's thread where that one waits for it.
+//! The scheduling of the threads that serve clients: each host gets its share, long work runs in
+//! slices, expensive work on other threads, and the core goes to the raft thread while that one
+//! waits for it.
 //!
-//! Never knows what a request asks for.
+//! Never knows the requests.
 
 pub(in crate::server) mod aside;
 pub(in crate::server) mod failing;

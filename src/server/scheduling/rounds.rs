@@ -1,11 +1,12 @@
 //! A host's part of a thread that serves clients, while other hosts want some of it as well. Pure:
-//! it is told the time, and what each step took.
+//! the time and the duration of each step are arguments.
 //!
-//! Such a thread goes round and round through what has become ready. A thousand connections of one
-//! host, each with a twentieth of a millisecond's work, make a round of fifty, and whoever has one
-//! connection waits for all of them at each step of his request. So where more than one host has
-//! work, each has a part of the round's time, and the rest of its tasks wait for the next rounds in
-//! the order in which they came. A host that is alone has all, and no time goes by unused.
+//! Such a thread goes round and round through the tasks that have become ready. A thousand
+//! connections of one host, each with a twentieth of a millisecond's work, make a round of fifty
+//! milliseconds, and a client with one connection waits for all of them at each step of its
+//! request. So where more than one host has work, each has a part of the round's time, and the rest
+//! of its tasks wait for the next rounds in the order in which they came. A host that is alone has
+//! all of it, and no time is left unused.
 
 use std::collections::BTreeMap;
 use std::task::{Poll, Waker};
@@ -13,24 +14,24 @@ use std::time::{Duration, Instant};
 
 use super::hosts::Host;
 
-/// What a round takes where each host has as much to do as it may.
+/// The duration of a round in which each host uses its whole part.
 const ROUND: Duration = Duration::from_micros(500);
-/// How long a host counts as there after it had work.
+/// How long a host counts as present after it had work.
 const THERE: Duration = Duration::from_secs(10);
-/// A host's part is no less, however many there are: a round of a thousand hosts takes 50 ms, as it would
-/// without parts.
+/// The smallest part of a host, however many there are: a round of a thousand hosts takes 50 ms, as
+/// it would without parts.
 const LEAST_PART: Duration = Duration::from_micros(50);
-/// What a host has to pay back is no more: a step may have been interrupted for a while.
+/// The most that a host has to pay back: a step may have been interrupted for a while.
 const MOST_USED: Duration = Duration::from_millis(4);
-/// What a step is expected to take at least.
+/// The least expected duration of a step.
 const LEAST: Duration = Duration::from_micros(1);
 
-/// Whose work is done in turn.
+/// The host whose work is done in turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::server) struct Line {
     /// Probes come from addresses that clients may have as well.
     pub(in crate::server) probes: bool,
-    /// Nothing is the host of all sockets of the file system.
+    /// `None` is the host of all Unix sockets.
     pub(in crate::server) host: Option<Host>,
 }
 
@@ -52,10 +53,10 @@ impl Place {
     }
 }
 
-/// What follows from a round's end.
+/// The result of a round's end.
 #[derive(Debug, Default)]
 pub(in crate::server) struct Next {
-    /// They may go on.
+    /// Tasks that may run.
     pub(in crate::server) called: Vec<Waker>,
     /// Hosts share the thread: there will be another round.
     pub(in crate::server) goes_on: bool,
@@ -68,23 +69,23 @@ pub(in crate::server) struct Rounds {
     /// The line that had work last, and when any other one had.
     last: Option<(Line, Instant)>,
     other: Option<Instant>,
-    /// Those who ever waited.
+    /// The number of tasks that ever waited.
     came: u64,
-    /// Somebody goes round.
+    /// A task goes round.
     going: bool,
 }
 
 #[derive(Debug, Default)]
 struct Share {
-    /// Time that was used in this round, and before it beyond the share.
+    /// Time used in this round, and the excess of earlier rounds.
     used: Duration,
-    /// What a step of a task took of late.
+    /// The recent duration of a step.
     step: Duration,
     waiting: BTreeMap<u64, Waker>,
 }
 
 impl Rounds {
-    /// Whether the task may go on; else it is woken when it may.
+    /// Whether the task may run; otherwise it is woken when it may.
     pub(in crate::server) fn may(
         &mut self,
         place: &mut Place,
@@ -100,8 +101,8 @@ impl Rounds {
         let part = self.part();
         let share = self.lines.entry(place.line).or_default();
         let number = match place.number {
-            // It is called. What those before it took may have been more than was expected of them: it is
-            // the first to be called in the next round then.
+            // It is called. The tasks before it may have taken longer than expected: then it is the
+            // first to be called in the next round.
             Some(number) if !share.waiting.contains_key(&number) && share.used < part => {
                 return Poll::Ready(());
             }
@@ -117,7 +118,7 @@ impl Rounds {
         Poll::Pending
     }
 
-    /// A step has been taken. Whether somebody has to go round from now on.
+    /// A step was taken. Returns whether a task has to start going round.
     pub(in crate::server) fn used(&mut self, place: &mut Place, took: Duration) -> bool {
         place.number = None;
         let Some(share) = self.lines.get_mut(&place.line) else {
@@ -136,7 +137,8 @@ impl Rounds {
         self.going
     }
 
-    /// Nobody goes round any more, whatever was to be done: the thread's runtime may be another one soon.
+    /// No task goes round any more, whatever is left to do: the thread's runtime may be replaced
+    /// soon.
     pub(in crate::server) fn stopped(&mut self) {
         self.going = false;
     }
@@ -213,7 +215,7 @@ mod tests {
         Place::new(Line { probes, host })
     }
 
-    /// Lets each of these tasks take a step if it may; how many did.
+    /// Lets each of these tasks take a step if it may; returns how many did.
     fn steps(rounds: &mut Rounds, tasks: &mut [Place], now: Instant) -> usize {
         let mut taken = 0;
         for place in tasks {
@@ -225,20 +227,20 @@ mod tests {
         taken
     }
 
-    /// A thousand connections of one host made rounds of fifty milliseconds, and who had one
-    /// connection waited for one at each step of his request.
+    /// A thousand connections of one host made rounds of fifty milliseconds, and a client with one
+    /// connection waited for one at each step of its request.
     #[test]
     fn busy_host_gets_its_share_of_a_round() {
         let (mut rounds, now) = (Rounds::default(), Instant::now());
         let mut many: Vec<Place> = (0..1000).map(|_| of(1)).collect();
         let mut one = [of(2)];
-        // While it is alone it has all.
+        // While it is alone it has all of it.
         assert_eq!(steps(&mut rounds, &mut many, now), 1000);
         assert_eq!(steps(&mut rounds, &mut one, now), 1);
         let mut all = 0;
         for round in 0..40 {
             let taken = steps(&mut rounds, &mut many, now);
-            // A part is five steps; where the first round has none waiting, ten.
+            // A part is five steps; in the first round, where none waits, ten.
             assert!((1..=10).contains(&taken), "{taken} in round {round}");
             all += taken;
             assert_eq!(steps(&mut rounds, &mut one, now), 1, "in round {round}");
@@ -247,7 +249,8 @@ mod tests {
         assert!(all >= 40 * 5, "{all}");
     }
 
-    /// Many short steps taught that a step is short, and fifty long ones were called in one round.
+    /// After many short steps a step was expected to be short, and fifty long ones were called in
+    /// one round.
     #[test]
     fn called_waiter_waits_behind_slow_ones() {
         let (mut rounds, now) = (Rounds::default(), Instant::now());
@@ -293,7 +296,7 @@ mod tests {
         );
     }
 
-    /// One step may take longer than a part: a large request. It is paid back.
+    /// One step may take longer than a part: a large request. The excess is paid back.
     #[test]
     fn overuse_counts_against_later_rounds() {
         let (mut rounds, now) = (Rounds::default(), Instant::now());
@@ -311,7 +314,8 @@ mod tests {
         assert!(rounds.may(&mut long, Waker::noop(), now).is_ready());
     }
 
-    /// Else a part would be of all who ever came, and somebody would go round for nobody.
+    /// Otherwise parts would be computed for all hosts that ever came, and rounds would run for no
+    /// task.
     #[test]
     fn rounds_end_on_an_unshared_thread() {
         let (mut rounds, now) = (Rounds::default(), Instant::now());
@@ -325,7 +329,7 @@ mod tests {
         assert!(!rounds.used(&mut one, STEP), "somebody does already");
         assert!(rounds.is_shared());
         assert!(rounds.next(now).goes_on);
-        assert!(!rounds.next(now).goes_on, "nobody did anything");
+        assert!(!rounds.next(now).goes_on, "no task ran");
         assert!(!rounds.is_shared());
         let later = now + THERE * 2;
         assert!(rounds.may(&mut one, Waker::noop(), later).is_ready());
@@ -333,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn who_goes_away_is_not_called() {
+    fn dropped_waiter_is_not_called() {
         let (mut rounds, now) = (Rounds::default(), Instant::now());
         steps(&mut rounds, &mut [of(2)], now);
         let mut tasks: Vec<Place> = (0..20).map(|_| of(1)).collect();
@@ -350,9 +354,10 @@ mod tests {
         }
     }
 
-    /// Those who waited when the other host fell silent waited for ever, behind those who did not.
+    /// Tasks that waited when the other host became idle waited for ever, behind those that did not
+    /// wait.
     #[test]
-    fn waiter_goes_on_once_its_host_is_alone() {
+    fn waiter_continues_once_its_host_is_alone() {
         let (mut rounds, mut now) = (Rounds::default(), Instant::now());
         let mut many: Vec<Place> = (0..1000).map(|_| of(1)).collect();
         steps(&mut rounds, &mut [of(2)], now);

@@ -1,9 +1,9 @@
-//! Long work on a thread that serves clients, a slice a turn.
+//! Long work on a thread that serves clients, one slice per turn.
 //!
-//! Each of these threads runs its tasks in the order in which they became ready. A thousand
-//! clients with a slice of a millisecond each would have everyone else wait for a second. So
-//! whoever does long work waits for its turn before each slice, and each host has one turn each time
-//! that the thread has gone through all that was ready. Never used on threads that share tasks.
+//! Each of these threads runs its tasks in the order in which they became ready. A thousand clients
+//! with a slice of a millisecond each would make all others wait for a second. So a task with long
+//! work waits for its turn before each slice, and each host has one turn each time that the thread
+//! has gone through all that was ready. Never used on threads that share tasks.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -16,27 +16,27 @@ use tokio::task::JoinHandle;
 use super::rounds::Line;
 
 thread_local! {
-    /// Whose task goes on at the moment.
+    /// The line of the present task.
     static WHOSE: Cell<Option<Line>> = const { Cell::new(None) };
-    /// Where somebody stands at all.
+    /// The lines in which a task waits.
     static TURNS: RefCell<BTreeMap<Option<Line>, Weak<Turns>>> = RefCell::default();
 }
 
-/// The turns of one host: a crowd of another one's is no reason to wait.
+/// The turns of one host: a crowd of another one is no reason to wait.
 #[derive(Debug)]
 struct Turns {
     turn: Semaphore,
-    /// Turns that were had.
+    /// Turns taken.
     had: AtomicU64,
 }
 
-/// Turns that others may have had before a turn that was not used is lost: whoever cannot work when
-/// it is his turn must not save turns up.
+/// Turns of others after which an unused turn is lost: a task that cannot work when it is its turn
+/// must not save turns up.
 const KEPT: u64 = 4096;
 
-/// Polls a task of this line: who waits for turns in it waits in that line.
+/// Polls a task of this line: if it waits for turns, it waits in that line.
 pub(in crate::server) fn of<T>(line: Line, poll: impl FnOnce() -> T) -> T {
-    /// Also where the task panics.
+    /// Restored even if the task panics.
     struct Before(Option<Line>);
     impl Drop for Before {
         fn drop(&mut self) {
@@ -47,7 +47,7 @@ pub(in crate::server) fn of<T>(line: Line, poll: impl FnOnce() -> T) -> T {
     poll()
 }
 
-/// Those of whoever goes on at the moment.
+/// The turns of the present task.
 fn own() -> Arc<Turns> {
     TURNS.with_borrow_mut(|all| {
         let whose = WHOSE.get();
@@ -66,11 +66,13 @@ fn own() -> Arc<Turns> {
 
 /// Returns when it is the caller's turn to work a slice on this thread.
 pub(crate) async fn pass() {
-    // However late: it works at once, and its host's part bounds what many do that had their turn.
+    // However late: it works at once, and its host's part limits the work of many that had their
+    // turn.
     Place::default().stood().await;
 }
 
-/// Waits for a turn, which is over when the thread has gone round: the next one is woken after that.
+/// Waits for a turn, which is over when the thread has gone round: the next one is woken after
+/// that.
 async fn stand(turns: Arc<Turns>) -> u64 {
     // It is never closed.
     let _held = turns.turn.acquire().await;
@@ -80,15 +82,16 @@ async fn stand(turns: Arc<Turns>) -> u64 {
 
 /// A place in the line for turns that is kept while its holder does something else.
 ///
-/// Somebody stands there in the holder's stead, so that a holder who is not asked to go on, since its
-/// client does not read or since it is not its host's turn, holds up nobody.
+/// Another task stands there for the holder, so that a holder that is not polled, since its client
+/// does not read or since it is not its host's turn, delays no other.
 #[derive(Debug, Default)]
 pub(crate) struct Place(Option<(Arc<Turns>, JoinHandle<u64>)>);
 
 impl Place {
-    /// Returns when it is the holder's turn. May be dropped and called again: the place is the same.
+    /// Returns when it is the holder's turn. May be dropped and called again: the place is the
+    /// same.
     pub(crate) async fn pass(&mut self) {
-        // Nothing is the runtime's end.
+        // `None` means that the runtime ends.
         while self.stood().await.is_none_or(|others| others > KEPT) {}
     }
 
@@ -113,7 +116,7 @@ impl Drop for Place {
     }
 }
 
-/// Carries out a future whose steps take long, a step a turn: a TLS handshake.
+/// Carries out a future with long steps, one step per turn: a TLS handshake.
 pub(crate) async fn paced<F: Future>(future: F) -> F::Output {
     let mut future = std::pin::pin!(future);
     loop {
@@ -123,7 +126,7 @@ pub(crate) async fn paced<F: Future>(future: F) -> F::Output {
         if let std::task::Poll::Ready(done) = step.await {
             return done;
         }
-        // The step has left this task's waker where it waits: sleep until it is called.
+        // The step has registered this task's waker: sleep until it is called.
         let mut asleep = false;
         std::future::poll_fn(|_| match std::mem::replace(&mut asleep, true) {
             true => std::task::Poll::Ready(()),
@@ -143,10 +146,10 @@ mod tests {
     use super::{KEPT, Line, Place, TURNS, of, paced, pass};
     use crate::server::scheduling::hosts::Host;
 
-    /// A full range, a TLS handshake or a look into history gave its thread away after each slice,
-    /// to the next of a thousand such: a put waited for all of them.
+    /// A full range, a TLS handshake or a read of history yielded its thread after each slice, to
+    /// the next of a thousand others: a put waited for all of them.
     #[tokio::test(flavor = "current_thread")]
-    async fn others_wait_for_one_slice_and_not_for_all() {
+    async fn others_wait_for_one_slice_only() {
         let slices = Rc::new(Cell::new(0));
         let local = tokio::task::LocalSet::new();
         for _ in 0..200 {
@@ -170,7 +173,7 @@ mod tests {
         assert_eq!(slices.get(), 2000, "each has had all its turns");
     }
 
-    /// A thousand TLS handshakes, or lists, of one host stood before the one of another one.
+    /// A thousand TLS handshakes, or lists, of one host were ahead of the only one of another host.
     #[tokio::test(flavor = "current_thread")]
     async fn one_host_cannot_crowd_out_another() {
         let line = |last: u8| Line {
@@ -198,17 +201,17 @@ mod tests {
         }
         passes(3, 1).await;
         let lines = TURNS.with_borrow(std::collections::BTreeMap::len);
-        assert!(lines <= 2, "nobody stands in {lines} lines any more");
+        assert!(lines <= 2, "{lines} lines are left without a task");
     }
 
-    /// A watch stream gave its place up with each event that it sent, and began at the end again: where
-    /// many waited, a busy stream's new watcher never had its turn.
+    /// A watch stream gave up its place with each event that it sent, and started at the end again:
+    /// while many waited, a busy stream's new watcher never had its turn.
     #[tokio::test(flavor = "current_thread")]
     async fn place_is_kept_while_its_holder_waits() {
         let mut place = Place::default();
         let others: Vec<_> = (0..10).map(|_| tokio::spawn(pass())).collect();
         let mut looks = 0;
-        // Each look is dropped, as a stream does that has something to send.
+        // Each attempt is dropped, as by a stream that has something to send.
         while place.pass().now_or_never().is_none() {
             looks += 1;
             assert!(looks < 100, "it never comes to its turn");
@@ -219,8 +222,8 @@ mod tests {
         }
     }
 
-    /// A place held by a stream whose client does not read must not hold up the thread, and its
-    /// turns must not gather: a thousand of them would be used at once.
+    /// A place held by a stream whose client does not read must not delay the thread, and its turns
+    /// must not accumulate: a thousand of them would be used at once.
     #[tokio::test(flavor = "current_thread")]
     async fn unused_turn_is_lost() {
         let mut place = Place::default();

@@ -1,7 +1,7 @@
-//! `--auto-tls` and `--peer-auto-tls`: certificates that vouch for themselves, made at the first
-//! start and kept in the data directory, in etcd's places.
+//! `--auto-tls` and `--peer-auto-tls`: self-signed certificates, created at the first start and
+//! kept in the data directory, in etcd's paths.
 //!
-//! Never replaces a file: who wants a new one removes the old.
+//! Never replaces a file: to get a new one, remove the old one.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -12,7 +12,7 @@ use super::issue::{Validity, self_signed};
 use crate::server::flags::config::{Config, TlsFiles};
 use crate::server::flags::url::{ClientUrl, Endpoint};
 
-/// Makes what is missing. The error names the file.
+/// Creates the missing certificates. The error names the file.
 pub(in crate::server) fn make_missing(config: &Config) -> Result<(), String> {
     let clients = [
         &config.listen_client_urls,
@@ -36,7 +36,7 @@ pub(in crate::server) fn make_missing(config: &Config) -> Result<(), String> {
         if let Some(files) = files
             && let Some(years) = files.self_signed_years
         {
-            // What is no port has no host.
+            // A Unix socket has no host.
             let advertised = advertised
                 .iter()
                 .filter_map(|url| Some(Endpoint::parse(url).ok()?.host));
@@ -58,7 +58,7 @@ fn make(files: &TlsFiles, hosts: Vec<String>, years: u32) -> Result<(), String> 
         (false, false) => {}
         _ => {
             return Err(format!(
-                "{} and {} belong together and one is missing: remove the other, and both are made anew",
+                "{} and {} belong together and one is missing: remove the other, and both are created again",
                 files.certificate.display(),
                 files.key.display()
             ));
@@ -72,7 +72,7 @@ fn make(files: &TlsFiles, hosts: Vec<String>, years: u32) -> Result<(), String> 
     );
     let today = now.map_err(|error| failed(&error))?;
     let today = today.to_zoned(jiff::tz::TimeZone::UTC).date();
-    // Clocks differ by hours, and zones by a day.
+    // Clocks differ by hours, and time zones by a day.
     let from = today.yesterday().map_err(|error| failed(&error))?;
     let days = years.saturating_mul(365).saturating_add(1);
     let validity = Validity::days(from, days).map_err(|error| failed(&error))?;

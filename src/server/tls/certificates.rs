@@ -1,7 +1,8 @@
-//! What stands in certificates, for whoever keeps or shows them: validity, names, fingerprints,
-//! and whether a chain leads to a root and fits its key.
+//! The content of certificates, for storing or showing them: validity, names, fingerprints, and
+//! whether a chain is verified by a CA and matches its key.
 //!
-//! Never judges a connection, which the TLS library does alone; never reads a file or a clock.
+//! Never decides about a connection, which only the TLS library does; never reads a file or a
+//! clock.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -33,12 +34,12 @@ pub enum CertificateError {
     /// PEM without a certificate.
     #[error("it holds no certificate")]
     Empty,
-    /// A certificate that is none.
+    /// Data that are no valid certificate.
     #[error("certificate {0} of it cannot be read")]
     Damaged(usize),
 }
 
-/// What one certificate says.
+/// The content of one certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Certificate {
     /// SHA-256 of its DER, hexadecimal.
@@ -47,15 +48,15 @@ pub struct Certificate {
     pub not_before_ms: i64,
     /// End of its validity in Unix milliseconds.
     pub not_after_ms: i64,
-    /// Its alternative names: DNS names as they are written, and addresses.
+    /// Its subject alternative names: DNS names as written, and IP addresses.
     pub names: BTreeSet<String>,
-    /// The subject's common name; empty where it has none.
+    /// The subject's common name; empty if it has none.
     pub common_name: String,
     der: CertificateDer<'static>,
 }
 
 impl Certificate {
-    /// What this DER says; `None` where it is no certificate.
+    /// Parses DER; `None` if it is no certificate.
     #[must_use]
     pub fn of_der(der: &[u8]) -> Option<Certificate> {
         let read = parsed(der)?;
@@ -89,7 +90,7 @@ impl Certificate {
         all.into_iter().next().ok_or(CertificateError::Empty)
     }
 
-    /// It as PEM.
+    /// Encodes it as PEM.
     #[must_use]
     pub fn pem(&self) -> String {
         let mut text = "-----BEGIN CERTIFICATE-----\n".to_owned();
@@ -105,7 +106,7 @@ impl Certificate {
         text + "-----END CERTIFICATE-----\n"
     }
 
-    /// Whether whatever leads to one of the two leads to the other: same name and same key.
+    /// Whether chains verified by one of the two are verified by the other: same name and same key.
     #[must_use]
     pub fn is_same_issuer(&self, other: &Certificate) -> bool {
         match (
@@ -121,16 +122,16 @@ impl Certificate {
     }
 }
 
-/// A leaf certificate, and those between it and a root.
+/// A leaf certificate and its intermediates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chain {
-    /// The one that is shown.
+    /// The leaf.
     pub leaf: Certificate,
     between: Vec<CertificateDer<'static>>,
 }
 
 impl Chain {
-    /// Reads what a port shows: the leaf comes first.
+    /// Reads the chain of a port: the leaf comes first.
     pub fn read(pem: &str) -> Result<Chain, CertificateError> {
         let mut all = Certificate::all(pem)?.into_iter();
         let leaf = all.next().ok_or(CertificateError::Empty)?;
@@ -140,8 +141,8 @@ impl Chain {
         })
     }
 
-    /// Whether the chain leads to one of these roots, whatever the time is now: it is held against
-    /// the moment at which the leaf begins to hold.
+    /// Whether one of these CAs verifies the chain, whatever the present time: it is verified as of
+    /// the start of the leaf's validity.
     #[must_use]
     pub fn leads_to(&self, roots: &[Certificate]) -> bool {
         [KeyUsage::server_auth(), KeyUsage::client_auth()]
@@ -149,13 +150,13 @@ impl Chain {
             .any(|usage| self.verifies(roots, usage))
     }
 
-    /// As [`Chain::leads_to`], for one that is shown by whoever is dialled.
+    /// As [`Chain::leads_to`], for the certificate of a server.
     #[must_use]
     pub fn may_serve(&self, roots: &[Certificate]) -> bool {
         self.verifies(roots, KeyUsage::server_auth())
     }
 
-    /// As [`Chain::leads_to`], for one that is shown by whoever dials.
+    /// As [`Chain::leads_to`], for the certificate of a client.
     #[must_use]
     pub fn may_dial(&self, roots: &[Certificate]) -> bool {
         self.verifies(roots, KeyUsage::client_auth())
@@ -189,7 +190,7 @@ impl Chain {
     }
 }
 
-/// When the certificate of this DER begins to hold, as verifiers take it.
+/// When the certificate in this DER becomes valid, in the verifiers' type.
 pub(in crate::server) fn begins(der: &CertificateDer<'_>) -> Option<UnixTime> {
     beginning(milliseconds(parsed(der)?.validity().not_before))
 }
@@ -205,8 +206,8 @@ pub(in crate::server) fn fingerprint(der: &[u8]) -> String {
     hash.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A certificate that is read to its end. Of its extensions only the frame is: what is asked for is
-/// read by whoever asks, and a damaged one of the others is no reason to refuse.
+/// Parses a certificate to its end. Of the extensions only the list is checked: the code that needs
+/// one parses it, and a damaged other one is no reason to refuse.
 fn parsed(der: &[u8]) -> Option<X509Certificate<'_>> {
     let mut parser = X509CertificateParser::new().with_deep_parse_extensions(false);
     let (rest, certificate) = parser.parse(der).ok()?;
@@ -218,9 +219,10 @@ fn milliseconds(time: ASN1Time) -> i64 {
     time.timestamp().saturating_mul(1_000)
 }
 
-/// The subject's common name; empty where it has none.
+/// The subject's common name; empty if it has none.
 fn common_name(certificate: &X509Certificate<'_>) -> String {
-    // Without what could not be read, the name is shorter than its head says, and so no sequence.
+    // Without what could not be parsed, the name is shorter than its header states, and so no
+    // sequence.
     let subject = Sequence::from_der(certificate.subject().as_raw());
     let name = subject
         .ok()
@@ -228,7 +230,8 @@ fn common_name(certificate: &X509Certificate<'_>) -> String {
     name.unwrap_or_default()
 }
 
-/// The DNS names and addresses of a certificate; `None` where it names them twice or unreadably.
+/// The DNS names and IP addresses of a certificate; `None` if the extension occurs twice or cannot
+/// be parsed.
 fn alternative_names(certificate: &X509Certificate<'_>) -> Option<BTreeSet<String>> {
     let wanted = &OID_X509_EXT_SUBJECT_ALT_NAME;
     let Some(extension) = certificate.get_extension_unique(wanted).ok()? else {
@@ -239,7 +242,7 @@ fn alternative_names(certificate: &X509Certificate<'_>) -> Option<BTreeSet<Strin
     Some(names.filter_map(alternative_name).collect())
 }
 
-/// A DNS name or an address; nothing for other kinds.
+/// A DNS name or an IP address; `None` for other kinds.
 fn alternative_name(name: &GeneralName<'_>) -> Option<String> {
     match *name {
         GeneralName::DNSName(name) => Some(name.to_owned()),

@@ -1,4 +1,4 @@
-//! What certificates say, read back from ones that were made here.
+//! The content of certificates, parsed from ones created here.
 
 use jiff::Timestamp;
 
@@ -57,7 +57,7 @@ fn leaf_has_expiry_and_names() {
 
 #[test]
 fn times_of_both_kinds_are_read() {
-    // Beyond 2049 certificates write the year with four digits.
+    // After 2049 certificates write the year with four digits.
     let far = validity("1999-12-31T23:59:59Z", "2123-04-05T06:07:08Z");
     let authority = Authority::new("ca", far, None).expect("an authority");
     let read = Certificate::first(&authority.issued().expect("its own").certificate);
@@ -71,7 +71,7 @@ fn times_of_both_kinds_are_read() {
     );
 }
 
-/// A certificate whose validity begins at this time, of the length of what stands there.
+/// A certificate whose validity begins at this time, which has the length of the original.
 fn beginning_at(time: &[u8]) -> Option<Certificate> {
     let issued = leaf(&authority("ca"), Purpose::Member);
     let mut der = Certificate::first(&issued.certificate)
@@ -86,7 +86,7 @@ fn beginning_at(time: &[u8]) -> Option<Certificate> {
 }
 
 #[test]
-fn what_is_no_time_is_no_certificate() {
+fn invalid_time_is_no_certificate() {
     let read = beginning_at(b"\x17\x0d991231235959Z").expect("a time");
     let before = at("1999-12-31T23:59:59Z").as_millisecond();
     assert_eq!(read.not_before_ms, before);
@@ -114,7 +114,7 @@ fn chain_leads_to_its_expired_root() {
         assert!(!chain.leads_to(&roots(&[&second])));
         assert!(!chain.leads_to(&[]));
     }
-    // Same name and another key: another authority.
+    // Same name and another key: another CA.
     let impostor = authority("first");
     let chain = Chain::read(&leaf(&first, Purpose::Member).certificate).expect("a chain");
     assert!(!chain.leads_to(&roots(&[&impostor])));
@@ -155,7 +155,7 @@ fn stored_authority_keeps_signing() {
 }
 
 #[test]
-fn what_is_cut_or_damaged_is_no_certificate() {
+fn damaged_der_is_no_certificate() {
     let issued = leaf(&authority("ca"), Purpose::Member);
     let whole = Certificate::first(&issued.certificate).expect("read").der;
     for end in 0..whole.len() {
@@ -164,7 +164,7 @@ fn what_is_cut_or_damaged_is_no_certificate() {
     for at in 0..whole.len() {
         let mut damaged = whole.to_vec();
         damaged[at] ^= 0x55;
-        // Whatever it says: it ends.
+        // Any result is fine, as long as it returns.
         let _ = Certificate::of_der(&damaged);
     }
     let cut = &issued.certificate[..issued.certificate.len() / 2];

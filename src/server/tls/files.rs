@@ -1,4 +1,4 @@
-//! One reading of a port's certificates, keys, roots and revocations. Never looks for a change:
+//! One reading of a port's certificates, keys, CAs and revocation lists. Never checks for changes:
 //! `tls` does.
 
 use std::path::{Path, PathBuf};
@@ -14,14 +14,14 @@ use crate::server::flags::config::TlsFiles;
 
 type Chain = Vec<CertificateDer<'static>>;
 
-/// What the files of a port hold.
+/// The content of a port's files.
 pub(in crate::server) struct Read {
-    /// What the port shows.
+    /// The chain that the port presents.
     pub(in crate::server) chain: Chain,
     pub(in crate::server) key: PrivateKeyDer<'static>,
-    /// What dialling shows, where it differs.
+    /// The chain that is presented when dialling, if it differs.
     pub(in crate::server) dialling: Option<(Chain, PrivateKeyDer<'static>)>,
-    /// Whom the other side's chain may lead to, and where that stands.
+    /// The CAs that verify the other side, and their file.
     pub(in crate::server) roots: Option<(PathBuf, Arc<RootCertStore>)>,
     pub(in crate::server) revoked: Vec<CertificateRevocationListDer<'static>>,
     trusted: Vec<String>,

@@ -1,4 +1,4 @@
-//! Certificates made on the spot, for the tests of this room.
+//! Certificates created on the spot, for the tests of this room.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use rcgen::{
 
 use crate::server::flags::config::{AllowedNames, TlsFiles};
 
-/// A folder with a root (`ca.pem`) and certificates that it signed.
+/// A folder with a CA (`ca.pem`) and certificates signed by it.
 pub(in crate::server) struct Certificates {
     folder: tempfile::TempDir,
     root: (CertificateParams, KeyPair),
@@ -89,7 +89,7 @@ impl Certificates {
         self.write(&format!("{name}.crl"), &list.pem().expect("pem"))
     }
 
-    /// A port that shows `leaf` and asks for a certificate of the root.
+    /// A port that presents `leaf` and requires a certificate of the CA.
     pub(in crate::server) fn files(&self) -> TlsFiles {
         TlsFiles {
             certificate: self.path("leaf.pem"),

@@ -1,7 +1,7 @@
-//! Certificates that this program makes: those of an authority of one's own (`quorate certs`), and
-//! ones that vouch for themselves (`--auto-tls`).
+//! Certificates created by this program: those of a private CA (`quorate certs`), and self-signed
+//! ones (`--auto-tls`).
 //!
-//! Never writes a file and never reads a clock: today comes in.
+//! Never writes a file and never reads a clock: the date is an argument.
 
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
@@ -22,53 +22,53 @@ pub struct Issued {
     pub key: String,
 }
 
-/// Why a certificate cannot be made.
+/// Why a certificate cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum IssueError {
-    /// The library refuses: a name that is none, most often.
+    /// The library refuses it, most often because of an invalid name.
     #[error("cannot make the certificate of {name:?}: {source}")]
     Refused {
-        /// Whose.
+        /// The subject.
         name: String,
-        /// The library's words.
+        /// The error of the library.
         #[source]
         source: rcgen::Error,
     },
-    /// A stored authority that cannot be read.
+    /// A stored CA that cannot be parsed.
     #[error("cannot read the certificate of the authority: {0}")]
     Stored(#[from] CertificateError),
-    /// A stored authority that another program made, or whose key is another's.
+    /// A stored CA created by another program, or with another key.
     #[error(
         "the authority {0:?} was not made by this program with this key: what it signed would lead \
          to another certificate"
     )]
     Foreign(String),
-    /// A day beyond the calendar.
+    /// A date beyond the calendar.
     #[error("{0} days from today is beyond the calendar: give fewer")]
     Days(u32),
 }
 
-/// What a certificate is for.
+/// The usages of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// To be dialled, and to dial: members are both to each other.
+    /// Server and client: members are both to each other.
     Member,
-    /// To dial alone.
+    /// Client only.
     Client,
 }
 
-/// When something holds, to the second.
+/// A validity period, to the second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validity {
-    /// From here on.
+    /// Its start.
     pub not_before: Timestamp,
-    /// Until here.
+    /// Its end.
     pub not_after: Timestamp,
 }
 
 impl Validity {
-    /// So many days from the beginning of this one: today, or the day on which clocks that are
-    /// behind may still begin.
+    /// So many days from the beginning of `from`: today, or an earlier day for clocks that are
+    /// behind.
     pub fn days(from: Date, days: u32) -> Result<Validity, IssueError> {
         let until = from.checked_add(Span::new().days(i64::from(days)));
         let at = |date: Date| {
@@ -84,16 +84,16 @@ impl Validity {
     }
 }
 
-/// An authority that signs for others.
+/// A CA that signs certificates.
 pub struct Authority {
     params: CertificateParams,
     key: KeyPair,
-    /// As it was stored; absent: of a new one.
+    /// The certificate as it was stored; `None` for a new CA.
     certificate: Option<String>,
 }
 
 impl Authority {
-    /// A new one, or the one of a key that was made before; both have this name.
+    /// A new CA, or one for an existing key; both with this name.
     pub fn new(name: &str, validity: Validity, key: Option<&str>) -> Result<Authority, IssueError> {
         let refused = |source| refusal(name, source);
         let mut params = params(name, &[], validity)?;
@@ -115,7 +115,7 @@ impl Authority {
         })
     }
 
-    /// The one that [`Authority::issued`] gave earlier, from its two PEM texts. Of several
+    /// The CA that [`Authority::issued`] returned earlier, from its two PEM texts. Of several
     /// certificates the first counts.
     pub fn stored(certificate: &str, key: &str) -> Result<Authority, IssueError> {
         let stored = Certificate::first(certificate)?;
@@ -130,7 +130,7 @@ impl Authority {
             not_after,
         };
         let mut authority = Authority::new(&stored.common_name, validity, Some(key))?;
-        // What it signs must lead to the certificate that is there.
+        // Certificates that it signs must be verified by the stored certificate.
         let own = Certificate::first(&authority.issued()?.certificate)?;
         if !own.is_same_issuer(&stored) {
             return Err(IssueError::Foreign(stored.common_name));
@@ -177,7 +177,7 @@ impl Authority {
     }
 }
 
-/// A certificate that vouches for itself.
+/// A self-signed certificate.
 pub fn self_signed(name: &str, hosts: &[String], validity: Validity) -> Result<Issued, IssueError> {
     let refused = |source| refusal(name, source);
     let mut params = params(name, hosts, validity)?;
@@ -216,7 +216,7 @@ fn leaf(params: &mut CertificateParams, purpose: Purpose) {
 }
 
 fn second(at: Timestamp) -> time::OffsetDateTime {
-    // Every second of jiff's calendar, which ends with the year 9999, is one of that calendar.
+    // Every second of jiff's calendar, which ends with the year 9999, is in that calendar.
     time::OffsetDateTime::from_unix_timestamp(at.as_second())
         .unwrap_or(time::OffsetDateTime::UNIX_EPOCH)
 }

@@ -1,10 +1,9 @@
-//! TLS of both ports: rustls with the aws-lc-rs provider, certificates read again when their
+//! TLS of both ports: rustls with the aws-lc-rs provider; certificates are reloaded when their
 //! files change.
 //!
-//! A change is noticed on the next connection or when somebody asks what the port shows, at most
-//! once a second. A pair that does not fit
-//! (files change one after the other) keeps the old certificate and is tried again. Never holds
-//! a socket.
+//! A change is detected at the next connection or when the presented certificate is queried, at
+//! most once a second. If certificate and key do not match (files change one after the other), the
+//! old pair is kept and the reload is retried. Never holds a socket.
 
 pub(in crate::server) mod auto;
 pub mod certificates;
@@ -31,10 +30,10 @@ use self::files::Read;
 use self::names::{Dialled, NamedClients};
 use crate::server::flags::config::{TlsFiles, TlsPolicy};
 
-/// How often changed files are looked for.
+/// Interval between two checks for changed files.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// What a client of the port may choose: gRPC, or HTTP/1 for probes.
+/// The protocols that a client of the port may negotiate: gRPC, or HTTP/1 for probes.
 pub const CLIENT_ALPN: &[&[u8]] = &[b"h2", b"http/1.1"];
 
 /// Why certificates cannot be used. Each text names the file or the setting.
@@ -43,14 +42,14 @@ pub enum TlsError {
     /// A file that cannot be read as PEM.
     #[error("cannot read {} {}: {reason}; give a PEM file that this user may read", what, path.display())]
     File {
-        /// What it should hold.
+        /// The expected content.
         what: &'static str,
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
         reason: String,
     },
-    /// Certificate and key do not fit, or the library refuses them.
+    /// Certificate and key do not match, or the library refuses them.
     #[error("certificate {} with key {}: {reason}", certificate.display(), key.display())]
     Pair {
         /// The chain.
@@ -65,21 +64,21 @@ pub enum TlsError {
     Suite {
         /// The name.
         name: String,
-        /// Names that could be given.
+        /// The names that are supported.
         known: String,
     },
-    /// The roots are missing or of no use.
+    /// The CAs are missing or unusable.
     #[error("{0}")]
     Roots(String),
 }
 
-/// How a value is made from files.
+/// Creates a value from files.
 type Make<T> = Box<dyn Fn(&TlsFiles) -> Result<T, TlsError> + Send + Sync>;
 
-/// Time and size of one file; nothing while it cannot be seen.
+/// Time and size of one file; `None` while it cannot be read.
 type Stamp = Option<(SystemTime, u64)>;
 
-/// A value made from files, made again when they change.
+/// A value created from files, and again when they change.
 pub struct Reloaded<T> {
     files: TlsFiles,
     make: Make<T>,
@@ -87,12 +86,12 @@ pub struct Reloaded<T> {
     seen: Mutex<Seen>,
 }
 
-/// What the last looks found.
+/// The results of the last checks.
 struct Seen {
     at: Instant,
-    /// Of what is used.
+    /// The files in use.
     used: Vec<Stamp>,
-    /// Of what could not be used and was told of; it is tried again, and told of once.
+    /// Files that could not be used; that was logged once, and the reload is retried.
     refused: Option<Vec<Stamp>>,
 }
 
@@ -123,7 +122,7 @@ impl<T> Reloaded<T> {
     }
 
     fn look(&self, every: Duration) {
-        // Another connection is looking: its result is as good as ours.
+        // Another connection is checking: its result will do.
         let Ok(mut seen) = self.seen.try_lock() else {
             return;
         };
@@ -151,7 +150,7 @@ impl<T> Reloaded<T> {
     }
 }
 
-/// Time and size of every file: what tells a change.
+/// Time and size of every file, by which changes are detected.
 fn stamps(files: &TlsFiles) -> Vec<Stamp> {
     [
         Some(&files.certificate),
@@ -170,34 +169,34 @@ fn stamps(files: &TlsFiles) -> Vec<Stamp> {
     .collect()
 }
 
-/// What a port does with TLS.
+/// The TLS of a port.
 #[derive(Debug)]
 pub struct Served {
-    /// For the library.
+    /// The configuration for the library.
     pub config: Arc<ServerConfig>,
-    /// What it shows and whom it trusts, for people and for an operator.
+    /// What it presents and which CAs it trusts, for display and for an operator.
     pub shown: Shown,
 }
 
-/// What was read from the files of a port.
+/// The content of a port's files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shown {
-    /// The leaf; absent where the library takes it and this program cannot read it.
+    /// The leaf; `None` if the library accepts it and this program cannot parse it.
     pub certificate: Option<Certificate>,
-    /// SHA-256 of each root that the other side's certificate may lead to, hexadecimal, sorted.
+    /// SHA-256 of each CA that may verify the other side, hexadecimal, sorted.
     pub trusted: Vec<String>,
 }
 
-/// Both sides of the peer port, of one reading of the files.
+/// Both sides of the peer port, from one reading of the files.
 #[derive(Debug)]
 pub struct Peers {
-    /// What it shows and asks for.
+    /// The accepting side.
     pub served: Served,
-    /// What a member shows when it dials, and whom it trusts.
+    /// The dialling side: the certificate that a member presents, and the CAs that it trusts.
     pub dialled: Arc<ClientConfig>,
 }
 
-/// What a port shows and asks for.
+/// The accepting side of a port.
 pub fn server(
     files: &TlsFiles,
     policy: &TlsPolicy,
@@ -210,7 +209,7 @@ pub fn server(
     })
 }
 
-/// The peer port, where a member accepts and dials by the same files.
+/// The peer port, where a member accepts and dials with the same files.
 pub fn peers(files: &TlsFiles, policy: &TlsPolicy) -> Result<Reloaded<Peers>, TlsError> {
     let provider = provider(policy)?;
     let versions = versions(policy);
@@ -290,7 +289,7 @@ fn client_config(
         .map_err(|error| pair(certificate, private, &error))
 }
 
-/// What whoever is dialled must show.
+/// The verification of a dialled server.
 fn dialled(
     read: &Read,
     files: &TlsFiles,

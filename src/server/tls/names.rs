@@ -1,8 +1,8 @@
-//! Verifiers of certificates beyond their chain: names that the other side must carry
-//! (`--peer-cert-allowed-cn` and its like), and members that vouch for themselves
+//! Verification of certificates beyond their chain: names that the other side must have
+//! (`--peer-cert-allowed-cn` and the like), and members with self-signed certificates
 //! (`--peer-auto-tls`).
 //!
-//! Never weakens a chain's check: names are looked at after it has passed.
+//! Never weakens the verification of a chain: names are checked after it has passed.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,10 +19,10 @@ use crate::server::auth::certificate::common_name;
 use crate::server::flags::config::AllowedNames;
 use crate::server::listen::quiet::{self, Quiet};
 
-/// Whoever has a certificate of the authority may try as often as he likes.
+/// A client with a certificate of the CA may try any number of times, so the log is limited.
 static REFUSED: Quiet = Quiet::new();
 
-/// Whether a certificate carries one of the names.
+/// Whether a certificate has one of the names.
 fn check(allowed: &AllowedNames, certificate: &CertificateDer<'_>) -> Result<(), Error> {
     let refused = Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure);
     if !allowed.common_names.is_empty() {
@@ -54,7 +54,7 @@ fn check(allowed: &AllowedNames, certificate: &CertificateDer<'_>) -> Result<(),
     Ok(())
 }
 
-/// A client's chain, and then its names.
+/// Verifies a client's chain, and then its names.
 #[derive(Debug)]
 pub(in crate::server) struct NamedClients {
     pub(in crate::server) chain: Arc<dyn ClientCertVerifier>,
@@ -110,15 +110,16 @@ impl ClientCertVerifier for NamedClients {
     }
 }
 
-/// What a dialled member must show.
+/// The requirements for a dialled member.
 #[derive(Debug)]
 pub(in crate::server) enum Dialled {
-    /// A chain to the roots, the dialled name, and then one of these names.
+    /// A chain to the CAs, the dialled name, and then one of these names.
     Named {
         chain: Arc<dyn ServerCertVerifier>,
         allowed: AllowedNames,
     },
-    /// Any certificate whose key it holds: traffic is hidden, and the other side unproven.
+    /// Any certificate whose key it holds: the traffic is encrypted, but the other side is not
+    /// authenticated.
     Anyone(Arc<CryptoProvider>),
 }
 

@@ -1,7 +1,7 @@
-//! How the two ports are secured at the moment, for whoever asks: an operator, or metrics.
+//! The present security of the two ports, for an operator and for metrics.
 //!
-//! Each look reads changed files again, so that what is said is what the next connection meets.
-//! Never holds a socket or a key.
+//! Each query reloads changed files, so that the result matches the next connection. Never holds a
+//! socket or a key.
 
 use std::sync::{Arc, OnceLock};
 
@@ -10,21 +10,21 @@ use super::{Reloaded, Served, Shown};
 use crate::server::flags::config::Config;
 use crate::server::listen::all_seats::AllSeats;
 
-/// How one port is secured.
+/// The security of one port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PortSecurity {
-    /// It takes TLS.
+    /// It accepts TLS.
     pub(crate) tls: bool,
-    /// It takes connections without TLS.
+    /// It accepts plain text.
     pub(crate) plaintext: bool,
-    /// The leaf that it shows.
+    /// The leaf that it presents.
     pub(crate) certificate: Option<Certificate>,
-    /// SHA-256 of each root that the other side's certificate may lead to; sorted.
+    /// SHA-256 of each CA that may verify the other side; sorted.
     pub(crate) trusted: Vec<String>,
 }
 
 impl PortSecurity {
-    /// With what was read from files; nothing: a port without TLS.
+    /// From the content of files; `None`: a port without TLS.
     pub(crate) fn new(shown: Option<&Shown>, plaintext: bool) -> PortSecurity {
         let Some(shown) = shown else {
             return PortSecurity {
@@ -41,15 +41,15 @@ impl PortSecurity {
     }
 }
 
-/// Looks at a port.
+/// Queries a port.
 pub(crate) type Look = Box<dyn Fn() -> PortSecurity + Send + Sync>;
 
-/// Both ports, as soon as they are there.
+/// Both ports, once they are open.
 #[derive(Default)]
 pub(crate) struct Ports {
     pub(crate) peer: OnceLock<Look>,
     pub(crate) client: OnceLock<Look>,
-    /// Who is connected to them.
+    /// Their connections.
     pub(crate) seats: OnceLock<AllSeats>,
 }
 
@@ -60,7 +60,7 @@ impl std::fmt::Debug for Ports {
 }
 
 impl Ports {
-    /// The ports that are there, by their names.
+    /// The open ports, by name.
     pub(crate) fn look(&self) -> impl Iterator<Item = (&'static str, PortSecurity)> {
         [("peer", &self.peer), ("client", &self.client)]
             .into_iter()

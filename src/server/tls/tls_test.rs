@@ -1,4 +1,4 @@
-//! Certificates made on the spot: what is taken, what is refused and how, what is read again.
+//! Certificates created on the spot: which are accepted, which are refused and how, and reloads.
 
 use std::path::Path;
 use std::time::Duration;
@@ -102,7 +102,8 @@ fn half_a_certificate_change_is_not_used() {
     files.leaf("next");
     let copy = |from: &str, to: &str| {
         let text = std::fs::read_to_string(files.path(from)).expect("read");
-        // One byte more, so that the change shows however coarse the file system's clock is.
+        // One byte more, so that the change is detected however coarse the file system's timestamps
+        // are.
         files.write(to, &format!("{text}\n"));
     };
     copy("next.pem", "leaf.pem");
@@ -116,7 +117,7 @@ fn half_a_certificate_change_is_not_used() {
     assert!(!std::sync::Arc::ptr_eq(&first, &server.current()));
 }
 
-/// One handshake in memory between a dialler and a port, and one byte each way.
+/// One handshake in memory between a dialling side and a port, and one byte each way.
 async fn handshake(dialler: &TlsFiles, port: &TlsFiles) -> Result<(), String> {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let policy = TlsPolicy::default();
@@ -177,7 +178,7 @@ async fn names_are_held_to_the_lists_on_both_sides() {
         let result = handshake(&shown(&files, dialler), &port).await;
         assert_eq!(result.is_ok(), passes, "{dialler} {allowed:?}: {result:?}");
     }
-    // The dialling side asks the same of whom it dials.
+    // The dialling side requires the same of the dialled one.
     let dialler = TlsFiles {
         allowed: names(&["other"], &[]),
         ..files.files()
@@ -223,7 +224,7 @@ async fn new_roots_are_read_again_on_both_sides() {
     assert_eq!(first.served.shown.trusted.len(), 1);
     assert_eq!(handshake(&old.files(), &old.files()).await, Ok(()));
     assert!(handshake(&new.files(), &old.files()).await.is_err());
-    // Both roots for the time of a change: a bundle, one byte longer whatever the clock says.
+    // Both CAs during a transition: a bundle, one byte longer whatever the clock shows.
     let root = |files: &Files| std::fs::read_to_string(files.path("ca.pem")).expect("read");
     let bundle = format!("{}\n{}", root(&old), root(&new));
     old.write("ca.pem", &bundle);

@@ -4,8 +4,8 @@
 #   make.sh ETCD ETCDCTL FILE
 #
 # runs that etcd alone with users, leases, an alarm, a compaction, a deleted key and a learner that was never
-# started, and saves it. `tests/server/restored.rs` knows what is in it; the last line says what that
-# etcd answers for the hash of its keys. Needs curl and ports 23990 and 23991.
+# started, and saves a snapshot. `tests/server/restored.rs` expects this content; the last line prints that etcd's
+# hash of its keys. Needs curl and ports 23990 and 23991.
 set -euo pipefail
 etcd=$1 ctl="$2 --endpoints=127.0.0.1:23990" file=$3
 dir=$(mktemp -d)

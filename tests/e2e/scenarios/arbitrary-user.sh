@@ -4,15 +4,15 @@
 # own cluster
 # an OpenShift comes: operator and members run as a user that no image knows, on volumes of root's; a cluster of before goes on with its data, one is made, a member is replaced, no write fails
 #
-# 65532 was written into every member's pod, so that OpenShift refused each of them, and the chart's
-# operator. Since then the platform may choose (memberUser), and nobody had seen a server run as somebody
-# else: the user is in no /etc/passwd, its primary group is root's, and only the group for files lets it
-# write to a volume. tests/kubernetes/manifests/openshift.yaml makes Kubernetes' own admission treat pods so.
+# User 65532 was written into every member's pod, so that OpenShift refused each of them, and the chart's operator.
+# Since then the platform may choose (memberUser), which was untested for servers: the user is in no /etc/passwd,
+# its primary group is root's, and only the group for files allows it to write to a volume.
+# tests/kubernetes/manifests/openshift.yaml makes Kubernetes' own admission treat pods in this way.
 user=1000680000
 manifest=tests/kubernetes/manifests/openshift.yaml
 own=$ns
 
-make_cluster() { # make_cluster NAME: peers by TLS, so that servers have keys to read; volumes that stay with their node
+make_cluster() { # make_cluster NAME: peers with TLS, so that servers have keys to read; volumes bound to their node
   kubectl -n "$ns" apply -f - >/dev/null <<END
 apiVersion: quorate.dev/v1alpha1
 kind: EtcdCluster
@@ -26,11 +26,11 @@ spec:
   healing: {unhealthySeconds: 20, learnerDeadlineSeconds: 60}
 END
 }
-folder_of() { # folder_of CLUSTER MEMBER: of its volume, on this machine
+folder_of() { # folder_of CLUSTER MEMBER: the folder of its volume on this machine
   local pvc; pvc=$(status "$1" "members[?(@.name==\"$2\")].volumeClaimName")
   kubectl get pv "$(kubectl -n "$ns" get pvc "$pvc" -o jsonpath='{.spec.volumeName}')" -o jsonpath='{.spec.local.path}'
 }
-runs_as() { # runs_as NAMESPACE POD: user, group and further groups of its processes, as the kernel has them
+runs_as() { # runs_as NAMESPACE POD: user, group and supplementary groups of its processes, from the kernel
   local uid p
   uid=$(kubectl -n "$1" get pod "$2" -o jsonpath='{.metadata.uid}')
   find /sys/fs/cgroup/pids/qrt-node* -path "*pod$uid*" -name cgroup.procs -exec cat {} + 2>/dev/null | sort -u | while read -r p; do
@@ -43,7 +43,7 @@ all_run_as() { # all_run_as CLUSTER IDS
   for pod in $(pods "$1"); do equal "user, group, further groups of $pod" "$2" "$(runs_as "$ns" "$pod")"; done
 }
 
-# --- before: the customary user
+# --- before: the usual user
 make_cluster moved
 ready moved 3 240
 all_run_as moved 65532:65532:65532
@@ -72,18 +72,18 @@ refuses() { ! would_run_as '{"runAsNonRoot": true, "runAsUser": 65532, "seccompP
 eventually 60 "it refuses pods that name another" refuses
 pod_user=null
 
-# The chart notices it, and the operator when it starts.
+# The chart detects it, and the operator does when it starts.
 helm upgrade quorate charts/quorate --namespace quorate-system --reuse-values >/dev/null
 kubectl -n quorate-system rollout status deployment/quorate --timeout=120s >/dev/null
 alone() { [ "$(kubectl -n quorate-system get pods -l app.kubernetes.io/component=operator -o name | grep -c .)" = 1 ]; }
 eventually 60 "the operator of before is gone" alone
 equal "user, group, further groups of the operator" "$user:0:0,$user" "$(runs_as quorate-system "$(operator_pod)")"
 
-# A pod of before that goes cannot come back as it was; with the next change every member gets another user.
+# A deleted pod of before cannot be created again as it was; with the next change every member gets another user.
 victim=$(follower moved)
 kubectl -n "$ns" delete pod "$victim-0" --wait=false >/dev/null
-told() { kubectl -n "$ns" get events -o json | jq -e '[.items[] | select(.reason == "FailedCreate" and (.message | test("security context constraint")))] | length > 0'; }
-eventually 60 "the platform refuses $victim as it was" told
+is_refused() { kubectl -n "$ns" get events -o json | jq -e '[.items[] | select(.reason == "FailedCreate" and (.message | test("security context constraint")))] | length > 0'; }
+eventually 60 "the platform refuses $victim as it was" is_refused
 kubectl -n "$ns" patch qec moved --type=merge -p '{"spec":{"podTemplate":{"metadata":{"annotations":{"example.org/platform":"another"}}}}}' >/dev/null
 rolled() { is_ready moved 3 && [ "$(status moved updatedReplicas)" = 3 ]; }
 eventually 240 "every member of before has come back" rolled
@@ -92,7 +92,7 @@ all_run_as moved "$user:0:0,$user"
 witness_stop moved moved
 equal "keys of before, read by the new user" 1 "$(etcdctl_pod moved get witness-moved/writes/ --prefix --limit=1 --keys-only | grep -c witness)"
 
-# --- a cluster that is made here, and a member that loses its disk
+# --- a cluster that is created here, and a member that loses its disk
 drop_cluster moved
 make_cluster demo
 ready demo 3 240

@@ -7,7 +7,7 @@ cluster=asked
 . tests/e2e/cert-manager.sh
 kinds="asked-client-certificate asked-peer-certificate"
 
-# --- the resource first, in a Kubernetes that does not know cert-manager
+# --- the resource first, in a Kubernetes without cert-manager
 tls_cluster '{source: CertManager, issuerRef: {name: first}}' '{source: CertManager, issuerRef: {name: first}}'
 eventually 60 "it is said that there is no cert-manager" reason_is CertManagerMissing
 cert_manager_start
@@ -16,7 +16,7 @@ eventually 60 "the issuer is waited for" reason_is CertificateNotIssued
 equal "Stalled while it waits" False "$(condition asked Stalled)"
 equal "members before there are certificates" "" "$(kubectl -n "$ns" get statefulset -o name)"
 
-# --- an issuer that signs, and the cluster is made
+# --- an issuer that signs, and the cluster is created
 issuer first
 application first
 for name in $kinds application; do eventually 90 "cert-manager issued $name" is_true certificate "$name" Ready; done
@@ -26,7 +26,7 @@ eventually 180 "the certificates of cert-manager are in use" in_use $kinds
 secure_etcdctl application put greeting hello >/dev/null
 equal "a key, with a certificate of the same issuer" hello "$(secure_etcdctl application get greeting --print-value-only)"
 
-# --- renewed when somebody asks
+# --- renewed on request
 before=$(pods)
 witness_start asked asked
 for name in $kinds; do
@@ -34,11 +34,11 @@ for name in $kinds; do
   eventually 20 "a renewal of $name is asked for" ask "$name"
   eventually 60 "$name was renewed" issued_since "$name" "$now"
 done
-operator_kill # the next one has not seen those before
+operator_kill # its successor has not seen the earlier ones
 # shellcheck disable=SC2086
 eventually 300 "the renewed certificates are in use" in_use $kinds
 
-# --- another name, and a Certificate that somebody deletes
+# --- another name, and a Certificate that is deleted
 now=$(revision asked-client-certificate)
 kubectl -n "$ns" patch qec asked --type=merge -p '{"spec":{"tls":{"client":{"extraSANs":["etcd.example.com","10.1.2.3"]}}}}' >/dev/null
 eventually 90 "it was issued with another name" issued_since asked-client-certificate "$now"
@@ -50,7 +50,7 @@ eventually 90 "the deleted one is asked for again" is_true certificate asked-pee
 eventually 300 "the new certificates are in use" in_use $kinds
 equal "pods and their restarts" "$before" "$(pods)"
 
-# --- they cover who comes
+# --- they cover new members
 kubectl -n "$ns" patch qec asked --type=merge -p '{"spec":{"replicas":5}}' >/dev/null
 ready asked 5 300
 equal "a key, after all that" hello "$(secure_etcdctl application get greeting --print-value-only)"

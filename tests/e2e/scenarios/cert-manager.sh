@@ -5,22 +5,22 @@
 
 cluster=own
 . tests/e2e/cert-manager.sh
-trust() { # trust AUTHORITY...: who is trusted by peers
+trust() { # trust AUTHORITY...: the CAs that peers trust
   local name
   for name in "$@"; do shown "$name"; done >"$work/ca.crt"
   kubectl -n "$ns" create secret generic own-trust --from-file=ca.crt="$work/ca.crt" --dry-run=client -o yaml | kubectl -n "$ns" apply -f - >/dev/null
 }
 cert_manager_start
 
-# --- the resource first: it waits for what cert-manager is going to make
+# --- the resource first: it waits for what cert-manager will create
 tls_cluster '{source: Secret, certificateSecretRef: {name: own-client-tls}}' \
   '{source: Secret, certificateSecretRef: {name: own-peer-tls}, caSecretRef: {name: own-trust}}'
 eventually 60 "own waits for its Secrets" reason_is SecretMissing
 
-# --- made by cert-manager, with what it takes when nothing is said of the key (client), and with another kind (peer)
+# --- created by cert-manager, with its default kind of key (client), and with another kind (peer)
 issuer first
 trust first
-# the shortest life that cert-manager takes, renewed after four minutes of it
+# the shortest lifetime that cert-manager accepts, renewed after four minutes of it
 kubectl -n "$ns" apply -f - >/dev/null <<END_OF_CERTIFICATES
 apiVersion: cert-manager.io/v1
 kind: Certificate
@@ -59,11 +59,11 @@ client=$(revision own-client) peer=$(revision own-peer)
 witness_start own own
 eventually 420 "cert-manager renewed the clients' port" issued_since own-client "$client"
 eventually 420 "cert-manager renewed the peers' port" issued_since own-peer "$peer"
-operator_kill # the next one has seen none of those before
+operator_kill # its successor has seen none of the earlier ones
 eventually 300 "the renewed certificates are in use" in_use own-client-tls own-peer-tls
 equal "pods and their restarts" "$before" "$(pods)"
 
-# --- from now on they live for long: another life is another certificate, and here both authorities are trusted with it
+# --- from now on they have a long lifetime, which makes it a new certificate; both CAs are trusted here
 issuer second
 trust first second
 client=$(revision own-client) peer=$(revision own-peer)
@@ -74,7 +74,7 @@ eventually 60 "they live for longer" issued_since own-client "$client"
 eventually 60 "peers as well" issued_since own-peer "$peer"
 eventually 300 "both authorities are trusted by peers" in_use own-client-tls own-peer-tls
 
-# --- another issuer for peers, then the first authority is forgotten, with a renewal that somebody asks for
+# --- another issuer for peers, then the first CA is removed, with a renewal on request
 peer=$(revision own-peer)
 kubectl -n "$ns" patch certificate own-peer --type=merge -p '{"spec":{"issuerRef":{"name":"second"}}}' >/dev/null
 eventually 60 "the second issuer issued" issued_since own-peer "$peer"

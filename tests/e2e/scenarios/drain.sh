@@ -6,7 +6,7 @@ here() { kubectl -n "$ns" get pods -l app.kubernetes.io/instance=demo,app.kubern
 drain() { timeout 200 kubectl drain "$1" --ignore-daemonsets --force --pod-selector=app.kubernetes.io/instance=demo --timeout=190s; }
 empty() { [ -z "$(here "$1")" ]; }
 
-# The load: one writer through the client Service, one that knows the slots alone, as kube-apiserver does.
+# The load: one writer through the client Service, and one that only knows the slots, like kube-apiserver.
 load_start() {
   eventually 60 "three slots" slots_are_mapped demo 3
   witness_start demo "$1"
@@ -15,7 +15,7 @@ load_start() {
 }
 load_stop() { witness_stop demo "$1"; witness_stop demo "$1-slots"; }
 
-# How many members were ready at the least, looked at all the time.
+# The smallest number of ready members, sampled all the time.
 samples=${QUORATE_E2E_DIR:-/tmp/quorate-e2e}/drain-samples
 watch_ready() {
   while :; do
@@ -32,7 +32,7 @@ watch_stop() { # watch_stop LEAST
   say "$least members were ready at the least ($(wc -l <"$samples") looks)"
 }
 
-one_by_one() { # one_by_one WORD: drains the node of every member that is there now
+one_by_one() { # one_by_one WORD: drains the node of every present member
   local member node began killed=
   for member in $(members demo); do
     node=$(node_of "$member")
@@ -63,7 +63,8 @@ one_by_one "released pods that are left"
 watch_stop 2
 equal "the members: they moved, and are the same" "$first" "$(members demo)"
 
-# Two at once, with room for one: the other drain is held, and the status says why, until a node is free again.
+# Two at once, with room for one: the other drain is held, and the status gives the reason, until a node is free
+# again.
 one=$(node_of "$(members demo | head -1)")
 two=$(node_of "$(members demo | tail -1)")
 watch_start
@@ -84,7 +85,7 @@ load_stop drain
 slots demo 3
 drop_cluster demo
 
-# Volumes that stay on their nodes: a successor is a voter before its member leaves.
+# Volumes bound to their nodes: a successor is a voter before its member is removed.
 apply_cluster demo 3 local
 ready demo 3
 first=$(members demo)
@@ -94,7 +95,7 @@ if [ -n "$(comm -12 <(members demo) <(printf '%s\n' "$first"))" ]; then die "mem
 say "members now: $(members demo | tr '\n' ' ')"
 history=$(history_of "$(leader demo)-0")
 sed 's/^/          /' <<<"$history"
-# Two promotions made the cluster whole, and each removal is paid for before it.
+# Two promotions completed the cluster, and each removal follows a promotion.
 promoted=0 removed=0
 while read -r kind _; do
   case $kind in

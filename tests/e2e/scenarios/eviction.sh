@@ -9,12 +9,12 @@ evict() { kubectl create --raw "/api/v1/namespaces/$ns/pods/$victim-0/eviction" 
 {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "$victim-0", "namespace": "$ns"}}
 EOF
 }
-operator_kill # the PDB holds without an operator
+operator_kill # the PDB works without an operator
 if message=$(evict); then die "the eviction of $victim-0 was allowed: $message"; fi
 grep -qi 'disruption budget' <<<"$message" || die "the eviction failed for another reason: $message"
 say "held: $message"
 node=$(kubectl -n "$ns" get pod "$victim-0" -o jsonpath='{.spec.nodeName}')
-# a cordon that means nothing to the operator: no member is moved, so that the drain is held for good
+# a cordon that the operator ignores: no member is moved, so that the drain is held for good
 kubectl annotate node "$node" quorate.dev/ignore-cordon=true >/dev/null
 if timeout 15 kubectl drain "$node" --ignore-daemonsets --force --pod-selector=app.kubernetes.io/instance=demo >/dev/null 2>&1; then
   kubectl uncordon "$node" >/dev/null; kubectl annotate node "$node" quorate.dev/ignore-cordon- >/dev/null; die "the drain of $node went through"

@@ -3,18 +3,18 @@
 # own cluster
 # every fault of a member heals by itself under load: crash loop, hung, read-only, damaged log, removed by hand, a second server on its disk
 process_of() { pgrep -f -- "server --name=$1 " | head -1; }
-volume_of() { # the folder on this machine that a member's volume is
+volume_of() { # the folder of a member's volume on this machine
   local pvc volume
   pvc=$(status demo "members[?(@.name==\"$1\")].volumeClaimName")
   volume=$(kubectl -n "$ns" get pvc "$pvc" -o jsonpath='{.spec.volumeName}')
   kubectl get pv "$volume" -o json | jq -er '.spec.hostPath.path // .spec.local.path'
 }
 is_no_member() { ! members demo | grep -qx "$1"; }
-healed() { # healed WHAT SECONDS: whole again, and how long it took since it was broken
+healed() { # healed WHAT SECONDS: waits until it is whole again, and prints how long that took
   eventually "$2" "after $1 the cluster is whole" whole demo 3
   slots demo 3
 }
-told() { # told WORDS: what the status says while something is wrong
+summary_has() { # summary_has WORDS: the status mentions the problem
   status demo 'summary' | grep -qE "$1" || status demo 'members[*].reason' | grep -qE "$1"
 }
 
@@ -22,7 +22,7 @@ apply_cluster demo 3
 ready demo 3
 witness_start demo faults
 
-# A crash loop that ends: the container is restarted by Kubernetes, and the member is the same.
+# A crash loop that ends: Kubernetes restarts the container, and the member is the same.
 victim=$(follower demo)
 first=$(members demo)
 for _ in 1 2 3; do
@@ -33,18 +33,18 @@ done
 healed "three crashes of $victim" 120
 equal "the members after crashes" "$first" "$(members demo)"
 
-# Alive and not serving: no exit, no answer. Its pod is replaced, and the member is the same.
+# Alive but not serving: no exit, no answer. Its pod is replaced, and the member is the same.
 victim=$(follower demo)
 uid=$(pod_uid "$victim-0")
 kill -STOP "$(process_of "$victim")"
-hung() { told "no contact"; }
-eventually 60 "the status says that $victim has no contact" hung
+hung() { summary_has "no contact"; }
+eventually 60 "the status reports that $victim has no contact" hung
 again() { local now; now=$(pod_uid "$victim-0") && [ -n "$now" ] && [ "$now" != "$uid" ]; }
 eventually 180 "$victim has a new pod" again
 healed "$victim hung" 180
 equal "the members after a hung one" "$first" "$(members demo)"
 
-# The log is damaged where it was acknowledged: the server refuses to start, the member is replaced.
+# The log is damaged in acknowledged entries: the server refuses to start, and the member is replaced.
 victim=$(follower demo)
 folder=$(volume_of "$victim")
 segment=$(find "$folder/data" -type f -size +8k -path '*log*' | sort | head -1)
@@ -56,7 +56,7 @@ lost() { is_no_member "$victim"; }
 eventually 120 "$victim, whose log is damaged, is no member any more" lost
 healed "a damaged log" 180
 
-# The volume cannot be written any more: the server does not start, and stays away.
+# The volume becomes read-only: the server does not start, and stays down.
 victim=$(follower demo)
 folder=$(volume_of "$victim")
 chown 0:0 "$folder/data" && chmod 0555 "$folder/data"
@@ -64,7 +64,7 @@ kill -KILL "$(process_of "$victim")"
 eventually 240 "$victim, whose volume is read-only, is no member any more" lost
 healed "a read-only volume" 180
 
-# Somebody removes a member by hand: it is made up for, and what is left of it goes.
+# A member is removed by hand: it is replaced, and its objects are deleted.
 victim=$(follower demo)
 id=$(status demo "members[?(@.name==\"$victim\")].id")
 etcdctl_pod demo member remove "$id" >/dev/null || die "cannot remove $victim"
@@ -73,7 +73,7 @@ healed "a removal by hand" 180
 gone_set() { [ -z "$(kubectl -n "$ns" get sts "$victim" -o name --ignore-not-found)" ]; }
 eventually 60 "nothing of $victim is left" gone_set
 
-# A second server on a member's volume, under another pod's name: refused, and nobody else notices.
+# A second server on a member's volume, under another pod's name: refused, and no other member is affected.
 victim=$(follower demo)
 first=$(members demo)
 kubectl -n "$ns" get pod "$victim-0" -o json | jq '{apiVersion, kind, metadata: {name: "double"}, spec: (.spec | del(.nodeName, .hostname, .subdomain, .priority, .tolerations, .topologySpreadConstraints, .affinity) | .restartPolicy = "Never" | .nodeSelector = {} | .containers[0] |= del(.livenessProbe, .readinessProbe, .startupProbe))}' |

@@ -5,7 +5,7 @@ eventually 60 "the seed is a member" has_members demo 1
 operator_kill
 ready demo 3
 
-# Not from the operator's word: the members' replicated history of configuration changes.
+# Not from the operator's status: the members' replicated history of configuration changes.
 seed=$(members demo | head -1)
 say "membership history of $seed:"
 history_of "$seed-0" | sed 's/^/          /'

@@ -34,7 +34,7 @@ equal "the cluster's ID in the status" "$id" "$(status demo clusterID)"
 equal "the PVCs after waking" "$disks" "$(pvcs demo)"
 equal "the data after waking" "$data" "$(etcdctl_pod demo get night/ --prefix)"
 
-# Once more, with the operator gone half-way, a changed template, and another size to wake to.
+# Once more, with the operator killed half-way, a changed template, and another size to resume with.
 kubectl -n "$ns" scale qec demo --replicas=0 >/dev/null
 operator_kill
 eventually 120 "every member of demo has stopped, by the next operator" stopped

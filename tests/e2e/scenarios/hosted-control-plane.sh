@@ -2,9 +2,9 @@
 # own cluster
 # a control plane that stores into a cluster lives through kubectl drain and the replacement of every node under it, one by one, at once upon another, and two together: no request fails
 #
-# The control plane (kube-apiserver and kube-controller-manager) runs as pods on a node of its own, and knows
-# the cluster by the names of its three slots. The load is a program of its own that uses client-go: it counts
-# every attempt, and its watches must show every change of an object once and in order.
+# The control plane (kube-apiserver and kube-controller-manager) runs as pods on a node of its own, and knows the
+# cluster by the names of its three slots. The load is a separate program that uses client-go: it counts every
+# attempt, and its watches must deliver every change of an object once and in order.
 work=$(mktemp -d)
 hosted_node=4
 cleanup() {
@@ -65,13 +65,13 @@ has_default_account() { hosted_kubectl -n default get serviceaccount default; } 
 eventually 60 "the hosted control plane works" has_default_account
 restarts() { kubectl -n "$ns" get pods hosted controllers -o jsonpath='{.items[*].status.containerStatuses[*].restartCount}'; }
 
-# --- the load without any drain, then the same under drains
+# --- the load without any drain, then the same with drains
 
 tell() { sed "s/^/          $1: /" "$2"; }
 target/kubernetes/bin/test-load "$hosted" 60 >"$work/control" 2>&1 || { tell control "$work/control"; die "requests failed without any drain"; }
 tell control "$work/control"
 
-# How many of the three members are ready, looked at all the time: never fewer than a quorum.
+# The number of ready members out of three, sampled all the time: never fewer than a quorum.
 sample() {
   local now least=3
   echo 3 >"$minimum"
@@ -86,12 +86,12 @@ loaded=$EPOCHREALTIME
 LOAD_SERIES="$work/series" target/kubernetes/bin/test-load "$hosted" >"$work/drains" 2>&1 &
 loader=$!
 echo second,event >"$work/events"
-# happened WHAT: for the plot, in seconds since the load began (its first second is for its preparations)
+# happened WHAT: for the plot, in seconds since the load began (its first second is used for preparations)
 happened() { jq -nr --arg from "$loaded" --arg now "$EPOCHREALTIME" --arg what "$1" '"\(($now | tonumber) - ($from | tonumber) | . * 100 | round / 100),\($what)"' >>"$work/events"; }
 sample &
 sampler=$!
 member_nodes() { kubectl -n "$ns" get pods -l quorate.dev/cluster=demo,app.kubernetes.io/component=member -o jsonpath='{range .items[*]}{.spec.nodeName}{"\n"}{end}' | sort; }
-drain() { # drain NODE...: nothing but kubectl drain, as an administrator or a node pool does it
+drain() { # drain NODE...: only kubectl drain, like an administrator or a node pool
   local began=$SECONDS
   kubectl drain "${@/#/qrt-node}" --ignore-daemonsets --delete-emptydir-data --force --timeout=300s >"$work/drain-$1" 2>&1 ||
     { cat "$work/drain-$1"; die "the drain of node $* did not end"; }
@@ -100,12 +100,12 @@ drain() { # drain NODE...: nothing but kubectl drain, as an administrator or a n
   if grep -qx "qrt-node$1" <<<"$(member_nodes)"; then die "a member is still on node $1"; fi
 }
 add_node 5
-for n in 1 2 3; do # the next at once when kubectl drain says that this one is drained
+for n in 1 2 3; do # the next one as soon as kubectl drain has finished
   drain $n
   replace_node $n
 done
 
-# --- two at once: both drains wait for one another's members, by the PDB alone
+# --- two at once: each drain waits for the other's member, only through the PDB
 ready demo 3
 add_node 6
 mapfile -t both < <(member_nodes | head -2 | sed 's/^qrt-node//')
@@ -132,7 +132,7 @@ if [ "${E2E_RECORD:-}" = 1 ]; then
   cp "$work/events" docs/data/drains-events.csv
 fi
 
-# --- everything as it was for who comes next
+# --- everything as before, for the next scenario
 kubectl -n "$ns" delete pod hosted controllers --wait=true >/dev/null
 drop_cluster demo
 kubectl drain qrt-node5 qrt-node6 --ignore-daemonsets --delete-emptydir-data --force --timeout=120s >/dev/null 2>&1 || die "the spare nodes were not drained"

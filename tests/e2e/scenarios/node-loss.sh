@@ -12,7 +12,7 @@ spare_node_comes
 first=$(members demo)
 witness_start demo reboot 20
 
-# A reboot: longer than the API server needs to call the node lost, shorter than unhealthySeconds.
+# A reboot: longer than the API server takes to mark the node as lost, shorter than unhealthySeconds.
 victim=$(follower demo)
 node=$(node_of "$victim")
 uid=$(pod_uid "$victim-0")
@@ -20,9 +20,9 @@ tests/kubernetes/cluster.sh lose "$(number "$node")"
 say "$node lost power, with $victim on it"
 began=$SECONDS
 waits() { status demo "members[?(@.name==\"$victim\")].reason" | grep -q "its node $node does not report"; }
-eventually 90 "the status says that the node does not report" waits
+eventually 90 "the status reports that the node does not report" waits
 say "$(status demo summary)"
-says "$(quorate_plugin status demo -n "$ns")" "$victim" 'waits for' 'its node to come back'
+contains "$(quorate_plugin status demo -n "$ns")" "$victim" 'waits for' 'its node to come back'
 operator_kill
 tests/kubernetes/cluster.sh revive "$(number "$node")"
 say "$node booted after $((SECONDS - began)) s"
@@ -33,7 +33,7 @@ equal "the members after a reboot" "$first" "$(members demo)"
 equal "the pod after a reboot" "$uid" "$(pod_uid "$victim-0")"
 witness_stop demo reboot
 
-# For good, and it is the leader's.
+# For good, and it is the leader's node.
 heal 20
 ready demo 3
 victim=$(leader demo)
@@ -52,7 +52,7 @@ equal "what is left of $victim" Leaving "$(status demo "members[?(@.name==\"$vic
 slots demo 3
 witness_stop demo loss
 pod_is_another() { [ "$(pod_uid "$victim-0")" != "$uid" ]; }
-# Nobody knows that its processes ended: the pod and the PVC stay, and say so.
+# It is unknown whether its processes ended: the pod and the PVC stay, and the status reports it.
 never 20 "the pod of $victim is deleted for good while its node is only silent" pod_is_another
 equal "the PVC of $victim" "$pvc" "$(kubectl -n "$ns" get pvc "$pvc" -o jsonpath='{.metadata.name}')"
 tests/kubernetes/cluster.sh forget "$(number "$node")"
@@ -61,6 +61,6 @@ eventually 150 "with its node everything of $victim is gone" left
 whole demo 3 || die "the cluster is not whole at the end: $(status demo summary)"
 drop_cluster demo
 
-# The machine has three nodes again, for who comes after.
+# The machine has three nodes again, for later scenarios.
 tests/kubernetes/cluster.sh node "$(number "$node")"
 spare_node_goes

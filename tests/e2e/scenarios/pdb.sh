@@ -14,23 +14,23 @@ keeps_only() { [ "$(keeps)" = "$1/" ]; }
 allows() { [ "$(kubectl -n "$ns" get pdb demo -o json | jq 'if .status.observedGeneration == .metadata.generation then .status.disruptionsAllowed else -1 end')" = "$1" ]; }
 pdbs() { kubectl -n "$ns" get pdb -o name | wc -l; }
 
-# What the PDB says and how many members are ready, looked at all the time.
+# The PDB's settings and the number of ready members, sampled all the time.
 work=${QUORATE_E2E_DIR:-/tmp/quorate-e2e}
 mkdir -p "$work"
 watch_all() {
-  local said
+  local kept
   while :; do
-    said=$(keeps) && echo "$said" >>"$work/pdb-says" || true
+    kept=$(keeps) && echo "$kept" >>"$work/pdb-says" || true
     kubectl -n "$ns" get pods -l $labels -o json |
       jq '[.items[] | select(any(.status.conditions[]?; .type == "Ready" and .status == "True"))] | length' >>"$work/pdb-ready" || true
     sleep 0.3
   done
 }
 watch_start() { : >"$work/pdb-says"; : >"$work/pdb-ready"; watch_all 2>/dev/null & watcher=$!; }
-watch_stop() { # watch_stop LEAST SAYS...: so many were ready at the least, and the PDB said these alone, in this order
+watch_stop() { # watch_stop LEAST SETTINGS...: at least so many were ready, and the PDB had exactly these settings, in this order
   local ready=$1 least; shift
   kill "$watcher"; wait "$watcher" 2>/dev/null || true
-  echo "$(keeps)" >>"$work/pdb-says" # the last look is now
+  echo "$(keeps)" >>"$work/pdb-says" # the last sample
   least=$(sort -n "$work/pdb-ready" | sed -n 1p)
   [ "${least:-0}" -ge "$ready" ] || die "$least members were ready at the least, $ready were wanted"
   equal "what the PDB kept available" "$*" "$(grep . "$work/pdb-says" | uniq | tr -d / | tr '\n' ' ' | sed 's/ $//')"
@@ -50,7 +50,7 @@ witness_start demo pdb
 run_pod witness-pdb-slots "$quorate_image" witness --endpoints="$(slot_endpoints demo)" --prefix=witness-pdb-slots/ --allow-failed=0
 eventually 60 "witness pdb-slots writes" witness_writes demo pdb-slots
 
-# --- every node, by kubectl drain alone
+# --- every node, with kubectl drain alone
 watch_start
 for member in $first; do
   node=$(node_of "$member")
@@ -63,7 +63,7 @@ for member in $first; do
   kubectl uncordon "$node" >/dev/null
 done
 
-# --- a node that is cordoned and nobody drains: the operator evicts
+# --- a node that is cordoned but not drained: the operator evicts
 member=$(leader demo)
 node=$(node_of "$member")
 kubectl cordon "$node" >/dev/null
@@ -73,7 +73,7 @@ ready demo 3
 kubectl uncordon "$node" >/dev/null
 [ "$(kubectl -n "$ns" get events -o json | jq '[.items[] | select(.reason == "PodEvicted")] | length')" -ge 1 ] || die "no event tells of the eviction"
 
-# --- two at once: one drain waits for the member of the other
+# --- two at once: one drain waits for the other's member
 eventually 30 "the PDB lets one go again" allows 1
 one=$(node_of "$(members demo | head -1)")
 two=$(node_of "$(members demo | tail -1)")
@@ -102,7 +102,7 @@ ready demo 3
 watch_stop 2 2
 equal "the members: they moved or were restarted, and are the same" "$first" "$(members demo)"
 
-# --- five: three stay available before a fourth votes, and two may go at once
+# --- five: three stay available before a fourth votes, and two may be evicted at once
 watch_start
 kubectl -n "$ns" patch qec demo --type=merge -p '{"spec": {"replicas": 5}}' >/dev/null
 ready demo 5
@@ -120,7 +120,7 @@ eventually 60 "the PDB keeps 2 available" keeps_only 2
 watch_stop 2 3 2
 equal "PDBs" 1 "$(pdbs)"
 
-# --- and back: nothing is let go any more
+# --- and back: no eviction is allowed any more
 kubectl -n "$ns" patch qec demo --type=merge -p '{"spec": {"disruption": {"policy": "Gate"}}}' >/dev/null
 is_gate() { [ "$(keeps)" = /0 ]; }
 eventually 30 "the PDB is a gate again" is_gate

@@ -3,8 +3,8 @@
 # a deleted cluster leaves only what retention keeps, and a new one of its name never adopts old disks
 apply_cluster demo 3 local
 ready demo 3
-# Volumes of this class stay on their node: each member has a node of its own, and the sets that were
-# made since the first volume was seen insist on it.
+# Volumes of this class are bound to their node: each member has its own node, and the sets that were created after
+# the first volume was seen require it.
 nodes() { kubectl -n "$ns" get pods -l quorate.dev/cluster=demo -o jsonpath='{.items[*].spec.nodeName}' | tr ' ' '\n' | sort -u | grep -c .; }
 equal "nodes of three members" 3 "$(nodes)"
 if [ -z "${E2E_EXISTING:-}" ]; then

@@ -7,7 +7,7 @@ refused() { # refused WHAT MESSAGE-PART: the resource on standard input must be 
   say "refused: $1: $(tail -1 <<<"$message")"
 }
 resource() { printf 'apiVersion: quorate.dev/v1alpha1\nkind: EtcdCluster\nmetadata: {name: %s}\nspec: %s\n' "$1" "$2"; }
-# what the operator may do, and what not: asked of the API server's own authorizer
+# the operator's permissions, checked by the API server's own authorizer
 may() { kubectl auth can-i "$@" --as=system:serviceaccount:quorate-system:quorate 2>/dev/null || true; }
 for right in "create statefulsets.apps" "delete pods" "create pods --subresource=eviction" "patch etcdclusters.quorate.dev --subresource=status" "list nodes" "create tokenreviews.authentication.k8s.io"; do
   # shellcheck disable=SC2086
@@ -35,8 +35,8 @@ asked_by_strangers() {
   done
 }
 with_operator asked_by_strangers
-say "the operator has the rights that it uses, and tells nothing to whom the API server does not know"
-operator_kill # what is invalid is refused by the definition itself, with no operator there
+say "the operator has the rights that it uses, and refuses callers that the API server does not know"
+operator_kill # the CRD itself refuses invalid resources, without an operator
 resource demo '{replicas: 10}' | refused "too many replicas" 'replicas'
 resource demo '{replicas: -1}' | refused "a negative size" 'replicas'
 resource demo '{replicas: 3, storage: {size: 1Gi}, colour: blue}' | refused "an unknown field" 'unknown field.*colour'

@@ -3,14 +3,14 @@
 # alone
 # every member is replaced, one at a time, by spec.replaceMembers: no write fails, the slots outlive them; at rest nothing is written
 version() { kubectl -n "$ns" get qec demo -o jsonpath='{.metadata.resourceVersion}'; }
-replaced() { # none of the first members is left, and there are three ready ones
+replaced() { # none of the first members is left, and three members are ready
   is_ready demo 3 && [ "$(comm -12 <(members demo) <(printf '%s\n' "$first") | wc -l)" = 0 ]
 }
 apply_cluster demo 3
 ready demo 3
 first=$(members demo)
 slots demo 3
-# A client that lists the slots, as kube-apiserver does, and never learns another name.
+# A client that lists the slots, like kube-apiserver, and never learns another name.
 slot_uids() { kubectl -n "$ns" get services demo-client-0 demo-client-1 demo-client-2 -o jsonpath='{.items[*].metadata.uid} {.items[*].spec.clusterIP}'; }
 kept=$(slot_uids)
 witness_start demo replace
@@ -34,7 +34,7 @@ for name in $first; do
   if slot_members demo | grep -q " $name\$"; then die "a slot still leads to $name"; fi
 done
 
-# The names of members that are gone mean nothing, and at rest the operator writes nothing.
+# The names of removed members have no effect, and at rest the operator writes nothing.
 settled() { [ "$(status demo step)" = "" ]; }
 eventually 60 "the cluster is at rest" settled
 before=$(version)

@@ -11,7 +11,7 @@ begun() { [ "$(members demo | grep -c .)" != "$1" ]; }
 apply_cluster demo 1
 ready demo 1
 foreseen=$(kubectl -n "$ns" get qec demo -o yaml | sed 's/^  replicas: 1$/  replicas: 3/' | quorate_plugin plan -n "$ns" -f -)
-says "$foreseen" 'promote demo-2' 'promote demo-3' 'if this were applied' 'THEN      3 voters'
+contains "$foreseen" 'promote demo-2' 'promote demo-3' 'if this were applied' 'THEN      3 voters'
 equal "voters after a plan" 1 "$(members demo | grep -c .)"
 witness_start demo resize
 scale 3 1
@@ -20,16 +20,16 @@ before=$(leader demo)
 scale 3 5
 say "the leader was $before and is $(leader demo)"
 slots demo 3
-says "$(quorate_plugin status demo -n "$ns")" 'CLUSTER ' 'running, seen' 'demo-' 'nothing is to be done'
-says "$(quorate_plugin plan demo -n "$ns")" 'nothing is to be done'
+contains "$(quorate_plugin status demo -n "$ns")" 'CLUSTER ' 'running, seen' 'demo-' 'nothing is to be done'
+contains "$(quorate_plugin plan demo -n "$ns")" 'nothing is to be done'
 
-# Who asks for a plan: somebody with the rights that docs/tasks/observe.md names and no others, in the name of a service
-# account that may read the cluster; of one that may not; somebody without rights; and nobody.
+# Callers that request a plan: one with exactly the rights that docs/tasks/observe.md names, for a service account
+# that may read the cluster; the same for one that may not; one without rights; and one without credentials.
 asks() { (say() { :; }; die() { exit 1; }; quorate_plugin plan demo -n "$ns" --kubeconfig "$folder/$1" --operator-namespace=quorate-system "${@:2}"); }
 forbidden() { # forbidden USER SERVICE-ACCOUNT WORDS...: no plan, and these words
   local answer
-  if answer=$(asks "$1" --service-account="$2"); then die "$1 was told a plan in the name of $2: $answer"; fi
-  says "$answer" "${@:3}"
+  if answer=$(asks "$1" --service-account="$2"); then die "$1 got a plan for $2: $answer"; fi
+  contains "$answer" "${@:3}"
 }
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"; kubectl -n quorate-system delete role,rolebinding e2e-asks --ignore-not-found >/dev/null' EXIT
@@ -67,7 +67,7 @@ END
 for user in asker stranger; do
   kubectl config view --raw --minify -o json | jq --arg token "$(kubectl -n "$ns" create token $user)" '.users[0].user = {token: $token}' >"$folder/$user"
 done
-says "$(asks asker --service-account="$ns/asker")" 'nothing is to be done'
+contains "$(asks asker --service-account="$ns/asker")" 'nothing is to be done'
 forbidden asker "$ns/stranger" "system:serviceaccount:$ns:stranger may not get etcdclusters in namespace $ns"
 forbidden asker quorate-system/quorate 'no token of the service account quorate-system/quorate can be made' '--service-account NAMESPACE/NAME'
 forbidden stranger "$ns/asker" 'etcdclusters.quorate.dev "demo" is forbidden'

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # a changed spec restarts every member, one at a time, the leader last: no write fails; a bad image costs one member and is set back
 pods() { kubectl -n "$ns" get pods -l quorate.dev/cluster=demo,app.kubernetes.io/component=member -o jsonpath='{range .items[*]}{.metadata.name}={.metadata.uid}{"\n"}{end}' | sort; }
-rolled() { # every pod of before is another one now, and all run the current spec
+rolled() { # every pod was replaced, and all run the current spec
   is_ready demo 3 && [ "$(status demo updatedReplicas)" = 3 ] && [ -z "$(comm -12 <(pods) <(printf '%s\n' "$before"))" ]
 }
 apply_cluster demo 3
@@ -24,7 +24,7 @@ if [ "$(leader demo)" = "$last" ]; then die "$last still leads: it did not hand 
 witness_stop demo roll
 slots demo 3
 
-# A bad image: one member does not come back, the others serve, and the status says which and why.
+# A bad image: one member does not come back, the others serve, and the status names it and the reason.
 witness_start demo bad 5
 kubectl -n "$ns" patch qec demo --type=merge -p '{"spec":{"image":"localhost/no-such-image:1"}}' >/dev/null
 stalled() { [ "$(condition demo Stalled)" = True ] && status demo summary | grep -q 'UpdateFailed: demo-[0-9]*: it did not become ready'; }

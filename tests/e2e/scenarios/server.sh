@@ -3,7 +3,7 @@
 # alone
 # what members are told to do changes live: quota, compaction, timings and a flag reach them one at a time, the leader last, and no write fails; a flag that no server takes is refused and no pod touched
 pods() { kubectl -n "$ns" get pods -l quorate.dev/cluster=demo,app.kubernetes.io/component=member -o jsonpath='{range .items[*]}{.metadata.name}={.metadata.uid}{"\n"}{end}' | sort; }
-rolled() { # every pod of before is another one now, and all run the current spec
+rolled() { # every pod was replaced, and all run the current spec
   is_ready demo 3 && [ "$(status demo updatedReplicas)" = 3 ] && [ -z "$(comm -12 <(pods) <(printf '%s\n' "$before"))" ]
 }
 change() { # change WHAT SERVER: spec.server as JSON, until every member has it
@@ -12,14 +12,14 @@ change() { # change WHAT SERVER: spec.server as JSON, until every member has it
   kubectl -n "$ns" patch qec demo --type=merge -p "{\"spec\":{\"server\":$2}}" >/dev/null
   eventually 240 "every member has $1" rolled
 }
-told() { # told ARGUMENT...: every member's container has each argument; on our own machine, its process too
+has_arguments() { # has_arguments ARGUMENT...: every member's container has each of them; in the test cluster, its process too
   local arguments member argument
   for member in $(members demo); do
     arguments=$(kubectl -n "$ns" get pod "$member-0" -o jsonpath='{.spec.containers[0].args[*]}')
     [ -n "${E2E_EXISTING:-}" ] || arguments="$arguments $(pgrep -af -- "--name=$member --data-dir" | grep -F " --cluster-uid=$(status demo clusterUID) " || die "no process of $member")"
     for argument in "$@"; do
       [ -n "${E2E_EXISTING:-}" ] || [ "$(grep -oF -- " $argument" <<<" $arguments" | wc -l)" -ge 2 ] || die "$member does not run with $argument: $arguments"
-      says "$arguments" "$argument"
+      contains "$arguments" "$argument"
     done
   done
 }
@@ -45,37 +45,37 @@ eventually 240 "every member has the quota" rolled
 equal "the quotas, as the members tell them" '[67108864,67108864,67108864]' "$(quotas)"
 
 change "compaction and slower timings" '{"autoCompaction":{"mode":"Revision","retention":"1000"},"heartbeatIntervalMilliseconds":500,"electionTimeoutMilliseconds":5000}'
-told --auto-compaction-mode=revision --auto-compaction-retention=1000 --heartbeat-interval=500 --election-timeout=5000
+has_arguments --auto-compaction-mode=revision --auto-compaction-retention=1000 --heartbeat-interval=500 --election-timeout=5000
 change "its own timings again, a larger quota and a flag" '{"quota":"128Mi","heartbeatIntervalMilliseconds":null,"electionTimeoutMilliseconds":null,"extraArgs":[{"name":"max-request-bytes","value":"2097152"}]}'
-told --quota-backend-bytes=134217728 --max-request-bytes=2097152
+has_arguments --quota-backend-bytes=134217728 --max-request-bytes=2097152
 equal "the quotas, as the members tell them" '[134217728,134217728,134217728]' "$(quotas)"
 
-# What no server would start with: the status says so, and nobody is restarted.
+# Settings with which no server starts: the status reports it, and no member is restarted.
 before=$(pods)
 kubectl -n "$ns" patch qec demo --type=merge -p '{"spec":{"server":{"extraArgs":[{"name":"max-request-byte","value":"1"}]}}}' >/dev/null
 stalled() { [ "$(condition demo Stalled)" = True ] && [ "$(reason Stalled)" = "$1" ]; }
 eventually 60 "the flag is refused" stalled InvalidSpec
-says "$(status demo summary)" 'knows no flag max-request-byte' 'did you mean max-request-bytes'
+contains "$(status demo summary)" 'knows no flag max-request-byte' 'did you mean max-request-bytes'
 say "$(status demo summary)"
 touched() { [ "$(pods)" != "$before" ]; }
 never 15 "a pod is touched" touched
-# Timings too far away from those that run, likewise.
+# The same for timings too far from the present ones.
 kubectl -n "$ns" patch qec demo --type=merge -p '{"spec":{"server":{"heartbeatIntervalMilliseconds":1000,"electionTimeoutMilliseconds":10000,"extraArgs":[{"name":"max-request-bytes","value":"2097152"}]}}}' >/dev/null
 eventually 60 "the timings are refused" stalled TimingsRefused
 say "$(status demo summary)"
 never 15 "a pod is touched" touched
-# What the definition itself refuses.
+# Settings that the CRD itself refuses.
 if message=$(kubectl -n "$ns" patch qec demo --type=merge -p '{"spec":{"server":{"quota":"512Mi"}}}' 2>&1); then die "a quota that the volume does not hold was accepted"; fi
-says "$message" 'at most a quarter of storage.size'
+contains "$message" 'at most a quarter of storage.size'
 if message=$(kubectl -n "$ns" patch qec demo --type=merge -p '{"spec":{"server":{"extraArgs":[{"name":"data-dir","value":"/tmp"}]}}}' 2>&1); then die "a flag of the operator was accepted"; fi
-says "$message" 'the operator sets this flag itself'
-# The correction reaches everybody at once.
+contains "$message" 'the operator sets this flag itself'
+# The correction reaches every member at once.
 change "what is right" '{"heartbeatIntervalMilliseconds":null,"electionTimeoutMilliseconds":null,"extraArgs":[{"name":"max-request-bytes","value":"3145728"}]}'
-told --max-request-bytes=3145728
+has_arguments --max-request-bytes=3145728
 equal "the members" "$first" "$(members demo)"
 witness_stop demo server
 
-# Without syncs members are not called durable, and with them again they are.
+# Without syncs members are not reported as durable, and with syncs they are again.
 change "no syncs" '{"extraArgs":[{"name":"unsafe-no-fsync","value":"true"}]}'
 equal "Durable" UnsafeNoFsync "$(reason Durable)"
 change "syncs again" '{"extraArgs":null}'

@@ -17,7 +17,7 @@ witness_start demo settings
 # Paused: a changed template, another size and a lost pod; only Kubernetes itself acts.
 patch '{"paused":true}'
 paused() { status demo summary | grep -qi paused; }
-eventually 30 "the status says that the cluster is paused" paused
+eventually 30 "the status reports that the cluster is paused" paused
 before=$(pods)
 priority=quorate-e2e-$RANDOM
 kubectl create priorityclass "$priority" --value=1000 >/dev/null
@@ -36,14 +36,14 @@ equal "priorities" "1000" "$(kubectl -n "$ns" get pods -l quorate.dev/cluster=de
 equal "the members" "$first" "$(members demo)"
 witness_stop demo settings
 
-# Requests that no node can meet.
+# Requests that no node can satisfy.
 witness_start demo requests 5
 before=$(pods)
 patch '{"resources":{"requests":{"cpu":"1000"}}}'
 stalled() { [ "$(condition demo Stalled)" = True ] && status demo summary | grep -q 'UpdateFailed'; }
 eventually 120 "the update is called failed" stalled
 say "$(status demo summary)"
-says "$(status demo 'members[*].reason') $(kubectl -n "$ns" get qec demo -o json | jq -r '.status.conditions[].message')" 'Insufficient cpu'
+contains "$(status demo 'members[*].reason') $(kubectl -n "$ns" get qec demo -o json | jq -r '.status.conditions[].message')" 'Insufficient cpu'
 equal "pods that were left alone" 2 "$(comm -12 <(pods) <(printf '%s\n' "$before") | wc -l)"
 patch '{"resources":{"requests":{"cpu":"10m"}}}'
 eventually 240 "every member runs with the corrected requests" rolled

@@ -2,18 +2,18 @@
 # own cluster
 # Kubernetes lives on its store: 5,000 objects in pinned pages, watches over compactions, consistent lists from cache, the store killed
 #
-# Two API servers share the store. "cached" is the cluster's own, with every cache as shipped; "direct"
-# has no watch cache, so its lists and watches are the store's answers; from the second part on it compacts
-# every five seconds.
+# Two API servers share the store. "cached" is the cluster's own, with every cache as shipped; "direct" has no
+# watch cache, so its lists and watches come from the store; from the second part on it compacts every five
+# seconds.
 maps=/api/v1/namespaces/$ns/configmaps
 work=$(mktemp -d)
 direct_url=$(tests/kubernetes/cluster.sh direct 0)
-# with what the jobs started: a watch would live on until the API server goes
+# with the jobs that it started: a watch would otherwise run until the API server ends
 trap 'rm -rf "$work"; for job in $(jobs -p); do pkill -P "$job" || true; kill "$job" 2>/dev/null || true; done; tests/kubernetes/cluster.sh direct stop' EXIT
 cached() { kubectl "$@"; }
 direct() { kubectl --server="$direct_url" "$@"; }
 metrics() { "$1" get --raw /metrics >"$work/metrics-$1"; }
-# counter SERVER NAME [LABEL...]: the sum of the series of the last look whose labels contain all of these
+# counter SERVER NAME [LABEL...]: the sum of the last sample of the series whose labels contain all of these
 counter() {
   local server=$1 name=$2; shift 2
   awk -v name="$name" -v want="$*" 'BEGIN { n = split(want, labels, " ") }
@@ -23,7 +23,7 @@ counter() {
     } END { printf "%d\n", sum }' "$work/metrics-$server"
 }
 version_of() { jq -r .metadata.resourceVersion; }
-compacted() { # every revision before $1 is gone from the store: a list at it says so
+compacted() { # every revision before $1 is compacted: a list at it fails
   [ "$(direct get --raw "$maps?limit=1&resourceVersion=$1&resourceVersionMatch=Exact" 2>&1 >/dev/null | grep -c -i 'expired\|too old\|no longer\|Gone')" = 1 ]
 }
 create_maps() { # create_maps FIRST COUNT
@@ -39,7 +39,7 @@ for first in 0 1250 2500 3750; do create_maps $first 1250 & writers+=($!); done
 for writer in "${writers[@]}"; do wait "$writer"; done
 say "5,000 config maps created in $((SECONDS - began)) s"
 
-# --- pages of 500 at one revision, while the objects change: walk SERVER QUERY gives what was seen
+# --- pages of 500 at one revision, while the objects change: walk SERVER QUERY prints the objects
 walk() {
   local server=$1 token= page=0
   : >"$work/names-$server"; : >"$work/versions-$server"; : >"$work/remaining-$server"
@@ -50,7 +50,7 @@ walk() {
     jq -r '.metadata.remainingItemCount // 0' "$work/page" >>"$work/remaining-$server"
     token=$(jq -r '.metadata.continue // empty' "$work/page")
     page=$((page + 1))
-    if [ $page = 2 ]; then # a change behind the reader's back: neither may show in this walk
+    if [ $page = 2 ]; then # concurrent changes: neither may appear in this walk
       cached -n "$ns" delete configmap "m10$((4000 + walks))" --wait=false >/dev/null
       cached -n "$ns" create configmap "n-new-$walks" --from-literal=new=yes >/dev/null
     fi
@@ -72,7 +72,7 @@ done
 lists=$(for server in direct cached; do $server get --raw "$maps?labelSelector=parity=even" | jq -cS '[.items[] | [.metadata.name, .metadata.resourceVersion]]' | sha256sum; done | sort -u | wc -l)
 equal "answers to one selector from store and cache" 1 "$lists"
 
-# --- a watch that lives across compactions goes on; an old revision and an old page are 410 Gone
+# --- a watch continues across compactions; an old revision and an old page are 410 Gone
 tests/kubernetes/cluster.sh direct stop
 direct_url=$(tests/kubernetes/cluster.sh direct 5)
 direct get --raw "$maps?limit=500" >"$work/page"
@@ -85,7 +85,7 @@ seen() { jq -r 'select(.type == "MODIFIED") | .object.data.touched' "$work/watch
 for change in before after; do
   version=$(touched $change)
   for server in direct cached; do eventually 20 "the watch of $server saw the change $change the compaction" seen $server $change; done
-  # the first change too, not the old revision alone: a watch may start at the compacted revision itself
+  # the first change too, not only the old revision: a watch may start at the compacted revision itself
   [ $change = after ] || eventually 60 "revision $version is compacted" compacted "$version"
 done
 answer=$(timeout 20 kubectl --server="$direct_url" get --raw "$maps?watch=1&resourceVersion=$old" 2>&1 || true)
@@ -97,20 +97,20 @@ next=$(jq -r '.metadata.continue // empty' <<<"$answer")
 equal "the rest, at the newest revision" $(($(wc -l <<<"$expected") - 500)) "$(direct get --raw "$maps?continue=$next" | jq '.items | length')"
 say "an old watch and an old page are 410 Gone, and the page's new token goes on"
 
-# --- consistent lists come from the cache: the store's progress answers make it fresh
+# --- consistent lists are served from the cache: the store's progress notifications make it fresh
 metrics cached
 reads=$(counter cached apiserver_watch_cache_consistent_read_total 'resource="configmaps"' 'success="true"' 'fallback="false"')
 fetched() { counter cached apiserver_storage_list_fetched_objects_total 'resource="configmaps"'; }
 before=$(fetched)
 for round in $(seq 10); do
-  # a write elsewhere moves the revision on, which the cache of config maps hears of by progress alone
+  # a write to another resource advances the revision, which the cache of config maps learns only by progress
   version=$(cached -n "$ns" create secret generic "s$round" --from-literal=a=b -o json | version_of)
   listed=$(cached get --raw "$maps?labelSelector=parity=odd" | version_of)
   [ "$listed" -ge "$version" ] || die "a consistent list at $listed is older than the write at $version"
 done
 metrics cached
 equal "consistent lists served from the cache" $((reads + 10)) "$(counter cached apiserver_watch_cache_consistent_read_total 'resource="configmaps"' 'success="true"' 'fallback="false"')"
-# each asks the store for its revision by a list of one object; the other objects come from the cache
+# each gets the store's revision with a list of one object; the other objects come from the cache
 fetched=$(($(fetched) - before))
 [ $fetched -le 20 ] || die "10 consistent lists from the cache fetched $fetched objects from the store"
 [ "$(counter cached etcd_bookmark_counts)" -gt 0 ] || die "no progress notification of the store reached the API server"
@@ -121,7 +121,7 @@ stream=$(cached get --raw "$maps?watch=1&sendInitialEvents=true&resourceVersionM
 total=$(direct get --raw "$maps" | jq '.items | length')
 equal "objects of a list as a watch" "$total" "$(jq -r 'select(.type == "ADDED") | .object.metadata.name' <<<"$stream" | sort -u | wc -l | tr -d ' ')"
 equal "marks for the end of the list" 1 "$(jq -c 'select(.type == "BOOKMARK" and .object.metadata.annotations["k8s.io/initial-events-end"] == "true")' <<<"$stream" | grep -c .)"
-# A bookmark comes shortly before the end, at a revision that a write elsewhere made.
+# A bookmark is sent shortly before the end, at a revision that another write created.
 version=$(cached get --raw "$maps?limit=1" | version_of)
 cached get --raw "$maps?watch=1&allowWatchBookmarks=true&timeoutSeconds=8&resourceVersion=$version" >"$work/marks" &
 watcher=$!
@@ -142,7 +142,7 @@ apply_as one 'c: third' >/dev/null
 equal "the object of two managers" '{"a":"second","c":"third"}' "$(cached -n "$ns" get configmap owned -o json | jq -cS .data)"
 say "server-side apply: conflict, takeover and a field given up"
 
-# --- the store dies with SIGKILL under writers; nothing acknowledged is lost and the watches go on
+# --- the store dies by SIGKILL under writers; no acknowledged write is lost and the watches continue
 : >"$work/acknowledged"
 (for n in $(seq 1 400); do
   [ ! -f "$work/enough" ] || break
@@ -161,7 +161,7 @@ equal "acknowledged objects that are missing of $(wc -l <"$work/acknowledged")" 
 touched survived >/dev/null
 for server in direct cached; do eventually 60 "the watch of $server saw a change after the store was killed" seen $server survived; done
 
-# --- half of them go in one request, and every answer agrees
+# --- half of them are deleted in one request, and all lists agree
 cached delete --raw "$maps?labelSelector=parity=even" >/dev/null
 for server in direct cached; do
   for parity in even odd; do $server get --raw "$maps?labelSelector=parity=$parity" | jq '.items | length' >"$work/left-$server-$parity"; done

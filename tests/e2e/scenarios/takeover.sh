@@ -17,7 +17,7 @@ done
 helm upgrade quorate charts/quorate --namespace quorate-system --reuse-values --set replicas=2 --set allNamespaces=false --set "watchNamespaces={$own,$other}" --set clusterRead=false >/dev/null
 trap 'helm rollback quorate --namespace quorate-system >/dev/null 2>&1; kubectl delete namespace "$other" "$stranger" --wait=false >/dev/null' EXIT
 kubectl -n quorate-system rollout status deployment/quorate --timeout=120s >/dev/null
-# the pods of the old template leave after the rollout is done, and one of them may still hold the Lease
+# the pods of the old template end after the rollout, and one of them may still hold the Lease
 two_left() { [ "$(kubectl -n quorate-system get pods -l app.kubernetes.io/component=operator -o name | grep -c .)" = 2 ] && [ -n "$(acting_pod)" ]; }
 eventually 60 "two operators run, and one of them acts" two_left
 
@@ -35,13 +35,13 @@ eventually 60 "another one holds the Lease" taken
 ready demo 3
 (ns=$other; ready demo 1)
 
-# An operator that is told to stop gives its Lease up: nobody waits for the expiry.
+# An operator that is stopped releases its Lease: its successor does not wait for the expiry.
 before=$(holder)
 kubectl -n quorate-system delete pod "$(acting_pod)" --wait=false >/dev/null
-eventually 10 "an operator that is told to stop hands over" taken
+eventually 10 "an operator that is stopped hands over" taken
 kubectl -n "$own" scale qec demo --replicas=1 >/dev/null
 ready demo 1
-# This one started without the right to read what belongs to no namespace: it works, and says so.
+# This one started without permission to read cluster-scoped objects: it works, and reports that.
 rights() { [ "$(kubectl -n "$own" get qec demo -o jsonpath='{.status.conditions[?(@.type=="Degraded")].reason}')" = RightsMissing ]; }
 eventually 30 "the missing rights are named" rights
 

@@ -19,13 +19,13 @@ printf '%s\n' '[ca]' default_ca=own '[own]' "database=$work/index" "serial=$work
 printf '%s\n' basicConstraints=CA:FALSE keyUsage=digitalSignature extendedKeyUsage=serverAuth,clientAuth "subjectAltName=$hosts" >"$work/extensions"
 : >"$work/index"
 echo 01 >"$work/serial"
-signed() { # signed FILE AUTHORITY TIME: a certificate for every member and both ports, until then
+signed() { # signed FILE AUTHORITY TIME: a certificate for every member and both ports, valid until then
   openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj "/CN=members" -keyout "$work/$1.key" -out "$work/$1.csr" 2>/dev/null
   openssl ca -batch -notext -config "$work/config" -extfile "$work/extensions" -cert "$work/$2.crt" -keyfile "$work/$2.key" \
     -startdate "$(date -u -d '-1 hour' +%y%m%d%H%M%SZ)" -enddate "$(date -u -d "$3" +%y%m%d%H%M%SZ)" -in "$work/$1.csr" -out "$work/$1.crt" 2>/dev/null ||
     die "openssl did not sign $1"
 }
-give() { # give SECRET FILE AUTHORITY...: the certificate, and who is trusted
+give() { # give SECRET FILE AUTHORITY...: the certificate, and the trusted CAs
   local secret=$1 file=$2 name; shift 2
   for name in "$@"; do cat "$work/$name.crt"; done >"$work/trusted.crt"
   kubectl -n "$ns" create secret generic "$secret" --type=kubernetes.io/tls --from-file=tls.crt="$work/$file.crt" \
@@ -37,7 +37,7 @@ in_use() { # in_use SECRET FILE: the operator has seen this very certificate, an
 }
 cannot_see() { [ "$(condition own Quorate)" != True ]; }
 
-# --- nothing is made before the Secrets are there and fit
+# --- nothing is created before the Secrets exist and match
 authority first
 authority second
 tls_cluster '{source: Secret, certificateSecretRef: {name: theirs}}' '{source: Secret, certificateSecretRef: {name: theirs}}'
@@ -54,7 +54,7 @@ equal "the Secret with authorities" theirs "$(status own endpoints.caSecretRef.n
 equal "the Secret for clients" "" "$(status own endpoints.clientSecretRef.name)"
 if kubectl -n "$ns" patch qec own --type=merge -p '{"spec":{"tls":{"peer":{"source":"Operator","certificateSecretRef":null}}}}' >/dev/null 2>&1; then die "the source was changed"; fi
 
-# --- renewed, and the authority exchanged with an overlap: nobody is restarted, and no write fails
+# --- renewed, and the CA exchanged with an overlap: no member is restarted, and no write fails
 before=$(pods)
 witness_start own own
 signed two first "91 days"
@@ -62,13 +62,14 @@ give theirs two first second
 eventually 300 "it was renewed, and both authorities are trusted" in_use theirs two
 signed three second "92 days"
 give theirs three first second
-operator_kill # the next one has seen nothing of the first authority's certificates
+operator_kill # its successor has seen no certificate of the first CA
 eventually 300 "the second authority has signed" in_use theirs three
 signed four second "93 days"
 give theirs four second
 eventually 300 "the first authority is forgotten" in_use theirs four
 
-# --- one that ends: it is told before and after, the operator still sees everybody, and its successor heals it
+# --- one that expires: reported before and after, the operator still reaches every member, and its successor heals
+# it
 signed short second "4 minutes"
 give theirs short second
 eventually 90 "the operator warns of its end" reason_is CertificateExpiring
@@ -80,15 +81,15 @@ give theirs six second
 eventually 300 "its successor is in use" in_use theirs six
 equal "pods and their restarts" "$before" "$(pods)"
 
-# --- the Secret goes missing: it is told, and everybody goes on
+# --- the Secret is deleted: reported, and every member continues
 kubectl -n "$ns" delete secret theirs >/dev/null
-eventually 90 "the missing Secret is told of" reason_is SecretMissing
+eventually 90 "the missing Secret is reported" reason_is SecretMissing
 equal "voters that are ready" 3 "$(status own readyReplicas)"
 give theirs six second
 eventually 120 "it is back" in_use theirs six
 equal "pods and their restarts" "$before" "$(pods)"
 
-# --- another Secret by its name: one that the members would refuse is not used, one that overlaps rolls
+# --- another Secret: one that the members would refuse is not used, one that overlaps is rolled out
 authority third
 signed stranger third "94 days"
 give others stranger third

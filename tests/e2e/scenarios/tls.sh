@@ -2,7 +2,7 @@
 # soak
 # TLS: a cluster is made with it, a plain one is switched on under load, authorities are exchanged, a certificate that is thrown away comes back: no write fails
 
-# etcdctl and the witness get the certificate for clients as a volume, as any client would.
+# etcdctl and the witness mount the client certificate as a volume, like any client.
 run_secure_pod() { # run_secure_pod NAME CLUSTER IMAGE ARGUMENT...
   local pod=$1 secret image=$3; secret=$(status "$2" endpoints.clientSecretRef.name); shift 3
   jq -n --arg pod "$pod" --arg image "$image" --arg secret "$secret" '{apiVersion: "v1", kind: "Pod", metadata: {name: $pod},
@@ -18,7 +18,7 @@ secure_etcdctl() { # secure_etcdctl CLUSTER ARGUMENT...: through the slots, with
   run_secure_pod "$pod" "$cluster" "$etcdctl_image" --endpoints="$(slot_endpoints "$cluster")" --cacert=/tls/ca.crt --cert=/tls/tls.crt --key=/tls/tls.key "$@"
   pod_ends "$pod"
 }
-secure() { # secure CLUSTER: every certificate is there, held by its server, and not about to change
+secure() { # secure CLUSTER: every certificate exists, is loaded by its server, and is not about to change
   [ "$(condition "$1" TLSReady)" = True ] && [ "$(condition "$1" Progressing)" = False ] &&
     [ "$(kubectl -n "$ns" get qec "$1" -o jsonpath='{.status.conditions[?(@.type=="TLSReady")].reason}')" = AsWanted ]
 }
@@ -46,7 +46,7 @@ equal "a key, with TLS" hello "$(secure_etcdctl sealed get greeting --print-valu
 if etcdctl_at "http://sealed-client:2379" --command-timeout=3s get greeting >/dev/null 2>&1; then die "sealed answers without TLS"; fi
 say "sealed answers clients with a certificate, and no others"
 
-# --- a certificate is thrown away: another one takes its place, and nobody is restarted
+# --- a certificate is deleted: a new one replaces it, and no member is restarted
 before=$(pods sealed)
 member=$(leader sealed)
 old=$(fingerprint "$member-peer-tls" tls.crt)
@@ -55,19 +55,19 @@ another() { [ "$(fingerprint "$member-peer-tls" tls.crt)" != "$old" ] && secure 
 eventually 240 "$member has another certificate and uses it" another
 equal "pods" "$before" "$(pods sealed)"
 
-# --- another authority for peers
+# --- another CA for peers
 old=$(fingerprint sealed-peer-ca ca.crt)
 kubectl -n "$ns" annotate qec sealed quorate.dev/rotate-peer-ca=1 >/dev/null
 begun() { kubectl -n "$ns" get secret sealed-peer-ca -o jsonpath='{.data.next\.crt}' | grep -q .; }
 eventually 60 "another authority for peers is prepared" begun
 operator_kill
-rotated() { # rotated PORT: the authority is another one, in use everywhere, and the only one
+rotated() { # rotated PORT: the CA is a new one, in use everywhere, and the only one
   [ "$(fingerprint "sealed-$1-ca" ca.crt)" != "$old" ] && secure sealed &&
     [ "$(kubectl -n "$ns" get secret "sealed-$1-ca" -o jsonpath='{.data.ca\.crt}' | base64 -d | grep -c BEGIN)" = 1 ]
 }
 eventually 900 "sealed has another authority for peers, and trusts no other" rotated peer
 
-# --- another authority for clients, without their hour: whoever comes with what is in the Secrets at that time is served
+# --- another CA for clients, without the usual hour: clients with the present content of the Secrets are served
 old=$(fingerprint sealed-client-ca ca.crt) count=0 began=$SECONDS
 kubectl -n "$ns" annotate qec sealed quorate.dev/rotate-client-ca=1-now >/dev/null
 until [ $SECONDS -gt $((began + 900)) ] || rotated client; do
@@ -80,7 +80,7 @@ equal "pods" "$before" "$(pods sealed)"
 equal "a key, after all that" hello "$(secure_etcdctl sealed get greeting --print-value-only)"
 drop_cluster sealed
 
-# --- TLS is switched on for a cluster that lives; its clients change over later
+# --- TLS is enabled for a running cluster; its clients follow later
 apply_cluster demo 3
 ready demo 3
 kubectl -n "$ns" patch qec demo --type=merge -p '{"spec":{"updateStrategy":{"minReadySeconds":3}}}' >/dev/null

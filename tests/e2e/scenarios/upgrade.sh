@@ -4,19 +4,19 @@
 # own cluster
 # release 0.1.0's clusters are upgraded, taken back and upgraded again, operator and members, under writers that see no failed request
 #
-# Nobody had run an upgrade on a real Kubernetes: data directories of 0.1.0 are kept in tests/data/releases
-# and its objects are compared in a unit test, and both hold while a member waits for an operator that
-# speaks another form, or a chart that goes back takes a field away. So here the release makes the
-# clusters itself, by its own chart and its own image, built from the commit that CHANGELOG.md names.
+# Upgrades were untested on a real Kubernetes: data directories of 0.1.0 are kept in tests/data/releases and its
+# objects are compared in a unit test, but neither shows a member that waits for an operator with another protocol,
+# or a chart that removes a field when it is downgraded. So here the release creates the clusters itself, with its
+# own chart and its own image, built from the commit that CHANGELOG.md names.
 #
-#   1. 0.1.0 makes two clusters, one with TLS. The writers start, and write until the end.
-#   2. Its operator gives way to this one: no pod is touched. This one heals members of 0.1.0.
-#   3. spec.image follows: every member, one at a time, the same disks.
-#   4. The operator is taken back first, which is the wrong order: members of now refuse the one of 0.1.0
+#   1. 0.1.0 creates two clusters, one with TLS. The writers start, and write until the end.
+#   2. Its operator is replaced by this one: no pod is touched. This one heals members of 0.1.0.
+#   3. spec.image follows: every member, one at a time, with the same disks.
+#   4. The operator is downgraded first, which is the wrong order: present members refuse the one of 0.1.0
 #      (decision 26). It changes nothing, the clusters serve, and this operator takes over again.
-#   5. The right order: spec.image goes back, which is allowed because 0.1.0 can read every disk, then the
+#   5. The right order: spec.image is downgraded, which is allowed because 0.1.0 can read every disk, then the
 #      operator. It heals what this one left.
-#   6. Forward again, as if nothing had been.
+#   6. Upgraded again, as before.
 release=0.1.0
 old=localhost/quorate:$release new=$quorate_image
 tests/kubernetes/release-image.sh $release
@@ -45,7 +45,7 @@ members_of() { # members_of IMAGE: spec.image, and every member by it under its 
   for cluster in demo sealed; do eventually 400 "every member of $cluster runs $1" runs $cluster "$1"; done
   equal "the members" "$kept" "$(members demo) $(members sealed)"
 }
-loses_a_disk() { # loses_a_disk CLUSTER: and heals
+loses_a_disk() { # loses_a_disk CLUSTER: deletes a disk, and waits until it is healed
   local victim pvc
   victim=$(follower "$1")
   pvc=$(status "$1" "members[?(@.name==\"$victim\")].volumeClaimName")

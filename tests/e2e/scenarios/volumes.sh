@@ -25,13 +25,13 @@ folder=$(folder_of "$victim")
 dd if=/dev/zero of="$folder/ballast" bs=1M status=none 2>/dev/null || true
 [ "$(df --output=avail "$folder" | tail -1)" -lt 64 ] || die "the volume of $victim is not full: $(df -h "$folder")"
 say "the volume of $victim is full"
-# The log's next segments: a server has room for some entries even then.
+# The log's next segments: a server still has room for some entries then.
 run_pod fill "$quorate_image" bench fill --endpoints="http://demo-client:2379" --key-space=2560 --batch=16 --total=160 --value-size=65536 --warm-up=0
 full() { status demo "members[?(@.name==\"$victim\")].reason" | grep -qi 'disk is full'; }
-eventually 120 "the status says that the disk of $victim is full" full
+eventually 120 "the status reports that the disk of $victim is full" full
 say "$(status demo summary)"
-says "$(quorate_plugin status demo -n "$ns")" "$victim" 'full'
-says "$(status demo "members[?(@.name==\"$victim\")].reason")" 'storage.size'
+contains "$(quorate_plugin status demo -n "$ns")" "$victim" 'full'
+contains "$(status demo "members[?(@.name==\"$victim\")].reason")" 'storage.size'
 equal "the members while a disk is full" "$first" "$(members demo)"
 kubectl -n "$ns" patch qec demo --type=merge -p '{"spec":{"storage":{"size":"2Gi"}}}' >/dev/null
 operator_kill
@@ -41,15 +41,15 @@ eventually 240 "the cluster is whole again" whole demo 3
 equal "the members after a full disk" "$first" "$(members demo)"
 witness_stop demo volumes
 if message=$(kubectl -n "$ns" patch qec demo --type=merge -p '{"spec":{"storage":{"size":"1Gi"}}}' 2>&1); then die "a smaller volume was accepted"; fi
-says "$message" 'storage.size can only grow'
+contains "$message" 'storage.size can only grow'
 drop_cluster demo
 
-# A class that grows nothing: the operator says what refuses it, and everything else goes on.
+# A class that cannot expand volumes: the operator reports the refusal, and everything else continues.
 apply_cluster demo 1
 ready demo 1
 kubectl -n "$ns" patch qec demo --type=merge -p '{"spec":{"storage":{"size":"2Gi"}}}' >/dev/null
 refused() { kubectl -n "$ns" get qec demo -o json | jq -e '[.status.conditions[] | select(.message | test("resize|expan"; "i"))] | length > 0'; }
-eventually 60 "the status says that the class refuses it" refused
+eventually 60 "the status reports that the class refuses it" refused
 kubectl -n "$ns" scale qec demo --replicas=3 >/dev/null
 eventually 120 "it grows to three members all the same" has_members demo 3
 drop_cluster demo

@@ -79,5 +79,5 @@ say "a definition went with its objects"
 kubectl delete namespace "$ns" --wait=false >/dev/null
 no_namespace() { ! kubectl get namespace "$ns"; }
 eventually 120 "the namespace is gone with everything in it" no_namespace
-kubectl create namespace "$ns" >/dev/null # what the runner deletes
+kubectl create namespace "$ns" >/dev/null # the runner deletes it
 store_verdict

@@ -1,7 +1,6 @@
-// Command descriptors prints what etcd's own protobuf descriptors say of its
-// client API, one fact a line: services and their calls, messages and their
-// fields, enums and their values. The output is kept in descriptors.txt, which
-// a test compares with Quorate's own .proto files.
+// Command descriptors prints the content of etcd's protobuf descriptors of its client API, one fact
+// per line: services and their calls, messages and their fields, enums and their values. The output
+// is kept in descriptors.txt, which a test compares with Quorate's own .proto files.
 package main
 
 import (

@@ -1,7 +1,7 @@
-// Command go tells a cluster the story that every client tells, with etcd's
-// own client library: go ENDPOINT... It prints a line for each chapter that
-// went well. A line "please kill the leader" (or "please restart it") asks the
-// test around it for that, which answers with a line on standard input.
+// Command go runs the test program that every client runs, with etcd's own client library: go
+// ENDPOINT... It prints a line for each chapter that passed. The lines "please kill the leader" and
+// "please restart it" are requests to the test around it, which answers with a line on standard
+// input.
 package main
 
 import (
@@ -20,7 +20,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// patience is how long any one thing may take.
+// patience is the time limit of each single step.
 const patience = 60 * time.Second
 
 var input = bufio.NewReader(os.Stdin)
@@ -67,7 +67,7 @@ func assert(good bool, what string, arguments ...any) {
 	}
 }
 
-// please asks the test around this program for something.
+// please sends a request to the test around this program.
 func please(what string) {
 	fmt.Println("please", what)
 	_, err := input.ReadString('\n')
@@ -140,7 +140,7 @@ func leases(ctx context.Context, client *clientv3.Client) {
 	left, err := client.TimeToLive(ctx, lease.ID, clientv3.WithAttachedKeys())
 	must(err)
 	assert(left.GrantedTTL == 600 && left.TTL > 0 && len(left.Keys) == 1, "left: %v", left)
-	// The member that is asked tells what it has applied, which may be less than was acknowledged.
+	// The member returns its applied state, which may lag behind what was acknowledged.
 	for {
 		all, err := client.Leases(ctx)
 		must(err)
@@ -156,7 +156,8 @@ func leases(ctx context.Context, client *clientv3.Client) {
 	assert(none.Count == 0, "gone with its lease: %v", none)
 	_, err = client.Put(ctx, "go/l", "1", clientv3.WithLease(lease.ID))
 	assert(errors.Is(err, rpctypes.ErrLeaseNotFound), "revoked: %v", err)
-	// Long enough for the put on a busy machine, and watched from the put on, should it be over.
+	// Long enough for the put on a busy machine, and watched from the put on, in case it expires
+	// early.
 	short, err := client.Grant(ctx, 5)
 	must(err)
 	put, err := client.Put(ctx, "go/short", "1", clientv3.WithLease(short.ID))
@@ -183,7 +184,7 @@ func compaction(ctx context.Context, client *clientv3.Client) {
 	assert(errors.Is(err, rpctypes.ErrCompacted), "again: %v", err)
 	_, err = client.Get(ctx, "go/c", clientv3.WithRev(put.Header.Revision))
 	assert(errors.Is(err, rpctypes.ErrCompacted), "read: %v", err)
-	// A member that has not applied the compaction yet still shows the old events.
+	// A member that has not applied the compaction yet still returns the old events.
 	for {
 		short, cancel := context.WithCancel(ctx)
 		event := <-client.Watch(short, "go/c", clientv3.WithRev(put.Header.Revision))
@@ -203,7 +204,7 @@ func maintenance(ctx context.Context, client *clientv3.Client) {
 	members, err := client.MemberList(ctx)
 	must(err)
 	assert(len(members.Members) == len(os.Args)-1, "members: %v", members)
-	// Above the compacted revision: at that revision etcd's answer depends on when it is asked.
+	// Above the compacted revision: at that revision etcd's answer depends on the time of the request.
 	put, err := client.Put(ctx, "go/m", "1")
 	must(err)
 	revision := put.Header.Revision
@@ -302,8 +303,8 @@ func stm(ctx context.Context, client *clientv3.Client) {
 	assert(string(count.Kvs[0].Value) == "20", "counted: %v", count)
 }
 
-// watchOverKill watches while the leader is killed and while it comes back:
-// every event once, in order, and the lease lives on.
+// watchOverKill watches while the leader is killed and while it comes back: every event once, in
+// order, and the lease stays alive.
 // Shows Watch.Watch, Lease.LeaseKeepAlive: Go client library resumes over a killed leader, each event once.
 func watchOverKill(ctx context.Context, client *clientv3.Client) {
 	lease, err := client.Grant(ctx, 30)
@@ -319,7 +320,7 @@ func watchOverKill(ctx context.Context, client *clientv3.Client) {
 		if number == 20 {
 			please("restart it")
 		}
-		// A put that failed may have been done; a create that is repeated is not done twice.
+		// A put that failed may have been applied; a create that is repeated is not applied twice.
 		key := fmt.Sprintf("go/w/%02d", number)
 		for {
 			short, cancel := context.WithTimeout(ctx, 5*time.Second)

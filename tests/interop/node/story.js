@@ -1,7 +1,7 @@
-// The story that every client tells, with the Node client etcd3: story.js HOST:PORT...
+// The test program that every client runs, with the Node client etcd3: story.js HOST:PORT...
 //
-// Prints a line for each chapter that went well. "please kill the leader" asks the test around it
-// for that, which answers with a line on standard input.
+// Prints a line for each chapter that passed. "please kill the leader" is a request to the test
+// around it, which answers with a line on standard input.
 'use strict';
 
 const assert = require('node:assert');
@@ -22,7 +22,7 @@ function please(what) {
   return new Promise((resolve) => lines.once('line', resolve));
 }
 
-// Nothing, after a while.
+// Resolves to undefined after a while.
 function later(milliseconds) {
   return new Promise((resolve) => setTimeout(resolve, milliseconds).unref());
 }
@@ -95,7 +95,7 @@ async function locks() {
       await client.put('js/count').value(Number(await client.get('js/count').string()) + 1);
       inside -= 1;
     });
-  // The library's lock does not wait: who finds it taken comes again.
+  // The library's lock does not wait: if it is taken, the caller has to retry.
   const patiently = async () => {
     for (;;) {
       try {
@@ -116,12 +116,13 @@ async function elections() {
   const one = election.campaign('one');
   await one.wait();
   let two = election.campaign('two');
-  // The library says once that a campaign is won, perhaps before the resignation is answered.
+  // The library reports only once that a campaign is won, possibly before the resignation is
+  // answered.
   let won = two.wait().then(() => true);
   assert.strictEqual(await election.leader(), 'one');
   await one.resign();
-  // A resignation that comes just before the library watches for it may reach its watcher before
-  // its own handler is there: whoever waits in vain campaigns again.
+  // A resignation just before the library starts to watch for it may reach its watcher before its
+  // own handler is registered: on a timeout the program campaigns again.
   while (!(await Promise.race([won, later(10_000)]))) {
     await two.resign();
     two = election.campaign('two');
@@ -197,7 +198,7 @@ async function main() {
   lines.close();
 }
 
-// A campaign that was given up may leave a watcher behind, which would keep the process.
+// An abandoned campaign may leave a watcher behind, which would keep the process alive.
 main().then(
   () => process.exit(0),
   (error) => {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the second opinion on recorded histories into target/interop/bin. Its version is pinned in
-# go.mod and go.sum; nothing is built when those have not changed.
+# Builds porcupine, the second checker of recorded histories, into target/interop/bin. Its version is pinned in
+# go.mod and go.sum; nothing is built if those have not changed.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 out=${PEERS_OUT:-$here/../../../target/interop/bin}

@@ -1,16 +1,15 @@
-// Porcupine is the second opinion on a history that tests/robustness has recorded: the checker of
-// github.com/anishathalye/porcupine, which searches for an order of the operations and knows
-// nothing of how the first opinion was come by.
+// Porcupine is the second checker of the histories that tests/robustness has recorded: the one of
+// github.com/anishathalye/porcupine, which searches for an order of the operations. It is
+// independent of the first checker.
 //
 //	porcupine [-timeout 60s] [-picture DIR] OPERATIONS.jsonl
 //
-// Keys of one group (everything up to the last slash) are one history, in which an operation of
-// unknown fate may take effect at any time from its beginning on. Most of those that nobody saw
-// have not happened: an order without them is looked for first, and is as good as one with them,
-// since each may as well come last. Revisions of all answers
-// together are further histories. The last line of the output is one JSON object with the counts;
-// what could not be decided in time is counted as unknown, never as right. It exits with 0 only if
-// no history is illegal.
+// Keys of one group (everything up to the last slash) are one history, in which an operation with
+// an unknown outcome may take effect at any time after its start. Most operations that were never
+// observed have not happened: an order without them is searched first, and is as good as one with
+// them, since each may also come last. Revisions of all answers together are further histories. The
+// last line of the output is one JSON object with the counts; a history that could not be decided
+// in time counts as unknown, never as legal. It exits with 0 only if no history is illegal.
 package main
 
 import (
@@ -80,16 +79,16 @@ type operation struct {
 	Outcome outcome `json:"outcome"`
 }
 
-// slots is how many keys a group may have.
+// slots is the maximum number of keys in a group.
 const slots = 16
 
-// state is a group: the values of its keys, empty where there is none, and the newest revision.
+// state is a group: the values of its keys, empty if a key does not exist, and the newest revision.
 type state struct {
 	values   [slots]string
 	revision int64
 }
 
-// group is a history of its own: its keys in order, each with its place in the state.
+// group is a separate history: its keys in order, each with its place in the state.
 type group struct {
 	keys []string
 }
@@ -112,7 +111,7 @@ func within(key, from, end string) bool {
 	return key >= from && key < end
 }
 
-// do carries out a branch; where it was answered, the answers must fit.
+// do carries out a branch; if it was answered, the answers must match.
 func (g *group) do(s *state, branch []act, answers []given, answered bool) bool {
 	if answered && len(answers) != len(branch) {
 		return false
@@ -202,7 +201,7 @@ func wrote(branch []act, answers []given) bool {
 	return false
 }
 
-// revisions is the model of one number that never falls and that every write raises.
+// revisions is the model of one number that never decreases and that every write increases.
 var revisions = porcupine.Model{
 	Init: func() interface{} { return int64(0) },
 	Step: func(before, input, output interface{}) (bool, interface{}) {
@@ -226,7 +225,7 @@ func read(path string) ([]operation, error) {
 		if err := json.Unmarshal(lines.Bytes(), &one); err != nil {
 			return nil, err
 		}
-		// What was refused changed nothing, and a serializable read promises nothing about time.
+		// A refused request changed nothing, and a serializable read guarantees nothing about time.
 		if one.Request.What == "txn" && one.Outcome.Outcome != "refused" && !one.Request.Serializable {
 			all = append(all, one)
 		}
@@ -262,8 +261,8 @@ type history struct {
 	operations []porcupine.Operation
 }
 
-// likely leaves out the operations of unknown fate whose values nobody saw, and with them those
-// that delete, unless they are asked for.
+// likely leaves out the operations of unknown outcome whose values were never observed, and with
+// them those that delete, unless they are requested.
 func (h history) likely(deletes bool) []porcupine.Operation {
 	seen := map[string]bool{}
 	for _, o := range h.operations {
@@ -331,7 +330,7 @@ func groups(all []operation) ([]history, error) {
 	return found, nil
 }
 
-// asks tells whether a request can change anything.
+// asks returns whether a request can change anything.
 func asks(r request) bool {
 	for _, a := range append(append([]act{}, r.Then...), r.OrElse...) {
 		if a.Kind != "range" {
@@ -341,8 +340,8 @@ func asks(r request) bool {
 	return false
 }
 
-// numbers are the revisions of all answers, in pieces: what is left out of a history takes nothing
-// from the rest of it.
+// numbers are the revisions of all answers, in pieces: leaving out a part of a history does not
+// affect the rest of it.
 func numbers(all []operation) []history {
 	const piece = 500
 	var answered []operation

@@ -1,7 +1,7 @@
-"""The story that every client tells, with the Python client aetcd: story.py HOST:PORT...
+"""The test program that every client runs, with the Python client aetcd: story.py HOST:PORT...
 
-Prints a line for each chapter that went well. "please kill the leader" asks the test around it
-for that, which answers with a line on standard input.
+Prints a line for each chapter that passed. "please kill the leader" is a request to the test
+around it, which answers with a line on standard input.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ async def keys():
         answer = await etcd.put(b"py/a", b"2", prev_kv=True)
         assert answer.prev_kv.value == b"1", answer
         await etcd.put(b"py/b", b"1")
-        # What was written through one member is read from another.
+        # Data written through one member are read from another.
         async with client(1) as other:
             value = await other.get(b"py/a")
             assert value.value == b"2" and value.version == 2, value
@@ -113,8 +113,8 @@ async def maintenance():
 
 # Shows Watch.Watch: Python client aetcd watches on over a killed leader.
 async def watch_over_kill():
-    """This library does not find another member by itself, so the story follows its advice: watch
-    again, from behind the last revision that was seen."""
+    """This library does not switch to another member by itself, so the program follows its advice:
+    watch again, from after the last revision received."""
     last = 30
 
     async def watch(number, revision):

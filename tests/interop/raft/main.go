@@ -1,8 +1,7 @@
-// Command raft runs a small cluster of etcd's Raft library in one process, for
-// the comparison with Quorate's core (src/raft/tests/differential). It reads a
-// command a line from standard input, lets messages flow until nothing moves,
-// and answers with a line "ok", "refused" or "panic WHY", a line for each
-// member, and a line ".". It uses no clock, no disk and no randomness.
+// Command raft runs a small cluster of etcd's Raft library in one process, for the comparison with
+// Quorate's core (src/raft/tests/differential). It reads one command per line from standard input,
+// delivers messages until none is left, and answers with a line "ok", "refused" or "panic WHY", a
+// line for each member, and a line ".". It uses no clock, no disk and no randomness.
 package main
 
 import (
@@ -32,7 +31,7 @@ func (longest) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// silent swallows what the library logs, and keeps its panics.
+// silent drops the library's log, and keeps its panics.
 type silent struct{ raft.Logger }
 
 func (silent) Debug(...any)            {}
@@ -48,8 +47,8 @@ func (silent) Panicf(f string, v ...any) {
 	panic(fmt.Sprintf(f, v...))
 }
 
-// disk is what a member has stored. A snapshot is made when it is asked for,
-// of all that the member has applied.
+// disk is the stored state of a member. A snapshot is created on request, of everything that the
+// member has applied.
 type disk struct {
 	*raft.MemoryStorage
 	applied func() (uint64, *pb.ConfState)
@@ -121,8 +120,8 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// add makes a member that starts from a snapshot at index 1 of term 1, or from
-// nothing at all when conf is nil.
+// add creates a member that starts from a snapshot at index 1 of term 1, or with no state when conf
+// is nil.
 func (c *cluster) add(id uint64, conf *pb.ConfState) {
 	n := &node{id: id, disk: &disk{MemoryStorage: raft.NewMemoryStorage()}}
 	n.disk.applied = func() (uint64, *pb.ConfState) { return n.applied, n.conf }
@@ -139,7 +138,7 @@ func (c *cluster) add(id uint64, conf *pb.ConfState) {
 	c.start(n)
 }
 
-// ready carries out one Ready: store, send, apply. Whether there was one.
+// ready carries out one Ready: store, send, apply. It returns whether there was one.
 func (c *cluster) ready(n *node) bool {
 	if !n.up || !n.raw.HasReady() {
 		return false
@@ -169,7 +168,7 @@ func (c *cluster) ready(n *node) bool {
 		n.applied = e.GetIndex()
 	}
 	n.raw.Advance(rd)
-	// Quorate's core appends an empty entry behind each removal by itself.
+	// Quorate's core appends an empty entry after each removal by itself.
 	for ; confirm > 0; confirm-- {
 		check(n.raw.Propose(nil))
 	}
@@ -185,7 +184,7 @@ func (c *cluster) snapshotReport(m *pb.Message, status raft.SnapshotStatus) {
 func (c *cluster) deliver(m *pb.Message) {
 	n := c.nodes[m.GetTo()]
 	lost := c.cuts[[2]uint64{m.GetFrom(), m.GetTo()}] || n == nil || !n.up
-	// A snapshot of a leader of an older term would be dropped by the library.
+	// The library would drop a snapshot of a leader with an older term.
 	stale := !lost && m.GetType() == pb.MsgSnap && m.GetTerm() < n.raw.BasicStatus().GetTerm()
 	if lost || stale {
 		c.snapshotReport(m, raft.SnapshotFailure)
@@ -207,7 +206,7 @@ func (c *cluster) settle() {
 		}
 		net := c.net
 		c.net = nil
-		// Link by link: which member a leader writes to first is its own affair.
+		// Link by link: the order in which a leader sends to its members is not specified.
 		slices.SortStableFunc(net, func(a, b *pb.Message) int {
 			return cmp.Or(cmp.Compare(a.GetFrom(), b.GetFrom()), cmp.Compare(a.GetTo(), b.GetTo()))
 		})
@@ -270,8 +269,8 @@ func members(ids []uint64) string {
 	return "(" + strings.Join(parts, " ") + ")"
 }
 
-// act does what a command says, but for letting it take effect. Whether the
-// library took it.
+// act carries out a command, except for delivering its messages. It returns whether the library
+// accepted it.
 func (c *cluster) act(words []string) bool {
 	arg := func(i int) uint64 { return must(strconv.ParseUint(words[i], 10, 64)) }
 	at := func() *node { return c.nodes[arg(1)] }
@@ -297,8 +296,8 @@ func (c *cluster) act(words []string) bool {
 	case "campaign":
 		return at().raw.Campaign() == nil
 	case "propose":
-		// The library sends one message a proposal. Quorate's core sends what there is: one
-		// message with all, or one for each where a message holds one entry.
+		// The library sends one message per proposal. Quorate's core sends all entries that there are: in
+		// one message, or in one for each if a message holds one entry.
 		m := &pb.Message{Type: pb.MsgProp.Enum(), From: new(arg(1))}
 		for _, data := range words[2:] {
 			m.Entries = append(m.Entries, &pb.Entry{Data: []byte(data)})

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the story of the Rust client etcd-client into target/interop/rust, with Cargo alone: its
-# packages are pinned in Cargo.lock. Quick when nothing has changed.
+# Builds the test program of the Rust client etcd-client into target/interop/rust, with Cargo alone: its packages
+# are pinned in Cargo.lock. Quick if nothing has changed.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 export CARGO_TARGET_DIR=$here/../../../target/interop/rust

@@ -1,10 +1,10 @@
-// Slowdisk runs a command while a directory is a disk whose syncs take time.
+// Slowdisk runs a command while a directory is on a disk with slow syncs.
 //
 //	slowdisk -delay 2ms -backing DIR -mount DIR -- COMMAND...
 //
-// Files of -backing are seen below -mount, through FUSE. Each fsync and fdatasync there does what
-// it should and takes the delay longer, as disks do that keep what they were told across a loss of
-// power. Needs root and /dev/fuse. The mount ends with the command, whose exit status is given on.
+// Files of -backing appear below -mount, through FUSE. Each fsync and fdatasync there does its work
+// and takes the delay longer, as on disks with real durability. Needs root and /dev/fuse. The mount
+// ends with the command, whose exit status is returned.
 package main
 
 import (
@@ -22,7 +22,7 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 )
 
-// A file whose syncs are slow. A directory's are as quick as they are.
+// A file with slow syncs. Those of a directory are not slowed down.
 type node struct {
 	fs.LoopbackNode
 	delay time.Duration
@@ -55,7 +55,7 @@ func mounted(backing, mount string, delay time.Duration) (*fuse.Server, error) {
 func run(arguments []string) (int, error) {
 	command := exec.Command(arguments[0], arguments[1:]...)
 	command.Stdin, command.Stdout, command.Stderr = os.Stdin, os.Stdout, os.Stderr
-	// A signal is for the command, which ends first: the mount goes after it.
+	// Signals are meant for the command, which ends first: then the file system is unmounted.
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	if err := command.Start(); err != nil {

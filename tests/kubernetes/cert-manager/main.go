@@ -1,6 +1,6 @@
-// cert-manager's own controllers, as many as certificates of a self-signed and of a CA issuer need:
-// what the scenario cert-manager runs beside the test cluster. There is no webhook and no injector of
-// authorities, nothing is elected, and no other kind of issuer is there.
+// cert-manager's own controllers, as far as certificates of a self-signed and of a CA issuer need
+// them: the scenario cert-manager runs them beside the test cluster. There is no webhook, no CA
+// injector and no leader election, and no other kind of issuer.
 //
 //	cert-manager KUBECONFIG
 package main
@@ -32,7 +32,7 @@ import (
 	_ "github.com/cert-manager/cert-manager/pkg/issuer/selfsigned"
 )
 
-// What the controllers take when their own program is told nothing else.
+// The defaults of the controllers' own program.
 const (
 	requestsPerSecond = 20
 	burst             = 50
@@ -97,7 +97,7 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	// what the controllers asked to see while they were made
+	// the informers that the controllers requested while they were created
 	shared.SharedInformerFactory.Start(ctx.Done())
 	shared.KubeSharedInformerFactory.Start(ctx.Done())
 	for i, one := range running {

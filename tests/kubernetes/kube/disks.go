@@ -15,11 +15,11 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// The provisioner's name, and the three storage classes that name it: a "shared" volume can be
-// mounted on every node (all nodes here are one kernel, so a host path follows its pod, as network
-// storage would); a "local" volume belongs to the node that its first pod was placed on, and to root:
-// kubelets give such volumes to the group for files of a pod, as they do with disks; a "sized" one is
-// shared, is no larger than its claim says, and grows with it while pods use it.
+// The provisioner's name, and its three storage classes: a "shared" volume can be mounted on every
+// node (all nodes here are one kernel, so a host path follows its pod, as network storage would); a
+// "local" volume is bound to the node of its first pod, and owned by root: kubelets give such
+// volumes to a pod's group for files, as they do with disks; a "sized" one is shared, is limited to
+// the size of its claim, and grows with it while pods use it.
 const (
 	provisioner      = "quorate.dev/test-disks"
 	sharedClass      = "shared"
@@ -31,9 +31,9 @@ const (
 	rootMayWrite     = 0o755
 )
 
-// disks makes and removes the directories behind the test cluster's volumes. Kubernetes' own
-// host-path provisioner makes directories that only root may write, our pods are not root, and a
-// host path is what kubelets leave to whom it belongs.
+// disks creates and removes the directories behind the test cluster's volumes. Kubernetes' own
+// host-path provisioner creates directories that only root may write, our pods are not root, and
+// kubelets leave the ownership of a host path unchanged.
 func disks(args []string) error {
 	if len(args) != 2 {
 		return fmt.Errorf("usage: test-disks KUBECONFIG ROOT")
@@ -157,13 +157,13 @@ func grow(ctx context.Context, client kubernetes.Interface, root string, claim *
 	return err
 }
 
-// sizeOption is the mount option that makes a disk as large as its claim asks for.
+// sizeOption is the mount option that makes a disk as large as its claim requests.
 func sizeOption(claim *core.PersistentVolumeClaim) string {
 	bytes := claim.Spec.Resources.Requests[core.ResourceStorage]
 	return fmt.Sprintf("size=%d", bytes.Value())
 }
 
-// mounted says whether a path is the root of a file system of its own.
+// mounted returns whether a path is the root of a file system of its own.
 func mounted(path string) bool {
 	var own, above syscall.Stat_t
 	if syscall.Stat(path, &own) != nil || syscall.Stat(filepath.Dir(path), &above) != nil {

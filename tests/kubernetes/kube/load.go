@@ -25,8 +25,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// What the load is made of. Together that is what a small control plane asks of its API server: objects
-// that live for a moment, objects that many watch, and heartbeats.
+// The parts of the load. Together they are what a small control plane requests of its API server:
+// short-lived objects, objects with many watchers, and heartbeats.
 const (
 	loadNamespace = "load"
 	workers       = 6
@@ -37,10 +37,11 @@ const (
 	patience      = 30 * time.Second
 )
 
-// load asks an API server for everything that clients ask for, by the ordinary client library, until its
-// seconds are over or it is told to end (SIGTERM), and counts. Nothing is asked for twice: an attempt
-// that fails is a failed request, whatever the library does about it. The last line says how many failed.
-// With LOAD_SERIES=FILE it writes there what each quarter of a second was like, for a plot.
+// load makes all kinds of requests of clients to an API server, with the ordinary client library,
+// until its seconds are over or it gets a SIGTERM, and counts. No request is repeated: an attempt
+// that fails is a failed request, whatever the library does about it. The last line is the number
+// of failures. With LOAD_SERIES=FILE it writes the figures of each quarter of a second there, for a
+// plot.
 func load(args []string) error {
 	if len(args) < 1 || len(args) > 2 {
 		return fmt.Errorf("usage: test-load KUBECONFIG [SECONDS]")
@@ -147,7 +148,8 @@ func (l *loader) prepare() error {
 	return nil
 }
 
-// beat changes one object again and again: every follower has to see each change, once and in order.
+// beat changes one object again and again: every follower has to see each change, once and in
+// order.
 func (l *loader) beat(ctx context.Context) {
 	maps := l.client.CoreV1().ConfigMaps(loadNamespace)
 	for until(ctx, pulseEvery) {
@@ -172,7 +174,7 @@ func (l *loader) lookAtPulse() {
 	}
 }
 
-// work lets objects of its own live and end. Its reads have to show its writes.
+// work creates and deletes objects of its own. Its reads have to return its writes.
 func (l *loader) work(ctx context.Context, worker int) {
 	maps := l.client.CoreV1().ConfigMaps(loadNamespace)
 	mine := map[string]string{"worker": strconv.Itoa(worker)}
@@ -203,7 +205,7 @@ func (l *loader) work(ctx context.Context, worker int) {
 	}
 }
 
-// heartbeat renews a lease once a second, as each kubelet does.
+// heartbeat renews a lease once a second, like a kubelet.
 func (l *loader) heartbeat(ctx context.Context, node int) {
 	leases := l.client.CoordinationV1().Leases(loadNamespace)
 	for until(ctx, time.Second) {
@@ -217,7 +219,7 @@ func (l *loader) heartbeat(ctx context.Context, node int) {
 	}
 }
 
-// compare looks at whether what an informer knows is what a list shows, once nothing changes any more.
+// compare checks whether an informer's cache equals a list, once nothing changes any more.
 func (l *loader) compare(known func() []string) {
 	request, done := request()
 	defer done()
@@ -278,7 +280,7 @@ func (l *loader) tell(lasted time.Duration, all []*follower) error {
 	return nil
 }
 
-// A follower watches the changes of "pulse": alone, or among everything of the namespace.
+// A follower watches the changes of "pulse": alone, or among all objects of the namespace.
 type follower struct {
 	*loader
 	every   bool
@@ -292,7 +294,7 @@ type follower struct {
 func (f *follower) follows() bool { f.lock.Lock(); defer f.lock.Unlock(); return f.begun }
 func (f *follower) seen() int     { f.lock.Lock(); defer f.lock.Unlock(); return f.last }
 
-// follow goes on from where a watch ended; it never lists, so nothing can be left out unseen.
+// follow continues where a watch ended; it never lists, so a missing change cannot go unnoticed.
 func (f *follower) follow(ctx context.Context) {
 	maps := f.client.CoreV1().ConfigMaps(loadNamespace)
 	first, err := maps.List(ctx, meta.ListOptions{})
@@ -369,14 +371,14 @@ type counts struct {
 	moments        []moment
 }
 
-// moment is one request that is no watch: when it began, how long it took, and whether it failed.
+// moment is one request that is no watch: its start, its duration, and whether it failed.
 type moment struct {
 	began  time.Time
 	took   time.Duration
 	failed bool
 }
 
-// write leaves a row for each quarter of a second, as docs/data has them.
+// write writes a row for each quarter of a second, in the format of docs/data.
 func (c *counts) write(file string, start time.Time, lasted time.Duration) error {
 	const piece = 250 * time.Millisecond
 	pieces := make([][]moment, lasted/piece)
@@ -475,7 +477,7 @@ func request() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), 2*patience)
 }
 
-// until waits, and says whether there is more to do.
+// until waits, and returns whether there is more to do.
 func until(ctx context.Context, wait time.Duration) bool {
 	select {
 	case <-ctx.Done():

@@ -1,5 +1,6 @@
-// One binary for every Kubernetes command that the end-to-end tests need, for their storage provisioner
-// and for the load of a hosted control plane: the name it is called by picks the command. Linking them together costs one link and shares what they have in common.
+// One binary for every Kubernetes command that the end-to-end tests need, for their storage
+// provisioner and for the load of a hosted control plane: the name by which it is called selects
+// the command. Linking them together costs one link and shares their common code.
 package main
 
 import (

@@ -1,4 +1,5 @@
-// The sandbox process of each pod: it holds the pod's namespaces, reaps orphans, and ends when told.
+// The sandbox process of each pod: it holds the pod's namespaces, reaps orphans, and ends on a
+// signal.
 package main
 
 import (

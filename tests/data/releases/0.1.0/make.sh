@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Writes the data directories beside this script: three members of release 0.1.0 (two stopped by SIGTERM, the
-# third by SIGKILL) after every kind of entry that a client can cause, and one directory made by `quorate restore`, which
-# has a checkpoint with data. Kept as the record of what is in them; never run again for 0.1.0.
+# Writes the data directories beside this script: three members of release 0.1.0 (two stopped by SIGTERM, the third
+# by SIGKILL) after every kind of entry that a client can cause, and one directory created by `quorate restore`,
+# which has a checkpoint with data. Kept as a record of their content; never run again for 0.1.0.
 #   make.sh QUORATE ETCDCTL     binaries of the release and of etcd
 set -euo pipefail
 quorate=$1 etcdctl=$2
@@ -34,7 +34,7 @@ lease=$(ctl lease grant 1000000 | cut -d' ' -f2)
 ctl put leased kept --lease="$lease" >/dev/null
 ctl lease grant 900000 >/dev/null
 ctl compaction 40 >/dev/null
-# a member that came and went leaves a tombstone in the membership
+# a member that was added and removed leaves a tombstone in the membership
 gone=$(ctl member add gone --learner --peer-urls=http://127.230.1.9:2380 | sed -n 's/^Member *\([0-9a-f]*\) added.*/\1/p')
 ctl member remove "$gone" >/dev/null
 ctl alarm list >/dev/null
@@ -47,7 +47,7 @@ ctl user grant-role ann reader >/dev/null
 ctl auth enable >/dev/null
 ctl --user root:golden put last "written under users" >/dev/null
 
-# what has to be there after an upgrade, as etcdctl prints it
+# the content expected after an upgrade, as etcdctl prints it
 ctl --user root:golden get "" --prefix -w json > "$here/keys.json"
 ctl --user root:golden get keys/1 --rev 50 -w json > "$here/history.json"
 ctl --user root:golden member list -w json > "$here/members.json"
