@@ -135,7 +135,7 @@ fn page(calls: &BTreeSet<String>) -> (String, BTreeSet<String>) {
 }
 
 #[test]
-fn the_page_says_what_the_tests_show() {
+fn the_page_lists_what_the_tests_show() {
     let (page, missing) = page(&calls());
     // quorate.v1 is no part of etcd's API, and has a folder of its own.
     println!("calls that no test names: {missing:?}");

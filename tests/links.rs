@@ -132,8 +132,8 @@ fn links_between_pages_lead_somewhere() {
     pages(root(), &mut all);
     let (mut followed, mut wrong) = (0, Vec::new());
     for page in &all {
-        let said = fs::read_to_string(page).expect("text");
-        for link in links(&said) {
+        let text = fs::read_to_string(page).expect("text");
+        for link in links(&text) {
             followed += 1;
             if let Some(why) = broken(page, &link) {
                 let page = page.strip_prefix(root()).expect("below the root");
@@ -150,7 +150,7 @@ fn links_between_pages_lead_somewhere() {
 }
 
 #[test]
-fn what_leads_nowhere_is_told() {
+fn a_broken_link_is_reported() {
     let page = "# The `one`, and [a link](README.md)!\n\n# Two\n## Two\n\n```sh\n# no heading\n[no](link)\n```\n\
                 See [this](README.md#read-it) and `[not](this)`, [that](#two-1 \"words\").\n[ref]: docs\n";
     let names: Vec<String> = headings(page).into_iter().collect();

@@ -62,13 +62,13 @@ impl Local {
                 return state;
             }
             let late = started.elapsed() > BOUND;
-            let mut said = String::new();
+            let mut output = String::new();
             if late {
                 let _ = self.child.kill();
                 let out = self.child.stdout.as_mut().expect("it is piped");
-                let _ = out.read_to_string(&mut said);
+                let _ = out.read_to_string(&mut output);
             }
-            assert!(!late, "waited in vain for {what}; it said:\n{said}");
+            assert!(!late, "waited in vain for {what}; it output:\n{output}");
             wait();
         }
     }

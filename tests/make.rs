@@ -112,7 +112,7 @@ fn documented_commands_exist() {
 /// On a machine that has nothing but a shell: everything is named, with how to get it, at once.
 #[cfg(unix)]
 #[test]
-fn what_is_missing_is_said_by_name() {
+fn what_is_missing_is_named() {
     let folder = tempfile::tempdir().expect("a directory");
     for tool in [
         "bash", "dirname", "uname", "id", "sed", "cut", "sort", "head",
@@ -147,15 +147,15 @@ fn what_is_missing_is_said_by_name() {
         ("musl", "apt-get install musl-tools"),
         ("python", "apt-get install python3"),
     ] {
-        let (code, said) = run(&[name]);
+        let (code, output) = run(&[name]);
         assert!(
-            code == Some(1) && said.contains(words),
-            "{name}: {code:?} {said}"
+            code == Some(1) && output.contains(words),
+            "{name}: {code:?} {output}"
         );
     }
-    let (code, said) = run(&["rust", "cc", "go"]);
-    assert!(code == Some(1) && said.lines().count() == 4, "{said}");
+    let (code, output) = run(&["rust", "cc", "go"]);
+    assert!(code == Some(1) && output.lines().count() == 4, "{output}");
     assert_eq!(run(&[]).0, Some(0));
-    let (code, said) = run(&["gpu"]);
-    assert!(code == Some(2) && said.contains("\"gpu\""), "{said}");
+    let (code, output) = run(&["gpu"]);
+    assert!(code == Some(2) && output.contains("\"gpu\""), "{output}");
 }

@@ -43,21 +43,21 @@ fn jobs() -> Vec<(u64, usize)> {
 fn every_way_to_a_specification_ends_alike() {
     let begun = Instant::now();
     let (jobs, next) = (jobs(), AtomicUsize::new(0));
-    let tells = number("SEED").is_some();
+    let verbose = number("SEED").is_some();
     let found = Mutex::new((EditCounts::default(), Vec::<Wrong>::new()));
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
                 while let Some((seed, path)) = jobs.get(next.fetch_add(1, Ordering::SeqCst)) {
                     let (counts, wrong) = opsim::edits(*seed, *path, &mut |way, outcome| {
-                        if tells {
+                        if verbose {
                             println!("path {path}, {way}: {:?}", outcome.counts);
                             for (at, words) in &outcome.log {
                                 println!("{at:>9} {words}");
                             }
                         }
                     });
-                    if tells || !wrong.is_empty() {
+                    if verbose || !wrong.is_empty() {
                         println!("{}", opsim::tell_edits(*seed, *path).join("\n  "));
                     }
                     for wrong in &wrong {

@@ -107,7 +107,7 @@ fn all_of<J: Sync, T: Send>(jobs: &[J], run: impl Fn(&J) -> T + Sync) -> Vec<T> 
 }
 
 /// Tells what is wrong at once: a long test may be interrupted.
-fn told(result: (Counts, Option<Wrong>)) -> (Counts, Option<Wrong>) {
+fn report(result: (Counts, Option<Wrong>)) -> (Counts, Option<Wrong>) {
     if let Some(wrong) = &result.1 {
         println!("FAILED {}: {}", wrong.replay, wrong.what);
     }
@@ -181,7 +181,7 @@ fn replayed(seed: u64) {
     let done = all_of(&chosen(&BOUNDED), |scenario| {
         let calm = opsim::run(scenario, Options::calm(seed));
         let (counts, run) = once(scenario, &options);
-        told(match (calm, run) {
+        report(match (calm, run) {
             (_, Err(wrong)) => (counts, Some(wrong)),
             (Ok(calm), Ok(outcome)) if outcome.end != calm.end => {
                 let what = opsim::difference(&calm.end, &outcome.end);
@@ -219,7 +219,7 @@ fn disturbed(
         runs.extend(ways.map(|options| (scenario, options, &outcome.end)));
     }
     let done = all_of(&runs, |(scenario, options, end)| {
-        told(opsim::compare(scenario, options, end))
+        report(opsim::compare(scenario, options, end))
     });
     judged(what, begun, done)
 }
@@ -232,7 +232,7 @@ fn scenarios_end_as_they_should() {
     let begun = Instant::now();
     let done = all_of(&jobs(&BOUNDED), |(scenario, seed)| {
         let (counts, run) = once(scenario, &Options::calm(*seed));
-        told((counts, run.err()))
+        report((counts, run.err()))
     });
     judged("scenarios", begun, done);
 }

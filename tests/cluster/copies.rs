@@ -61,10 +61,10 @@ async fn rolled_back_disk_is_refused() {
         servers[2].start();
         let status = servers[2].ended().await;
         assert_eq!(status.code(), Some(30), "{}", servers[2].log());
-        let said = std::fs::read_to_string(&message).unwrap();
-        let said: serde_json::Value = serde_json::from_str(&said).unwrap();
-        assert_eq!(said["class"], "copied_disk", "{said}");
-        let text = said["message"].as_str().unwrap();
+        let report = std::fs::read_to_string(&message).unwrap();
+        let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+        assert_eq!(report["class"], "copied_disk", "{report}");
+        let text = report["message"].as_str().unwrap();
         assert!(text.contains("start 2 of member"), "{text}");
         assert!(text.contains("remove the member"), "{text}");
     }
@@ -107,8 +107,8 @@ async fn a_copy_beside_the_original_is_not_heard() {
     copy(&servers[2].data, &now);
     let mut twin = run_beside(&now, "twin");
     until("the copy is told", &twin, async || {
-        let told = twin.log().matches("two copies of its disk run").count();
-        (told > 1).then_some(())
+        let reported = twin.log().matches("two copies of its disk run").count();
+        (reported > 1).then_some(())
     })
     .await;
     servers[2].serves("fourth").await;

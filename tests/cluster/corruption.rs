@@ -123,14 +123,14 @@ async fn is_named(servers: &[Server], sick: usize, sick_id: u64) {
     }
     let name = &servers[sick].name;
     let (id, logs) = (format!("{sick_id:x}"), servers.iter().map(Server::log));
-    let told = logs
+    let logged = logs
         .flat_map(|log| log.lines().map(str::to_owned).collect::<Vec<_>>())
         .any(|line| {
             line.contains("differs from the majority")
                 && line.contains(&id)
                 && line.contains(&format!("\"{name}\""))
         });
-    assert!(told, "no log names {name} ({id})");
+    assert!(logged, "no log names {name} ({id})");
 }
 
 #[tokio::test]
@@ -200,20 +200,20 @@ async fn compaction_check_names_the_corrupt_member() {
 async fn is_proven_and_switched_off(servers: &[Server], sick_id: u64) {
     let leads = leader(servers).await;
     let mut operator = servers[leads].operator();
-    let said = until("two comparisons", &servers[leads], async || {
-        let said = servers[leads].operator().describe(true).await.ok()?;
-        (said.comparisons.len() >= 2).then_some(said)
+    let description = until("two comparisons", &servers[leads], async || {
+        let description = servers[leads].operator().describe(true).await.ok()?;
+        (description.comparisons.len() >= 2).then_some(description)
     })
     .await;
-    for compared in &said.comparisons {
+    for compared in &description.comparisons {
         assert_eq!(compared.differ, [sick_id], "{compared:?}");
         assert_eq!(compared.agree.len(), 2, "{compared:?}");
         assert!(compared.silent.is_empty(), "{compared:?}");
     }
-    assert!(said.comparisons[0].age_ms < said.comparisons[1].age_ms);
-    let space = said.space.expect("it has looked at its volume");
+    assert!(description.comparisons[0].age_ms < description.comparisons[1].age_ms);
+    let space = description.space.expect("it has looked at its volume");
     assert!(space.quota_bytes > 0 && space.volume_free_bytes > 0 && space.volume_needed_bytes > 0);
-    let fence = fence(&said);
+    let fence = fence(&description);
     let stale = Fence {
         configuration_index: fence.configuration_index + 1,
         ..fence
@@ -230,6 +230,6 @@ async fn is_proven_and_switched_off(servers: &[Server], sick_id: u64) {
     assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
     assert!(operator.disarm(fence, kind, sick_id).await.unwrap());
     assert!(!operator.disarm(fence, kind, sick_id).await.unwrap(), "off");
-    let said = operator.describe(true).await.unwrap();
-    assert_eq!(said.alarms, Vec::<String>::new());
+    let description = operator.describe(true).await.unwrap();
+    assert_eq!(description.alarms, Vec::<String>::new());
 }

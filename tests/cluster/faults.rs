@@ -66,10 +66,10 @@ async fn ends(home: &Path, server: &mut Server, code: i32, class: &str, words: &
     let status = server.ended().await;
     assert_eq!(status.code(), Some(code), "{}", server.log());
     let message = std::fs::read_to_string(Faults::message_file(home, server)).unwrap();
-    let said: serde_json::Value = serde_json::from_str(&message).unwrap();
-    assert_eq!(said["class"], class, "{message}");
-    assert_eq!(said["exitCode"], code, "{message}");
-    let text = said["message"].as_str().unwrap();
+    let report: serde_json::Value = serde_json::from_str(&message).unwrap();
+    assert_eq!(report["class"], class, "{message}");
+    assert_eq!(report["exitCode"], code, "{message}");
+    let text = report["message"].as_str().unwrap();
     for word in words {
         assert!(text.contains(word), "{word:?} is missing in: {text}");
     }
@@ -301,28 +301,31 @@ async fn leader_reports_a_hanging_follower_disk() {
     }
     let led = leader(&servers).await;
     let hung = (led + 1) % 3;
-    let of = |said: &DescribeResponse, name: &str| {
-        let view = said.members.iter().find(|member| member.name == name);
+    let of = |description: &DescribeResponse, name: &str| {
+        let view = description
+            .members
+            .iter()
+            .find(|member| member.name == name);
         view.map(|view| (view.last_contact_age_ms, view.unsynced_ms))
     };
     let name = servers[hung].name.clone();
-    let others = |said: &DescribeResponse| {
-        let views = said.members.iter().filter(|view| view.name != name);
+    let others = |description: &DescribeResponse| {
+        let views = description.members.iter().filter(|view| view.name != name);
         let unsynced: Vec<_> = views.map(|view| view.unsynced_ms).collect();
         unsynced.into_iter()
     };
     faults[hung].on("hang");
     servers[led].serves("meanwhile").await;
     // The leader reports this only for this member, and that it answers.
-    let shows = |said: &DescribeResponse| {
-        let hangs = of(said, &name);
+    let shows = |description: &DescribeResponse| {
+        let hangs = of(description, &name);
         hangs.is_some_and(|(contact, unsynced)| (0..1_000).contains(&contact) && unsynced >= 2_000)
-            && others(said).all(|unsynced| unsynced < 2_000)
+            && others(description).all(|unsynced| unsynced < 2_000)
     };
     let led = until("its disk shows", &servers[led], async || {
         for (at, server) in servers.iter().enumerate().filter(|(at, _)| *at != hung) {
-            let said = server.operator().describe(false).await.ok()?;
-            if shows(&said) {
+            let description = server.operator().describe(false).await.ok()?;
+            if shows(&description) {
                 return Some(at);
             }
         }
@@ -330,7 +333,8 @@ async fn leader_reports_a_hanging_follower_disk() {
     })
     .await;
     faults[hung].off("hang");
-    let back = |said: &DescribeResponse| of(said, &name).is_some_and(|(_, ms)| ms == 0);
+    let back =
+        |description: &DescribeResponse| of(description, &name).is_some_and(|(_, ms)| ms == 0);
     servers[led].describes("it syncs again", back).await;
 }
 
@@ -342,16 +346,23 @@ async fn a_member_that_opens_its_log_describes_itself() {
     let mut server = standbys(home.path(), &["demo-1"]).remove(0);
     let faults = Faults::of(home.path(), &mut server);
     server.start();
-    let said = server.describes("a standby", |said| said.disk_empty).await;
-    server.operator().bootstrap(call(&said)).await.unwrap();
+    let description = server
+        .describes("a standby", |description| description.disk_empty)
+        .await;
+    server
+        .operator()
+        .bootstrap(call(&description))
+        .await
+        .unwrap();
     server.serves("before").await;
     server.kill();
     faults.on("hang-log");
     server.start();
-    let opens = |said: &DescribeResponse| said.activity.starts_with("opening the log");
-    let said = server.describes("it opens its log", opens).await;
-    assert_eq!(said.phase(), Phase::Member);
-    assert!(!said.ready && !said.disk_empty);
+    let opens =
+        |description: &DescribeResponse| description.activity.starts_with("opening the log");
+    let description = server.describes("it opens its log", opens).await;
+    assert_eq!(description.phase(), Phase::Member);
+    assert!(!description.ready && !description.disk_empty);
     faults.off("hang-log");
     server.serves("after").await;
     server.holds("before", "1").await;

@@ -216,8 +216,8 @@ impl Server {
         wanted: impl Fn(&DescribeResponse) -> bool,
     ) -> DescribeResponse {
         until(&format!("{}: {what}", self.name), self, async || {
-            let said = self.operator().describe(false).await.ok()?;
-            wanted(&said).then_some(said)
+            let description = self.operator().describe(false).await.ok()?;
+            wanted(&description).then_some(description)
         })
         .await
     }

@@ -134,8 +134,14 @@ async fn alarms(server: &Server) -> Option<Vec<u64>> {
         alarm: AlarmType::Nospace.into(),
     };
     let mut client = MaintenanceClient::new(server.channel());
-    let said = client.alarm(request).await.ok()?.into_inner();
-    Some(said.alarms.iter().map(|alarm| alarm.member_id).collect())
+    let response = client.alarm(request).await.ok()?.into_inner();
+    Some(
+        response
+            .alarms
+            .iter()
+            .map(|alarm| alarm.member_id)
+            .collect(),
+    )
 }
 
 /// Switches the alarm off, as `etcdctl alarm disarm` does.

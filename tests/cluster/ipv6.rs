@@ -42,19 +42,23 @@ async fn standbys_with_ipv6_alone_become_a_cluster() {
         server.start();
     }
     let seed = &servers[0];
-    let said = seed.describes("a standby", |said| said.phase() == Phase::Standby);
-    let said = said.await;
-    seed.operator().bootstrap(call(&said)).await.unwrap();
+    let description = seed.describes("a standby", |description| {
+        description.phase() == Phase::Standby
+    });
+    let description = description.await;
+    seed.operator().bootstrap(call(&description)).await.unwrap();
     seed.serves("key").await;
     for server in &servers[1..] {
-        let standby = server.describes("a standby", |said| said.phase() == Phase::Standby);
+        let standby = server.describes("a standby", |description| {
+            description.phase() == Phase::Standby
+        });
         let standby = standby.await;
         joins(seed, server, &standby).await;
     }
-    let said = seed.describes("all are in sync", |said| {
-        said.members.len() == 3 && said.members.iter().all(|member| member.in_sync)
+    let description = seed.describes("all are in sync", |description| {
+        description.members.len() == 3 && description.members.iter().all(|member| member.in_sync)
     });
-    for member in said.await.members {
+    for member in description.await.members {
         let mut servers = servers.iter().filter(|one| one.name == member.name);
         let given = servers.next().map(|one| vec![one.peer_url()]);
         assert_eq!(Some(member.peer_urls), given, "with brackets");

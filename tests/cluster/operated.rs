@@ -38,19 +38,19 @@ pub(super) fn awaiting(home: &Path, mut servers: Vec<Server>) -> Vec<Server> {
     servers
 }
 
-pub(super) fn call(said: &DescribeResponse) -> BootstrapRequest {
+pub(super) fn call(description: &DescribeResponse) -> BootstrapRequest {
     BootstrapRequest {
         cluster_uid: UID.to_owned(),
         incarnation: 1,
         nonce: "nonce".to_owned(),
         claim_uid: "claim".to_owned(),
-        disk_uuid: said.disk_uuid.clone(),
+        disk_uuid: description.disk_uuid.clone(),
     }
 }
 
-pub(super) fn fence(said: &DescribeResponse) -> Fence {
+pub(super) fn fence(description: &DescribeResponse) -> Fence {
     Fence {
-        configuration_index: said.configuration_index,
+        configuration_index: description.configuration_index,
         epoch: 1,
     }
 }
@@ -77,7 +77,9 @@ pub(super) async fn joins(seed: &Server, server: &Server, standby: &DescribeResp
     })
     .await;
     server
-        .describes("a member", |said| said.phase() == Phase::Member)
+        .describes("a member", |description| {
+            description.phase() == Phase::Member
+        })
         .await;
     server.holds("key", "1").await;
     until("it is promoted", seed, async || {
@@ -96,22 +98,27 @@ async fn standbys_join_and_leave() {
         server.start();
     }
     let seed = &servers[0];
-    let said = seed
-        .describes("a standby", |said| said.phase() == Phase::Standby)
+    let description = seed
+        .describes("a standby", |description| {
+            description.phase() == Phase::Standby
+        })
         .await;
-    assert!(said.disk_empty && said.awaiting && !said.ready);
-    assert_eq!((said.member_id, said.pod_uid.as_str()), (0, "pod-demo-1"));
+    assert!(description.disk_empty && description.awaiting && !description.ready);
+    assert_eq!(
+        (description.member_id, description.pod_uid.as_str()),
+        (0, "pod-demo-1")
+    );
 
     // Founding is for the disk that was described, once, and asking again changes nothing.
-    let mut wrong = call(&said);
+    let mut wrong = call(&description);
     wrong.disk_uuid = "another".to_owned();
     let refused = seed.operator().bootstrap(wrong).await.unwrap_err();
     assert_eq!(refused.code(), Code::FailedPrecondition);
-    let founded = seed.operator().bootstrap(call(&said)).await.unwrap();
-    let again = seed.operator().bootstrap(call(&said)).await.unwrap();
+    let founded = seed.operator().bootstrap(call(&description)).await.unwrap();
+    let again = seed.operator().bootstrap(call(&description)).await.unwrap();
     assert!(!founded.already && again.already);
     assert_eq!(founded.cluster_id, again.cluster_id);
-    let mut other = call(&said);
+    let mut other = call(&description);
     other.nonce = "other".to_owned();
     let refused = seed.operator().bootstrap(other).await.unwrap_err();
     assert_eq!(refused.code(), Code::FailedPrecondition);
@@ -120,10 +127,12 @@ async fn standbys_join_and_leave() {
     // Learners join by themselves once they are on the list.
     for server in &servers[1..] {
         let standby = server
-            .describes("a standby", |said| said.phase() == Phase::Standby)
+            .describes("a standby", |description| {
+                description.phase() == Phase::Standby
+            })
             .await;
         let leader = seed
-            .describes("leads", |said| said.leader_with_quorum)
+            .describes("leads", |description| description.leader_with_quorum)
             .await;
         let mut stale = add(server, &standby, &leader);
         stale.fence = Some(Fence {
@@ -134,11 +143,11 @@ async fn standbys_join_and_leave() {
         assert_eq!(refused.code(), Code::Aborted, "{refused}");
         joins(seed, server, &standby).await;
     }
-    let said = seed.describes("all are in sync", |said| {
-        said.members.len() == 3 && said.members.iter().all(|member| member.in_sync)
+    let description = seed.describes("all are in sync", |description| {
+        description.members.len() == 3 && description.members.iter().all(|member| member.in_sync)
     });
-    let said = said.await;
-    let kinds: Vec<&str> = said
+    let description = description.await;
+    let kinds: Vec<&str> = description
         .changes
         .iter()
         .map(|change| change.kind.as_str())
@@ -151,7 +160,7 @@ async fn standbys_join_and_leave() {
     assert_eq!(kinds.iter().filter(|kind| **kind == "AddVoter").count(), 0);
 
     // An older epoch than the cluster has seen is refused.
-    let last = said
+    let last = description
         .members
         .iter()
         .find(|member| member.name == "demo-3")
@@ -159,11 +168,11 @@ async fn standbys_join_and_leave() {
         .id;
     let late = Fence {
         epoch: 0,
-        ..fence(&said)
+        ..fence(&description)
     };
     let refused = seed.operator().remove(late, last).await.unwrap_err();
     assert_eq!(refused.code(), Code::Aborted, "{refused}");
-    overtaken(&servers[2], &said).await;
+    overtaken(&servers[2], &description).await;
 
     // A removed member idles, reports it, and stays removed across a restart.
     until("it is removed", seed, async || {
@@ -175,23 +184,31 @@ async fn standbys_join_and_leave() {
     servers[2].kill();
     servers[2].start();
     servers[2]
-        .describes("still removed", |said| said.phase() == Phase::Removed)
+        .describes("still removed", |description| {
+            description.phase() == Phase::Removed
+        })
         .await;
-    let said = servers[0]
-        .describes("a tombstone", |said| !said.tombstones.is_empty())
+    let description = servers[0]
+        .describes("a tombstone", |description| {
+            !description.tombstones.is_empty()
+        })
         .await;
-    assert_eq!(said.tombstones[0].name, "demo-3");
+    assert_eq!(description.tombstones[0].name, "demo-3");
 
     // Retiring hands leadership over and makes unready; the member keeps following. Clients that
     // are connected are sent away: left alone, they would meet the removal.
     let mut connected = connection(&servers[0]);
     let kept = servers[0].channel();
     served_over(&kept).await.unwrap();
-    let retired = servers[0].operator().retire(fence(&said)).await.unwrap();
+    let retired = servers[0]
+        .operator()
+        .retire(fence(&description))
+        .await
+        .unwrap();
     assert_ne!(retired.leader, founded.member_id);
     servers[0]
-        .describes("unready", |said| {
-            !said.ready && said.leader_id == retired.leader
+        .describes("unready", |description| {
+            !description.ready && description.leader_id == retired.leader
         })
         .await;
     servers[1].serves("led-by-the-other").await;
@@ -238,11 +255,11 @@ async fn served_over(channel: &Channel) -> Result<(), tonic::Status> {
 /// was still connected to a member on its way out met that.
 async fn never_a_learner(server: &Server) {
     until("it is removed and says so", server, async || {
-        let said = server.operator().describe(false).await.ok()?;
+        let description = server.operator().describe(false).await.ok()?;
         // A success: it has not learned of its removal yet.
         let refused = server.put("late", "1").await.err()?;
         assert!(!refused.message().contains("learner"), "{refused}");
-        let outside = said.phase() == Phase::Removed;
+        let outside = description.phase() == Phase::Removed;
         assert!(!outside || refused.code() == Code::Unavailable, "{refused}");
         outside.then_some(())
     })
@@ -251,24 +268,24 @@ async fn never_a_learner(server: &Server) {
 
 /// An operator with an older epoch could still transfer leadership and move a member's clients: those two calls carried
 /// no epoch. A query by the newer one is enough, without a change.
-async fn overtaken(server: &Server, said: &DescribeResponse) {
+async fn overtaken(server: &Server, description: &DescribeResponse) {
     let newer = server.operator().describe_for(false, 2).await;
     assert_eq!(newer.unwrap().phase(), Phase::Member);
-    let refused = server.operator().transfer(fence(said), 0).await;
+    let refused = server.operator().transfer(fence(description), 0).await;
     assert_eq!(refused.unwrap_err().code(), Code::Aborted);
-    let refused = server.operator().retire(fence(said)).await;
+    let refused = server.operator().retire(fence(description)).await;
     assert_eq!(refused.unwrap_err().code(), Code::Aborted);
-    let refused = server.operator().remove(fence(said), 1).await;
+    let refused = server.operator().remove(fence(description), 1).await;
     assert_eq!(refused.unwrap_err().code(), Code::Aborted);
     // No caller can lock out all later ones by an epoch that none of them will reach.
     let beyond = Fence {
         epoch: u64::MAX,
-        ..fence(said)
+        ..fence(description)
     };
     let refused = server.operator().retire(beyond).await.unwrap_err();
     assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
     let elsewhere = Fence {
-        configuration_index: said.configuration_index + 1,
+        configuration_index: description.configuration_index + 1,
         epoch: 2,
     };
     let refused = server.operator().transfer(elsewhere, 0).await.unwrap_err();
@@ -282,8 +299,12 @@ async fn down_member_learns_of_its_removal() {
     for server in &mut servers {
         server.start();
     }
-    let said = servers[0].describes("a standby", |_| true).await;
-    servers[0].operator().bootstrap(call(&said)).await.unwrap();
+    let description = servers[0].describes("a standby", |_| true).await;
+    servers[0]
+        .operator()
+        .bootstrap(call(&description))
+        .await
+        .unwrap();
     servers[0].serves("key").await;
     let standby = servers[1].describes("a standby", |_| true).await;
     let added = until("it is added", &servers[0], async || {
@@ -303,7 +324,9 @@ async fn down_member_learns_of_its_removal() {
     assert!(removed.configuration_index > leader.configuration_index);
     servers[1].start();
     servers[1]
-        .describes("removed", |said| said.phase() == Phase::Removed)
+        .describes("removed", |description| {
+            description.phase() == Phase::Removed
+        })
         .await;
 }
 
@@ -312,23 +335,33 @@ async fn calls_without_the_key_are_refused() {
     let home = tempfile::tempdir().unwrap();
     let mut servers = standbys(home.path(), &["demo-1"]);
     servers[0].start();
-    let said = servers[0].describes("a standby", |_| true).await;
+    let description = servers[0].describes("a standby", |_| true).await;
     let address = format!("{}:2380", servers[0].address);
     let stranger = Key::new(b"ffffffffffffffffffffffffffffffff");
     let patience = super::fixture::PATIENCE;
     let mut stranger = MemberClient::new(&address, stranger, patience, None).unwrap();
-    let refused = stranger.bootstrap(call(&said)).await.unwrap_err();
+    let refused = stranger.bootstrap(call(&description)).await.unwrap_err();
     assert_eq!(refused.code(), Code::Unauthenticated, "{refused}");
     servers[0].kill();
     servers[0].start();
     let again = servers[0]
-        .describes("a standby", |said| said.phase() == Phase::Standby)
+        .describes("a standby", |description| {
+            description.phase() == Phase::Standby
+        })
         .await;
-    assert_eq!(again.disk_uuid, said.disk_uuid);
-    servers[0].operator().bootstrap(call(&said)).await.unwrap();
+    assert_eq!(again.disk_uuid, description.disk_uuid);
+    servers[0]
+        .operator()
+        .bootstrap(call(&description))
+        .await
+        .unwrap();
     servers[0].kill();
     servers[0].start();
     servers[0].serves("after-the-restart").await;
-    let repeated = servers[0].operator().bootstrap(call(&said)).await.unwrap();
+    let repeated = servers[0]
+        .operator()
+        .bootstrap(call(&description))
+        .await
+        .unwrap();
     assert!(repeated.already);
 }

@@ -182,10 +182,10 @@ async fn newer_data_is_refused_and_kept() {
         server.start();
         let status = server.ended().await;
         assert_eq!(status.code(), Some(code), "{path:?}: {}", server.log());
-        let said = std::fs::read_to_string(&message).unwrap();
-        let said: serde_json::Value = serde_json::from_str(&said).unwrap();
-        assert_eq!(said["class"], class, "{said}");
-        let text = said["message"].as_str().unwrap();
+        let report = std::fs::read_to_string(&message).unwrap();
+        let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+        assert_eq!(report["class"], class, "{report}");
+        let text = report["message"].as_str().unwrap();
         assert!(text.contains(&*path.to_string_lossy()), "{text}");
         assert!(text.contains(remedy), "{text}");
         assert_eq!(std::fs::read(&path).unwrap(), newer, "it was touched");

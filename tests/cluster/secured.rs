@@ -103,8 +103,8 @@ impl Certificates {
         wanted: impl Fn(&DescribeResponse) -> bool,
     ) -> DescribeResponse {
         until(&format!("{}: {what}", server.name), server, async || {
-            let said = self.operator(server, true).describe(false).await.ok()?;
-            wanted(&said).then_some(said)
+            let description = self.operator(server, true).describe(false).await.ok()?;
+            wanted(&description).then_some(description)
         })
         .await
     }
@@ -119,9 +119,9 @@ impl Certificates {
         until(what, &servers[0], async || {
             for server in servers {
                 let mut operator = self.operator(server, true);
-                if let Ok(said) = operator.describe(true).await
-                    && said.leader_with_quorum
-                    && let Some(done) = change(operator, said).await
+                if let Ok(description) = operator.describe(true).await
+                    && description.leader_with_quorum
+                    && let Some(done) = change(operator, description).await
                 {
                     return Some(done);
                 }
@@ -133,10 +133,15 @@ impl Certificates {
 
     /// Founds a cluster on the first of these standbys.
     async fn found(&self, seed: &Server) {
-        let said = self
-            .describes("a standby", seed, |said| said.phase() == Phase::Standby)
+        let description = self
+            .describes("a standby", seed, |description| {
+                description.phase() == Phase::Standby
+            })
             .await;
-        let founded = self.operator(seed, true).bootstrap(call(&said)).await;
+        let founded = self
+            .operator(seed, true)
+            .bootstrap(call(&description))
+            .await;
         founded.unwrap();
         seed.serves("founded").await;
     }
@@ -144,25 +149,29 @@ impl Certificates {
     /// Makes a standby a voter; it is dialled at this URL.
     async fn take_in(&self, members: &[Server], standby: &Server, url: &str) {
         let empty = self
-            .describes("a standby", standby, |said| said.phase() == Phase::Standby)
+            .describes("a standby", standby, |description| {
+                description.phase() == Phase::Standby
+            })
             .await;
         let id = self
-            .led("it is added", members, async |mut operator, said| {
-                let mut request = add(standby, &empty, &said);
+            .led("it is added", members, async |mut operator, description| {
+                let mut request = add(standby, &empty, &description);
                 request.peer_urls = vec![url.to_owned()];
                 Some(operator.add_learner(request).await.ok()?.id)
             })
             .await;
-        self.led("it is promoted", members, async |mut operator, said| {
-            operator.promote(fence(&said), id).await.ok()
-        })
+        self.led(
+            "it is promoted",
+            members,
+            async |mut operator, description| operator.promote(fence(&description), id).await.ok(),
+        )
         .await;
         standby.serves(&format!("through-{}", standby.name)).await;
     }
 }
 
-fn peer(said: &DescribeResponse) -> PortSecurity {
-    said.peer_security.clone().unwrap_or_default()
+fn peer(description: &DescribeResponse) -> PortSecurity {
+    description.peer_security.clone().unwrap_or_default()
 }
 
 /// Writes numbers one after another, each through any member that answers, until stopped. Returns the last acknowledged
@@ -240,11 +249,12 @@ async fn a_running_cluster_changes_over_to_tls() {
         change_over(&certificates, &mut servers[at]);
         servers[at].start();
         certificates
-            .describes("it is ready", &servers[at], |said| said.ready)
+            .describes("it is ready", &servers[at], |description| description.ready)
             .await;
         certificates
-            .led("all are in sync", &servers, async |_, said| {
-                said.members
+            .led("all are in sync", &servers, async |_, description| {
+                description
+                    .members
                     .iter()
                     .all(|member| member.in_sync)
                     .then_some(())
@@ -252,10 +262,13 @@ async fn a_running_cluster_changes_over_to_tls() {
             .await;
     }
     for server in &servers {
-        let said = certificates
-            .describes("it takes both", server, |said| peer(said).tls)
+        let description = certificates
+            .describes("it takes both", server, |description| peer(description).tls)
             .await;
-        assert!(peer(&said).plaintext_accepted, "members have http URLs");
+        assert!(
+            peer(&description).plaintext_accepted,
+            "members have http URLs"
+        );
         assert!(server.operator().describe(false).await.is_ok());
     }
     for server in &servers {
@@ -265,13 +278,16 @@ async fn a_running_cluster_changes_over_to_tls() {
             .led(
                 "it is dialled by TLS",
                 &servers,
-                async |mut operator, said| {
-                    let member = said.members.iter().find(|member| member.name == name)?;
+                async |mut operator, description| {
+                    let member = description
+                        .members
+                        .iter()
+                        .find(|member| member.name == name)?;
                     let urls = vec![url.clone()];
                     if member.peer_urls == urls {
                         return Some(());
                     }
-                    let changed = operator.update_peer_urls(fence(&said), member.id, urls);
+                    let changed = operator.update_peer_urls(fence(&description), member.id, urls);
                     changed.await.ok()?;
                     None
                 },
@@ -280,8 +296,8 @@ async fn a_running_cluster_changes_over_to_tls() {
     }
     for server in &servers {
         certificates
-            .describes("it refuses plain text", server, |said| {
-                peer(said).tls && !peer(said).plaintext_accepted
+            .describes("it refuses plain text", server, |description| {
+                peer(description).tls && !peer(description).plaintext_accepted
             })
             .await;
         assert!(server.operator().describe(false).await.is_err());
@@ -294,8 +310,9 @@ async fn a_running_cluster_changes_over_to_tls() {
     servers[0].start();
     servers[0].holds("changed", "over").await;
     certificates
-        .led("all are in sync", &servers, async |_, said| {
-            said.members
+        .led("all are in sync", &servers, async |_, description| {
+            description
+                .members
                 .iter()
                 .all(|member| member.in_sync)
                 .then_some(())
@@ -366,14 +383,14 @@ async fn expired_peer_certificate_is_reloaded() {
     certificates.take_in(&servers[..1], &servers[1], &url).await;
     let root = Certificate::first(&certificates.root).unwrap().sha256;
     for server in &servers {
-        let said = certificates.operator(server, false).describe(false).await;
-        let said = said.unwrap();
-        let port = peer(&said);
+        let description = certificates.operator(server, false).describe(false).await;
+        let description = description.unwrap();
+        let port = peer(&description);
         assert!(port.tls && !port.plaintext_accepted);
         assert_eq!(port.certificate_sha256, shown[&server.name]);
         assert_eq!(port.trusted_sha256, std::slice::from_ref(&root));
         assert!(shown_by_command(home.path(), server).contains("peer port: TLS; "));
-        let client = said.client_security.unwrap();
+        let client = description.client_security.unwrap();
         assert!(client.tls && client.plaintext_accepted);
         assert_eq!(client.certificate_sha256, shown[&server.name]);
         assert!(
@@ -388,13 +405,13 @@ async fn expired_peer_certificate_is_reloaded() {
     follower.kill();
     let expired = certificates.issue(follower, hours(-3, -1));
     follower.start();
-    let said = certificates
-        .describes("it shows the old one", follower, |said| {
-            peer(said).certificate_sha256 == expired
+    let description = certificates
+        .describes("it shows the old one", follower, |description| {
+            peer(description).certificate_sha256 == expired
         })
         .await;
     let now = jiff::Timestamp::now().as_millisecond();
-    assert!(peer(&said).not_after_ms < now && peer(&said).not_before_ms > 0);
+    assert!(peer(&description).not_after_ms < now && peer(&description).not_before_ms > 0);
     until("the expired one is refused", &servers[0], async || {
         servers[0]
             .log()
@@ -406,8 +423,8 @@ async fn expired_peer_certificate_is_reloaded() {
     assert!(metric(&servers[1]).await * 1000.0 < now as f64);
     let renewed = certificates.issue(&servers[1], hours(-1, 100));
     certificates
-        .describes("it shows the new one", &servers[1], |said| {
-            peer(said).certificate_sha256 == renewed
+        .describes("it shows the new one", &servers[1], |description| {
+            peer(description).certificate_sha256 == renewed
         })
         .await;
     servers[0].serves("renewed").await;
@@ -419,22 +436,22 @@ async fn expired_peer_certificate_is_reloaded() {
     certificates.trust(&[&next.root, &certificates.root]);
     for server in &servers {
         certificates
-            .describes("it trusts both", server, |said| {
-                peer(said).trusted_sha256.len() == 2
+            .describes("it trusts both", server, |description| {
+                peer(description).trusted_sha256.len() == 2
             })
             .await;
     }
     for server in &servers {
         let signed = next.issue(server, hours(-1, 100));
-        next.describes("it shows one of the new authority", server, |said| {
-            peer(said).certificate_sha256 == signed
+        next.describes("it shows one of the new authority", server, |description| {
+            peer(description).certificate_sha256 == signed
         })
         .await;
     }
     certificates.trust(&[&next.root]);
     for server in &servers {
-        next.describes("it forgot the old one", server, |said| {
-            peer(said).trusted_sha256.len() == 1
+        next.describes("it forgot the old one", server, |description| {
+            peer(description).trusted_sha256.len() == 1
         })
         .await;
     }

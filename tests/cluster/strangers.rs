@@ -70,10 +70,10 @@ async fn connect(server: &Server) -> TcpStream {
 }
 
 /// Sends a hello and returns the answer, and the link that may result.
-async fn says(server: &Server, hello: &Hello) -> (Reply, TcpStream) {
+async fn greet(server: &Server, hello: &Hello) -> (Reply, TcpStream) {
     let mut stream = connect(server).await;
-    let said = [&b"QUORATE\n"[..], &frame(hello)].concat();
-    stream.write_all(&said).await.unwrap();
+    let sent = [&b"QUORATE\n"[..], &frame(hello)].concat();
+    stream.write_all(&sent).await.unwrap();
     let mut head = [0; 8];
     stream.read_exact(&mut head).await.unwrap();
     let length = u32::from_be_bytes([head[0], head[1], head[2], head[3]]);
@@ -101,7 +101,7 @@ async fn cluster_of(server: &Server) -> u64 {
         ..stranger(0, 0, "")
     };
     until("it knows its cluster", server, async || {
-        let (reply, _) = says(server, &question).await;
+        let (reply, _) = greet(server, &question).await;
         (reply.cluster_id != 0).then_some(reply.cluster_id)
     })
     .await
@@ -121,7 +121,7 @@ async fn two(home: &std::path::Path) -> (Vec<Server>, u64) {
 /// The link of an unknown peer that is accepted, once the server has no contact with a leader.
 async fn guest(server: &Server, cluster: u64, url: &str) -> TcpStream {
     until("it has no leader", server, async || {
-        let (reply, link) = says(server, &stranger(cluster, 1, url)).await;
+        let (reply, link) = greet(server, &stranger(cluster, 1, url)).await;
         (reply.refusal == 0).then_some(link)
     })
     .await
@@ -157,7 +157,7 @@ async fn strangers_leave_no_trace() {
             trap.set_nonblocking(true).unwrap();
             let url = format!("http://{}", trap.local_addr().unwrap());
             for id in 1..200 {
-                let (reply, _) = says(&servers[0], &stranger(cluster, id, &url)).await;
+                let (reply, _) = greet(&servers[0], &stranger(cluster, id, &url)).await;
                 if reply.refusal != NOT_YET {
                     assert_eq!(reply.refusal, 0, "{}", reply.reason);
                     return None;
@@ -175,7 +175,7 @@ async fn strangers_leave_no_trace() {
     servers[1].kill();
     let mut links = vec![guest(&servers[0], cluster, &url).await];
     for id in 2..100 {
-        links.push(says(&servers[0], &stranger(cluster, id, &url)).await.1);
+        links.push(greet(&servers[0], &stranger(cluster, id, &url)).await.1);
     }
     // The first have made room: their links end, however much they live.
     let mut first = links.remove(0);
@@ -217,7 +217,7 @@ async fn strangers_in_the_identity_file_are_cleared() {
 /// them refused it permanently, because it had seen another disk as this member, and the joiner kept retrying, logging
 /// only at level info.
 #[tokio::test]
-async fn a_joiner_that_is_refused_for_good_says_so() {
+async fn a_permanently_refused_joiner_exits() {
     let home = tempfile::tempdir().unwrap();
     let mut servers = by_hand(home.path(), &["a"]);
     servers[0].start();
@@ -236,7 +236,7 @@ async fn a_joiner_that_is_refused_for_good_says_so() {
         member_id: id,
         ..stranger(cluster, 1, &joiner.peer_url())
     };
-    let (reply, _) = says(&servers[0], &first).await;
+    let (reply, _) = greet(&servers[0], &first).await;
     assert_eq!(reply.refusal, 0, "{}", reply.reason);
     let known = format!("{},b={}", initial_cluster(&servers), joiner.peer_url());
     joiner.arguments.extend([
@@ -261,9 +261,9 @@ async fn a_frame_of_a_stranger_ends_no_member() {
     // `PeerMessage` with a `RemovedNotice` of configuration 1.
     let body = [0x3a, 2, 8, 1];
     let length = u32::try_from(body.len()).unwrap().to_be_bytes();
-    let said = [&length[..], &crc32c::crc32c(&body).to_be_bytes(), &body].concat();
+    let sent = [&length[..], &crc32c::crc32c(&body).to_be_bytes(), &body].concat();
     for _ in 0..10 {
-        link.write_all(&said).await.unwrap();
+        link.write_all(&sent).await.unwrap();
     }
     servers[1].start();
     servers[0].serves("it-goes-on").await;
@@ -273,7 +273,7 @@ async fn a_frame_of_a_stranger_ends_no_member() {
 /// A member that was removed while it was down, and that cannot confirm it with enough of the others, was unready like
 /// one without a leader. Now it reports what it received and what to do; and when enough of them confirm it, it exits.
 #[tokio::test]
-async fn a_member_that_may_have_been_removed_says_so() {
+async fn a_possibly_removed_member_reports_it() {
     let home = tempfile::tempdir().unwrap();
     let mut servers = serving(home.path(), &["a", "b", "c"], "key").await;
     let members = servers[0].members().await.unwrap();
@@ -289,13 +289,13 @@ async fn a_member_that_may_have_been_removed_says_so() {
     servers[1].holds("after", "1").await;
     servers[1].kill();
     servers[2].start();
-    let said = until("it says so", &servers[2], async || {
+    let answer = until("it says so", &servers[2], async || {
         let answer = page(&servers[2], "/readyz?verbose").await?;
         answer.contains("in doubt").then_some(answer)
     })
     .await;
-    assert!(said.contains("1 of the 2 members"), "{said}");
-    assert!(said.contains("empty its data directory"), "{said}");
+    assert!(answer.contains("1 of the 2 members"), "{answer}");
+    assert!(answer.contains("empty its data directory"), "{answer}");
     assert!(servers[2].log().contains("in doubt whether"));
     servers[1].start();
     assert!(servers[2].ended().await.success(), "{}", servers[2].log());

@@ -83,16 +83,16 @@ async fn a_write_that_was_refused_does_not_come_back() {
         )
     };
     let (taken, (waited, read)) = tokio::join!(taken, waited);
-    let said = |refused: Result<i64, Status>| refused.unwrap_err().message().to_owned();
+    let text = |refused: Result<i64, Status>| refused.unwrap_err().message().to_owned();
     let mut stay_away = vec!["waited", "early"];
-    match said(taken).as_str() {
+    match text(taken).as_str() {
         "etcdserver: request timed out" => {}
         // It arrived when there was no leader any more: then that has to be true.
         "etcdserver: no leader" => stay_away.push("taken"),
         other => panic!("{other}"),
     }
-    assert_eq!(said(waited), "etcdserver: no leader");
-    assert_eq!(said(read.map(|_| 0)), "etcdserver: request timed out");
+    assert_eq!(text(waited), "etcdserver: no leader");
+    assert_eq!(text(read.map(|_| 0)), "etcdserver: request timed out");
     // The client of the third one goes away while it waits.
     let pending = "etcd_server_proposals_pending";
     assert_eq!(metric(alone, pending).await, Some(0));
@@ -243,7 +243,7 @@ async fn only_so_many_wait_for_a_server() {
 /// A client that would wait for a minute waited for all of it, at a server that needs an operator to
 /// become a member, and at one that was about to end: the wait held a place and the shutdown.
 #[tokio::test]
-async fn nobody_waits_for_a_retired_server() {
+async fn no_client_waits_for_a_retired_server() {
     let home = tempfile::tempdir().unwrap();
     let mut standby = standbys(home.path(), &["demo-1"]).remove(0);
     has_time(&mut standby);

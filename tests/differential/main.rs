@@ -80,18 +80,18 @@ fn ours() -> Kind {
 }
 
 /// Straight to the handle: what a passing test prints through macros is not shown.
-fn say(text: &str) {
+fn print(text: &str) {
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
-/// One conversation; `told` has every request so far when it returns.
+/// One conversation; `sent` has every request so far when it returns.
 async fn converse(
     pair: &mut Pair,
     subject: Subject,
     size: usize,
     seed: u64,
     requests: u64,
-    told: &mut Vec<Step>,
+    sent: &mut Vec<Step>,
 ) -> Result<Summary, Difference> {
     let mut generator = Generator::new(seed);
     generator.ordered = subject == Subject::Users;
@@ -105,7 +105,7 @@ async fn converse(
     while !last {
         let next = if subject == Subject::Users {
             last = pair.asked + 30 >= requests;
-            if last || told.is_empty() {
+            if last || sent.is_empty() {
                 users::order()
             } else {
                 users::questions(&mut generator, &mut facts)
@@ -128,13 +128,13 @@ async fn converse(
                 }
                 question.be_linearizable();
             }
-            told.push((member, question));
-            let (_, question) = &told[told.len() - 1];
+            sent.push((member, question));
+            let (_, question) = &sent[sent.len() - 1];
             let own = match pair.ask(member, question).await {
                 Err(difference) if number("KEEP_GOING") == Some(1) => {
-                    say(&format!(
+                    print(&format!(
                         "seed {seed}, request {}: {difference}\n",
-                        told.len()
+                        sent.len()
                     ));
                     None
                 }
@@ -167,23 +167,23 @@ fn hold(peers: &Path, subject: Subject, size: usize, seed: u64, requests: u64) -
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(async {
         let mut pair = Pair::start(ours(), peers, size).await;
-        let mut told = Vec::new();
-        let result = converse(&mut pair, subject, size, seed, requests, &mut told).await;
+        let mut sent = Vec::new();
+        let result = converse(&mut pair, subject, size, seed, requests, &mut sent).await;
         match result {
             Ok(summary) => summary,
             Err(difference) => {
-                let at = told.len();
+                let at = sent.len();
                 let logs = pair.logs();
                 drop(pair);
-                let before: Vec<String> = told[at.saturating_sub(9)..at - 1]
+                let before: Vec<String> = sent[at.saturating_sub(9)..at - 1]
                     .iter()
                     .map(|step| format!("  {step:?}"))
                     .collect();
                 let before = before.join("\n");
-                say(&format!(
+                print(&format!(
                     "SEED={seed} differs at request {at}: {difference}\nthe requests before it:\n{before}\n"
                 ));
-                let least = shrink::shrink(ours(), peers, size, told).await;
+                let least = shrink::shrink(ours(), peers, size, sent).await;
                 panic!("seed {seed}, request {at}: {difference}\n{least}\n{logs}");
             }
         }
@@ -223,7 +223,7 @@ fn hold_all(test: &str, subject: Subject, size: usize, seeds: u64, requests: u64
     }
     let shown = sum.fragments > 0 || subject == Subject::Users;
     assert!(sum.compactions > 2 && shown, "too tame: {sum:?}");
-    say(&format!(
+    print(&format!(
         "differential::{test}: {} requests of seeds {all:?} to etcd and to {size} of ours: all answers equal ({} refusals, {} revisions, {} compactions, {} watchers shown {} events)\n",
         sum.asked, sum.refused, sum.revision, sum.compactions, sum.watchers, sum.shown,
     ));

@@ -9,7 +9,7 @@ use quorate::wire::etcd::PutRequest;
 
 use crate::cluster::{Cluster, Kind};
 use crate::question::{Question, STREAMS};
-use crate::server::{Said, Server};
+use crate::server::{Reply, Server};
 use crate::watch_streams::WatchStreams;
 
 /// Speed alone: what is lost by a crash is no part of this test.
@@ -60,15 +60,15 @@ impl Side {
         Side { members, streams }
     }
 
-    async fn ask(&mut self, member: usize, question: &Question, revision: i64) -> Said {
+    async fn ask(&mut self, member: usize, question: &Question, revision: i64) -> Reply {
         let answer = self.answer(member, question, revision);
         match tokio::time::timeout(ANSWER, answer).await {
-            Ok(said) => said,
+            Ok(reply) => reply,
             Err(_) => (None, format!("no answer in {ANSWER:?}")),
         }
     }
 
-    async fn answer(&mut self, member: usize, question: &Question, revision: i64) -> Said {
+    async fn answer(&mut self, member: usize, question: &Question, revision: i64) -> Reply {
         let several = self.members.len() > 1;
         match question {
             Question::Watch(stream, create) => {
@@ -193,18 +193,18 @@ impl Pair {
     ) -> Result<Option<i64>, Difference> {
         let revision = self.revision;
         self.asked += 1;
-        let ((own, said), (_, expected)) = tokio::join!(
+        let ((own, reply), (_, expected)) = tokio::join!(
             self.ours.ask(member, question, revision),
             self.theirs.ask(0, question, revision),
         );
-        if said != expected {
+        if reply != expected {
             return Err(Difference {
                 question: format!("{question:?}"),
-                ours: said,
+                ours: reply,
                 theirs: expected,
             });
         }
-        self.refused += u64::from(own.is_none() && said.contains("etcdserver: "));
+        self.refused += u64::from(own.is_none() && reply.contains("etcdserver: "));
         self.revision = own.unwrap_or(0).max(revision);
         Ok(own)
     }

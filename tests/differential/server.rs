@@ -55,7 +55,7 @@ impl Interceptor for Token {
 pub(crate) type Wire = InterceptedService<Channel, Token>;
 
 /// An answer: the revision, if any, and the whole answer as text.
-pub(crate) type Said = (Option<i64>, String);
+pub(crate) type Reply = (Option<i64>, String);
 
 /// Clients of one member.
 #[derive(Debug)]
@@ -132,7 +132,7 @@ impl Server {
     }
 
     /// Sends the request as its user, and returns the answer as text.
-    pub(crate) async fn ask(&mut self, question: &Question) -> Said {
+    pub(crate) async fn ask(&mut self, question: &Question) -> Reply {
         let (user, question) = match question {
             Question::As(user, question) => (*user, &**question),
             question => ("", question),
@@ -141,7 +141,7 @@ impl Server {
         let answer = self.answer(question).await;
         self.token.set(None);
         let (revision, text) = match answer {
-            Ok(said) => said,
+            Ok(reply) => reply,
             Err(status) => (None, format!("{:?} {}", status.code(), status.message())),
         };
         let names = [(self.id, "OWN"), (self.learner, "LEARNER")];
@@ -150,7 +150,7 @@ impl Server {
         (revision, text)
     }
 
-    async fn answer(&mut self, question: &Question) -> Result<Said, Status> {
+    async fn answer(&mut self, question: &Question) -> Result<Reply, Status> {
         macro_rules! plain {
             ($reply:expr) => {{
                 let mut reply = $reply.await?.into_inner();
@@ -235,7 +235,7 @@ impl Server {
     }
 
     /// The pieces put together, and where they were cut.
-    async fn stream(&mut self, range: RangeRequest) -> Result<Said, Status> {
+    async fn stream(&mut self, range: RangeRequest) -> Result<Reply, Status> {
         let mut stream = self.kv.range_stream(range).await?.into_inner();
         let mut whole = RangeResponse::default();
         let mut cuts = Vec::new();
@@ -252,7 +252,7 @@ impl Server {
         Ok((revision, format!("{cuts:?} {whole:?}")))
     }
 
-    async fn leases(&mut self, question: &Question) -> Result<Said, Status> {
+    async fn leases(&mut self, question: &Question) -> Result<Reply, Status> {
         match question {
             Question::Grant(grant) => {
                 let mut reply = self.lease.lease_grant(*grant).await?.into_inner();
@@ -323,7 +323,7 @@ impl Server {
         Ok(leases.into_iter().map(|lease| lease.id).collect())
     }
 
-    async fn members(&mut self, question: &Question) -> Result<Said, Status> {
+    async fn members(&mut self, question: &Question) -> Result<Reply, Status> {
         let url = |url: &String| {
             if url == OWN_PEER {
                 self.peer.clone()
@@ -382,7 +382,7 @@ impl Server {
         Ok((None, format!("{members:?}")))
     }
 
-    async fn status(&mut self) -> Result<Said, Status> {
+    async fn status(&mut self) -> Result<Reply, Status> {
         let reply = self
             .maintenance
             .status(StatusRequest {})

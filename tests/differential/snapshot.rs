@@ -6,13 +6,13 @@ use quorate::wire::etcd::SnapshotResponse;
 use serde_json::Value;
 use tonic::{Status, Streaming};
 
-use crate::server::Said;
+use crate::server::Reply;
 
 /// Takes a whole snapshot and gives the hash of its keys and history, their number, its version.
 pub(crate) async fn read(
     mut stream: Streaming<SnapshotResponse>,
     peers: &Path,
-) -> Result<Said, Status> {
+) -> Result<Reply, Status> {
     let (mut whole, mut left) = (Vec::new(), u64::MAX);
     while let Some(piece) = stream.message().await? {
         assert!(piece.remaining_bytes <= left, "{left} bytes were left");

@@ -20,7 +20,7 @@ use tonic::metadata::AsciiMetadataValue;
 
 use crate::generator::Generator;
 use crate::question::{Facts, OWN_PEER, Question, compact, question, watcher};
-use crate::server::{Said, Wire};
+use crate::server::{Reply, Wire};
 
 /// Users that requests name; the last two are never there.
 const USERS: &[&str] = &["root", "ann", "bob", "cy", "", "nobody"];
@@ -54,7 +54,7 @@ pub(crate) async fn ask(
     client: &mut AuthClient<Wire>,
     tokens: &mut BTreeMap<String, AsciiMetadataValue>,
     question: &Auth,
-) -> Result<Said, Status> {
+) -> Result<Reply, Status> {
     macro_rules! plain {
         ($reply:expr) => {{
             let mut reply = $reply.await?.into_inner();
@@ -98,18 +98,18 @@ fn revision(header: &mut Option<ResponseHeader>) -> i64 {
 pub(crate) async fn watch_once(
     client: &mut WatchClient<Wire>,
     create: WatchCreateRequest,
-) -> Result<Said, Status> {
+) -> Result<Reply, Status> {
     let request = WatchRequest {
         request_union: Some(RequestUnion::CreateRequest(create)),
     };
     let requests =
         futures::StreamExt::chain(futures::stream::iter([request]), futures::stream::pending());
     let first = client.watch(requests).await?.into_inner().message().await?;
-    let said = first.map(|mut answer| {
+    let text = first.map(|mut answer| {
         let revision = revision(&mut answer.header);
         format!("at {revision} {answer:?}")
     });
-    Ok((None, format!("{said:?}")))
+    Ok((None, format!("{text:?}")))
 }
 
 fn user(generator: &mut Generator) -> String {

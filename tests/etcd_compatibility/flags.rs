@@ -132,7 +132,7 @@ impl Tried {
         Tried { child, folder }
     }
 
-    fn said(&self) -> String {
+    fn printed(&self) -> String {
         std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
@@ -140,7 +140,7 @@ impl Tried {
     fn serves(&mut self) -> bool {
         let until = Instant::now() + Duration::from_secs(30);
         while Instant::now() < until {
-            if self.said().contains("ready to serve client requests") {
+            if self.printed().contains("ready to serve client requests") {
                 return true;
             }
             if let Ok(Some(_)) = self.child.try_wait() {
@@ -148,7 +148,7 @@ impl Tried {
             }
             thread::sleep(Duration::from_millis(20));
         }
-        panic!("etcd neither serves nor ends:\n{}", self.said());
+        panic!("etcd neither serves nor ends:\n{}", self.printed());
     }
 }
 
@@ -196,7 +196,7 @@ fn numbers_and_durations_parse_as_etcd() {
         let taken: Vec<String> = taken.iter().map(argument).collect();
         if !taken.is_empty() {
             let mut etcd = Tried::start(&peers, &taken);
-            assert!(etcd.serves(), "{taken:?}:\n{}", etcd.said());
+            assert!(etcd.serves(), "{taken:?}:\n{}", etcd.printed());
         }
         for flag in refused {
             let argument = argument(&flag);
@@ -205,7 +205,7 @@ fn numbers_and_durations_parse_as_etcd() {
             }
             let mut etcd = Tried::start(&peers, std::slice::from_ref(&argument));
             let chosen = by_choice(REFUSED_HERE, flag, value);
-            assert_eq!(etcd.serves(), chosen, "{argument}:\n{}", etcd.said());
+            assert_eq!(etcd.serves(), chosen, "{argument}:\n{}", etcd.printed());
         }
     }
 }

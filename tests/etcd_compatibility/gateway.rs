@@ -136,7 +136,7 @@ const STORY: &[(&str, &str, &[&str])] = &[
 ];
 
 /// Status, kind and body without what differs by nature.
-fn said(answer: &Answer, own: &[&str]) -> (u16, String, Value) {
+fn summary(answer: &Answer, own: &[&str]) -> (u16, String, Value) {
     let mut json = answer.json();
     plain(&mut json, own);
     let kind = |name| answer.headers.get(name).cloned().unwrap_or_default();
@@ -156,7 +156,7 @@ fn every_rpc_answers_as_etcd_does() {
     for (path, body, own) in STORY {
         let [ours, etcd] = [&ours, &etcd].map(|node| {
             let answer = post(&node.client, &format!("/v3/{path}"), body);
-            said(&answer, own)
+            summary(&answer, own)
         });
         assert_eq!(ours, etcd, "ours and etcd's: {path} {body}");
     }
@@ -171,7 +171,7 @@ fn every_rpc_answers_as_etcd_does() {
     ] {
         let [ours, etcd] = [&ours, &etcd].map(|node| {
             let answer = post(&node.client, "/v3/kv/range", body);
-            said(&answer, &["message"])
+            summary(&answer, &["message"])
         });
         assert_eq!(ours, etcd, "ours and etcd's: {body}");
     }
@@ -259,7 +259,7 @@ fn users_come_with_a_token() {
         return;
     };
     let run = |address: &str| {
-        let mut said = Vec::new();
+        let mut answers = Vec::new();
         let mut note = |path: &str, token: &str, body: &str| {
             let headers = [("authorization", token)];
             let headers = if token.is_empty() { &[][..] } else { &headers };
@@ -267,7 +267,7 @@ fn users_come_with_a_token() {
             let mut json = answer.json();
             let token = json["token"].as_str().unwrap_or_default().to_owned();
             plain(&mut json, &["token"]);
-            said.push(format!("{path} {body} {} {json}", answer.status));
+            answers.push(format!("{path} {body} {} {json}", answer.status));
             token
         };
         note("auth/status", "", "{}");
@@ -318,7 +318,7 @@ fn users_come_with_a_token() {
         note("auth/user/delete", &root, r#"{"name":"u"}"#);
         note("auth/disable", &root, "{}");
         note("auth/status", "", "{}");
-        said
+        answers
     };
     let (ours, etcd) = (run(&ours.client), run(&etcd.client));
     for (ours, etcd) in ours.iter().zip(&etcd) {
@@ -339,8 +339,8 @@ fn the_gateway_can_be_left_out() {
     };
     for node in nodes {
         let answer = post(&node.client, "/v3/kv/range", "{}");
-        let said = (answer.status, &*answer.body);
-        assert_eq!(said, (404, "404 page not found\n"), "{:?}", node.kind);
+        let found = (answer.status, &*answer.body);
+        assert_eq!(found, (404, "404 page not found\n"), "{:?}", node.kind);
         assert_eq!(get(&node.client, "/health").status, 200);
     }
 }

@@ -4,7 +4,7 @@ use crate::http::{Answer, ask, get};
 use crate::node::{Kind, Node, free_address, peers};
 
 /// Status, kind, and the lines of the body, which etcd gives in no order.
-fn said(answer: &Answer) -> (u16, String, Vec<String>) {
+fn summary(answer: &Answer) -> (u16, String, Vec<String>) {
     let mut lines: Vec<String> = answer.body.lines().map(str::to_owned).collect();
     lines.sort();
     let kind = answer.headers.get("content-type").cloned();
@@ -51,7 +51,7 @@ fn probes_answer_as_etcd_s_on_both_ports() {
             ("GET", "/nothing"),
         ] {
             let [ours, etcd] =
-                [ours, etcd].map(|address| said(&ask(address, method, path, &[], "")));
+                [ours, etcd].map(|address| summary(&ask(address, method, path, &[], "")));
             assert_eq!(ours, etcd, "ours and etcd's: {method} {path}");
         }
     }

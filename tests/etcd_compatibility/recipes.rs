@@ -22,12 +22,12 @@ use crate::node::{Node, PATIENCE, pair};
 /// Time in which something that must not happen does not.
 const MOMENT: Duration = Duration::from_millis(300);
 
-struct Teller {
+struct Recorder {
     election: ElectionClient<Channel>,
     lock: LockClient<Channel>,
     kv: KvClient<Channel>,
     lease: LeaseClient<Channel>,
-    said: Vec<String>,
+    notes: Vec<String>,
 }
 
 fn revision(header: Option<&ResponseHeader>) -> i64 {
@@ -46,27 +46,27 @@ fn campaign(lease: i64, value: &'static str) -> CampaignRequest {
     }
 }
 
-impl Teller {
-    async fn new(node: &Node) -> Teller {
+impl Recorder {
+    async fn new(node: &Node) -> Recorder {
         let url = format!("http://{}", node.client);
         let channel = Channel::from_shared(url).expect("url").connect().await;
         let channel = channel.expect("connected");
-        let mut teller = Teller {
+        let mut recorder = Recorder {
             election: ElectionClient::new(channel.clone()),
             lock: LockClient::new(channel.clone()),
             kv: KvClient::new(channel.clone()),
             lease: LeaseClient::new(channel),
-            said: Vec::new(),
+            notes: Vec::new(),
         };
         for id in 0xa..=0xd {
             let grant = LeaseGrantRequest { ttl: 600, id };
-            teller.lease.lease_grant(grant).await.expect("granted");
+            recorder.lease.lease_grant(grant).await.expect("granted");
         }
-        teller
+        recorder
     }
 
-    fn note(&mut self, what: &str, told: impl std::fmt::Debug) {
-        self.said.push(format!("{what}: {told:?}"));
+    fn note(&mut self, what: &str, outcome: impl std::fmt::Debug) {
+        self.notes.push(format!("{what}: {outcome:?}"));
     }
 
     /// How many keys a prefix has, once it has this many.
@@ -95,13 +95,13 @@ impl Teller {
     }
 
     fn note_campaign(&mut self, what: &str, won: &CampaignResponse) {
-        let told = (revision(won.header.as_ref()), won.leader.clone());
-        self.note(what, told);
+        let outcome = (revision(won.header.as_ref()), won.leader.clone());
+        self.note(what, outcome);
     }
 
     fn note_leader(&mut self, what: &str, leader: &LeaderResponse) {
-        let told = (revision(leader.header.as_ref()), leader.kv.clone());
-        self.note(what, told);
+        let outcome = (revision(leader.header.as_ref()), leader.kv.clone());
+        self.note(what, outcome);
     }
 
     async fn elections(&mut self) {
@@ -126,12 +126,12 @@ impl Teller {
             leader: won.leader.clone(),
             value: "changed".into(),
         };
-        let told = self
+        let outcome = self
             .election
             .proclaim(proclaim.clone())
             .await
-            .expect("told");
-        self.note("proclaimed", revision(told.get_ref().header.as_ref()));
+            .expect("proclaimed");
+        self.note("proclaimed", revision(outcome.get_ref().header.as_ref()));
         let leader = observed.message().await.expect("a value").expect("one");
         self.note_leader("observed", &leader);
         let again = self
@@ -164,7 +164,7 @@ impl Teller {
         self.note_campaign("second", second.expect("won").get_ref());
         let leader = observed.message().await.expect("a leader").expect("one");
         self.note_leader("observed", &leader);
-        for (what, told) in [
+        for (what, outcome) in [
             (
                 "late word",
                 self.election.proclaim(proclaim).await.map(|_| ()),
@@ -173,7 +173,7 @@ impl Teller {
         ] {
             self.note(
                 what,
-                told.map_err(|error| (error.code(), error.message().to_owned())),
+                outcome.map_err(|error| (error.code(), error.message().to_owned())),
             );
         }
         let leader = self.election.leader(LeaderRequest { name: name() }).await;
@@ -257,10 +257,10 @@ fn elections_and_locks_go_as_etcd_s() {
     let runtime = tokio::runtime::Runtime::new().expect("runtime");
     let [ours, etcd] = nodes.map(|node| {
         runtime.block_on(async {
-            let mut teller = Teller::new(&node).await;
-            teller.elections().await;
-            teller.locks().await;
-            teller.said
+            let mut recorder = Recorder::new(&node).await;
+            recorder.elections().await;
+            recorder.locks().await;
+            recorder.notes
         })
     });
     for (ours, etcd) in ours.iter().zip(&etcd) {

@@ -124,7 +124,7 @@ fn certs_overwrites_nothing() {
         assert_eq!(mode & 0o777, 0o600, "{line}");
     }
     let before = std::fs::read(folder.join("one/server.crt")).expect("read");
-    for (arguments, says) in [
+    for (arguments, expected) in [
         (
             &["--member=one=a.test"][..],
             "exists and is not overwritten",
@@ -142,7 +142,7 @@ fn certs_overwrites_nothing() {
         let output = certs(folder, arguments);
         let error = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{arguments:?}");
-        assert!(error.contains(says), "{arguments:?}: {error}");
+        assert!(error.contains(expected), "{arguments:?}: {error}");
     }
     let after = std::fs::read(folder.join("one/server.crt")).expect("read");
     assert_eq!(before, after);

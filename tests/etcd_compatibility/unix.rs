@@ -65,8 +65,8 @@ fn etcdctl_and_http_come_in_by_a_file() {
         let near = ["--endpoints", "unix://localhost:2379", "get", "k"];
         assert_eq!(ctl(&peers, node.folder(), &near), "k\nv\n", "{kind:?}");
         let list = ctl(&peers, folder, &["--endpoints", &url, "member", "list"]);
-        let told = format!("{url},unix://localhost:2379, false");
-        assert!(list.trim_end().ends_with(&told), "{kind:?}: {list}");
+        let expected = format!("{url},unix://localhost:2379, false");
+        assert!(list.trim_end().ends_with(&expected), "{kind:?}: {list}");
         // A stream too, over the connection that etcdctl keeps.
         let grant = ctl(
             &peers,
@@ -93,8 +93,8 @@ fn etcdctl_and_http_come_in_by_a_file() {
 }
 
 #[test]
-fn a_file_speaks_tls_where_the_scheme_says_so() {
-    let Some(peers) = peers("unix::a_file_speaks_tls_where_the_scheme_says_so") else {
+fn a_unix_socket_speaks_tls_by_its_scheme() {
+    let Some(peers) = peers("unix::a_unix_socket_speaks_tls_by_its_scheme") else {
         return;
     };
     let folder = tempfile::tempdir().expect("folder");
@@ -203,8 +203,8 @@ fn live_sockets_are_left_alone() {
     let _other = UnixListener::bind(&socket).expect("bound");
     let (code, error) = start(&socket);
     assert_eq!(code, Some(3), "{error}");
-    let says = "is in use by another process: stop that process or give another path";
-    assert!(error.contains(says), "{error}");
+    let expected = "is in use by another process: stop that process or give another path";
+    assert!(error.contains(expected), "{error}");
     UnixStream::connect(&socket).expect("the other one is still found");
 
     let (code, error) = start(&text);

@@ -123,26 +123,26 @@ fn a_browser_can_watch() {
         return;
     };
     let [ours, etcd] = [&ours, &etcd].map(|node| {
-        let mut said = Vec::new();
+        let mut received = Vec::new();
         let (status, protocol, mut socket) = Socket::open(node, "/v3/watch", &[]);
         assert_eq!((&*status, &*protocol), ("101", ""), "{:?}", node.kind);
         // A request may come in pieces.
         socket.text(r#"{"create_request":"#);
         socket.text(r#"{"key":"Zm9v"}}"#);
-        said.push(plain(socket.next()));
+        received.push(plain(socket.next()));
         for value in ["YQ==", "Yg=="] {
             let body = format!(r#"{{"key":"Zm9v","value":"{value}"}}"#);
             assert_eq!(post(&node.client, "/v3/kv/put", &body).status, 200);
-            said.push(plain(socket.next()));
+            received.push(plain(socket.next()));
         }
         socket.send(9, b"hello");
-        said.push(socket.next());
+        received.push(socket.next());
         socket.text(r#"{"cancel_request":{"watch_id":"0"}}"#);
-        said.push(plain(socket.next()));
+        received.push(plain(socket.next()));
         // RemovalReports.
         socket.send(8, &1000_u16.to_be_bytes());
-        said.push(socket.next());
-        said
+        received.push(socket.next());
+        received
     });
     assert_eq!(ours, etcd, "ours and etcd's");
 }
@@ -157,13 +157,13 @@ fn streams_are_answered_request_by_request() {
     let [ours, etcd] = [&ours, &etcd].map(|node| {
         let (status, _, mut socket) = Socket::open(node, "/v3/nothing", &[]);
         assert_eq!(status, "101", "{:?}", node.kind);
-        let mut said = vec![socket.next(), socket.next()];
+        let mut received = vec![socket.next(), socket.next()];
         let (_, _, mut socket) = Socket::open(node, "/v3/lease/keepalive", &[]);
         for request in [r#"{"ID":"7"}"#, r#"{"ID":"8"}"#] {
             socket.text(request);
-            said.push(plain(socket.next()));
+            received.push(plain(socket.next()));
         }
-        said
+        received
     });
     assert_eq!(ours, etcd, "ours and etcd's");
 }

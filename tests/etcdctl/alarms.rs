@@ -1,119 +1,127 @@
 //! Alarms: raised by a full store or by hand, what they refuse, and how they end.
 
 use crate::process::eventually;
-use crate::story::{Teller, compare, compare_with};
+use crate::story::{Recorder, compare, compare_with};
 
 /// Puts until the quota is used up.
-fn fill(teller: &Teller) {
+fn fill(recorder: &Recorder) {
     let value = "v".repeat(8_000);
     let full = (0..200).any(|number| {
         let key = format!("full{number}");
-        teller.cluster.ctl(0, &["put", &key, &value], "").status != 0
+        recorder.cluster.ctl(0, &["put", &key, &value], "").status != 0
     });
-    assert!(full, "the quota does not hold:\n{}", teller.cluster.logs());
+    assert!(
+        full,
+        "the quota does not hold:\n{}",
+        recorder.cluster.logs()
+    );
 }
 
 /// Waits until a member's status has an error, or none any more; records it.
-fn note_errors(teller: &mut Teller, member: usize, some: bool) {
+fn note_errors(recorder: &mut Recorder, member: usize, some: bool) {
     let mut errors = String::new();
-    let told = eventually(|| {
-        let status = teller.cluster.json(member, &["endpoint", "status"]);
+    let reported = eventually(|| {
+        let status = recorder.cluster.json(member, &["endpoint", "status"]);
         let list = &status[0]["Status"]["errors"];
         errors = list.to_string();
         list.as_array().is_some_and(|list| !list.is_empty()) == some
     });
-    assert!(told, "{errors}\n{}", teller.cluster.logs());
-    teller.note(&errors);
+    assert!(reported, "{errors}\n{}", recorder.cluster.logs());
+    recorder.note(&errors);
 }
 
 /// IDs as the alarms write them.
-fn name_decimals(teller: &mut Teller) {
-    for number in 0..teller.cluster.members.len() {
-        let id = teller.cluster.id(number);
+fn name_decimals(recorder: &mut Recorder) {
+    for number in 0..recorder.cluster.members.len() {
+        let id = recorder.cluster.id(number);
         let decimal = u64::from_str_radix(&id, 16).expect("an ID").to_string();
-        teller.name(decimal, &format!("DECIMAL{number}"));
+        recorder.name(decimal, &format!("DECIMAL{number}"));
     }
 }
 
 /// Makes space: deletes, forgets the past and, for etcd, gives its file back.
-fn empty(teller: &mut Teller) {
-    teller.cluster.must(0, &["del", "full", "--prefix"]);
-    let status = teller.cluster.json(0, &["endpoint", "status"]);
+fn empty(recorder: &mut Recorder) {
+    recorder.cluster.must(0, &["del", "full", "--prefix"]);
+    let status = recorder.cluster.json(0, &["endpoint", "status"]);
     let revision = status[0]["Status"]["header"]["revision"].to_string();
-    teller
+    recorder
         .cluster
         .must(0, &["compaction", "--physical", &revision]);
-    for member in 0..teller.cluster.members.len() {
-        let done = teller.cluster.must(member, &["defrag"]);
+    for member in 0..recorder.cluster.members.len() {
+        let done = recorder.cluster.must(member, &["defrag"]);
         let done = done.split('[').next().unwrap_or_default().to_owned();
-        teller.note(&done);
+        recorder.note(&done);
     }
 }
 
 #[test]
 fn a_full_store_takes_deletes_and_nothing_else() {
     let test = "a_full_store_takes_deletes_and_nothing_else";
-    compare_with(test, 1, &["--quota-backend-bytes=262144"], |teller| {
-        name_decimals(teller);
-        teller.at(0, &["put", "a", "1"]);
-        teller.at(0, &["lease", "grant", "600", "--lease-id=7"]);
-        fill(teller);
-        teller.at(0, &["alarm", "list"]);
-        note_errors(teller, 0, true);
-        teller.at(0, &["put", "small", "x"]);
-        teller.at(0, &["lease", "grant", "600"]);
-        teller.with_input(0, &["txn"], "\nput b 1\n\n\n");
-        teller.with_input(0, &["txn"], "value(\"a\") = \"1\"\n\nget a\n\nput b 1\n\n");
-        teller.with_input(0, &["txn"], "value(\"a\") = \"1\"\n\nget a\ndel a\n\n\n");
-        teller.at(0, &["get", "a", "--print-value-only"]);
-        let health = teller.cluster.ctl(0, &["endpoint", "health"], "");
-        let told = format!("{}{}", health.stdout, health.stderr);
-        teller.note(&format!("{} {}", health.status, told.contains("NOSPACE")));
-        empty(teller);
+    compare_with(test, 1, &["--quota-backend-bytes=262144"], |recorder| {
+        name_decimals(recorder);
+        recorder.at(0, &["put", "a", "1"]);
+        recorder.at(0, &["lease", "grant", "600", "--lease-id=7"]);
+        fill(recorder);
+        recorder.at(0, &["alarm", "list"]);
+        note_errors(recorder, 0, true);
+        recorder.at(0, &["put", "small", "x"]);
+        recorder.at(0, &["lease", "grant", "600"]);
+        recorder.with_input(0, &["txn"], "\nput b 1\n\n\n");
+        recorder.with_input(0, &["txn"], "value(\"a\") = \"1\"\n\nget a\n\nput b 1\n\n");
+        recorder.with_input(0, &["txn"], "value(\"a\") = \"1\"\n\nget a\ndel a\n\n\n");
+        recorder.at(0, &["get", "a", "--print-value-only"]);
+        let health = recorder.cluster.ctl(0, &["endpoint", "health"], "");
+        let printed = format!("{}{}", health.stdout, health.stderr);
+        recorder.note(&format!(
+            "{} {}",
+            health.status,
+            printed.contains("NOSPACE")
+        ));
+        empty(recorder);
         // Space alone ends no alarm.
-        teller.at(0, &["put", "small", "x"]);
-        teller.at(0, &["alarm", "disarm"]);
-        teller.at(0, &["alarm", "list"]);
-        note_errors(teller, 0, false);
-        teller.at(0, &["put", "small", "x"]);
+        recorder.at(0, &["put", "small", "x"]);
+        recorder.at(0, &["alarm", "disarm"]);
+        recorder.at(0, &["alarm", "list"]);
+        note_errors(recorder, 0, false);
+        recorder.at(0, &["put", "small", "x"]);
     });
 }
 
 #[test]
 fn every_member_refuses_under_nospace() {
     let test = "every_member_refuses_under_nospace";
-    compare_with(test, 3, &["--quota-backend-bytes=262144"], |teller| {
-        fill(teller);
+    compare_with(test, 3, &["--quota-backend-bytes=262144"], |recorder| {
+        fill(recorder);
         for member in 0..3 {
             let refused = eventually(|| {
-                let put = teller.cluster.ctl(member, &["put", "small", "x"], "");
+                let put = recorder.cluster.ctl(member, &["put", "small", "x"], "");
                 put.stderr.contains("database space exceeded")
             });
-            assert!(refused, "member {member}:\n{}", teller.cluster.logs());
+            assert!(refused, "member {member}:\n{}", recorder.cluster.logs());
             // Which members raise it is a matter of time.
-            let status = teller.cluster.json(member, &["endpoint", "status"]);
+            let status = recorder.cluster.json(member, &["endpoint", "status"]);
             let errors = status[0]["Status"]["errors"].to_string();
             assert!(errors.contains("alarm:NOSPACE"), "{errors}");
         }
-        empty(teller);
-        teller.cluster.must(1, &["alarm", "disarm"]);
+        empty(recorder);
+        recorder.cluster.must(1, &["alarm", "disarm"]);
         for member in 0..3 {
             let taken = eventually(|| {
-                let put = teller.cluster.ctl(member, &["put", "small", "x"], "");
+                let put = recorder.cluster.ctl(member, &["put", "small", "x"], "");
                 put.status == 0
             });
-            assert!(taken, "member {member}:\n{}", teller.cluster.logs());
+            assert!(taken, "member {member}:\n{}", recorder.cluster.logs());
         }
-        let list = teller.cluster.must(2, &["alarm", "list"]);
-        teller.note(&list);
+        let list = recorder.cluster.must(2, &["alarm", "list"]);
+        recorder.note(&list);
     });
 }
 
 #[test]
 fn disarming_nothing_is_no_error() {
-    compare("disarming_nothing_is_no_error", 1, |teller| {
-        teller.at(0, &["alarm", "list"]);
-        teller.at(0, &["alarm", "disarm"]);
-        teller.at(0, &["alarm", "list", "-w", "json"]);
+    compare("disarming_nothing_is_no_error", 1, |recorder| {
+        recorder.at(0, &["alarm", "list"]);
+        recorder.at(0, &["alarm", "disarm"]);
+        recorder.at(0, &["alarm", "list", "-w", "json"]);
     });
 }

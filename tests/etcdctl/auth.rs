@@ -3,7 +3,7 @@
 use crate::cluster::{Cluster, Kind};
 use crate::process::{eventually, peers};
 use crate::snapshots::{etcd_from, save};
-use crate::story::{Teller, compare, compare_with};
+use crate::story::{Recorder, compare, compare_with};
 
 /// Cheap hashes: the tests set many passwords.
 const CHEAP: &str = "--bcrypt-cost=4";
@@ -13,7 +13,7 @@ const ALICE: &str = "--user=alice:pw";
 
 /// Root, and alice with a role over [a, c), a prefix to read and everything from `m` to write;
 /// then authentication is on.
-fn guard(teller: &mut Teller, at: usize) {
+fn guard(recorder: &mut Recorder, at: usize) {
     for arguments in [
         &["user", "add", "root:rootpw"][..],
         &["user", "grant-role", "root", "root"],
@@ -35,7 +35,7 @@ fn guard(teller: &mut Teller, at: usize) {
         &["put", "secret", "s"],
         &["auth", "enable"],
     ] {
-        teller.at(at, arguments);
+        recorder.at(at, arguments);
     }
 }
 
@@ -46,7 +46,7 @@ fn users_and_roles_are_managed_as_in_etcd() {
         "users_and_roles_are_managed_as_in_etcd",
         1,
         &[CHEAP],
-        |teller| {
+        |recorder| {
             for arguments in [
                 &["auth", "status"][..],
                 &["auth", "enable"],
@@ -111,13 +111,13 @@ fn users_and_roles_are_managed_as_in_etcd() {
                 &["auth", "status", "-w", "json"],
                 &["get", "a"],
             ] {
-                teller.at(0, arguments);
+                recorder.at(0, arguments);
             }
             let password = ["user", "passwd", "--interactive=false", "root"];
-            teller.with_input(0, &password, "newpw\n");
-            teller.at(0, &["auth", "enable"]);
-            teller.at(0, &[ROOT, "get", "a"]);
-            teller.at(0, &["--user=root:newpw", "get", "a"]);
+            recorder.with_input(0, &password, "newpw\n");
+            recorder.at(0, &["auth", "enable"]);
+            recorder.at(0, &[ROOT, "get", "a"]);
+            recorder.at(0, &["--user=root:newpw", "get", "a"]);
         },
     );
 }
@@ -129,8 +129,8 @@ fn what_a_user_may_do_is_what_etcd_lets_them() {
         "what_a_user_may_do_is_what_etcd_lets_them",
         1,
         &[CHEAP],
-        |teller| {
-            guard(teller, 0);
+        |recorder| {
+            guard(recorder, 0);
             for arguments in [
                 &["get", "b"][..],
                 &["put", "b", "2"],
@@ -184,7 +184,7 @@ fn what_a_user_may_do_is_what_etcd_lets_them() {
                 &[ROOT, "compaction", "2"],
                 &[ROOT, "user", "list"],
             ] {
-                teller.at(0, arguments);
+                recorder.at(0, arguments);
             }
             for input in [
                 "value(\"secret\") = \"s\"\n\nget b\n\nget b\n\n",
@@ -193,8 +193,8 @@ fn what_a_user_may_do_is_what_etcd_lets_them() {
                 "value(\"b\") = \"3\"\n\nput b 4\n\nget b\n\n",
                 "\n\nget b\n\n",
             ] {
-                teller.with_input(0, &[ALICE, "txn"], input);
-                teller.with_input(0, &["txn"], input);
+                recorder.with_input(0, &[ALICE, "txn"], input);
+                recorder.with_input(0, &["txn"], input);
             }
             for arguments in [
                 &["watch", "b"][..],
@@ -203,18 +203,18 @@ fn what_a_user_may_do_is_what_etcd_lets_them() {
                 &[ALICE, "watch", "", "--prefix"],
             ] {
                 // To its end: its error is more than one line.
-                let mut watch = teller.cluster.follow(0, arguments);
+                let mut watch = recorder.cluster.follow(0, arguments);
                 let ended = eventually(|| watch.has_ended());
-                let said = watch.output();
-                assert!(ended, "{arguments:?} is not refused: {said}");
-                let lines = said.lines().filter(|line| !line.starts_with('{'));
-                teller.note(&format!("{arguments:?} {:?}", lines.collect::<Vec<_>>()));
+                let printed = watch.output();
+                assert!(ended, "{arguments:?} is not refused: {printed}");
+                let lines = printed.lines().filter(|line| !line.starts_with('{'));
+                recorder.note(&format!("{arguments:?} {:?}", lines.collect::<Vec<_>>()));
             }
-            let watch = teller
+            let watch = recorder
                 .cluster
                 .follow(0, &[ALICE, "watch", "a", "c", "--rev=2"]);
-            let seen = watch.wait_for("what alice may see", |said| said.contains("PUT"));
-            teller.note(seen.lines().next().unwrap_or_default());
+            let seen = watch.wait_for("what alice may see", |printed| printed.contains("PUT"));
+            recorder.note(seen.lines().next().unwrap_or_default());
         },
     );
 }
@@ -222,37 +222,37 @@ fn what_a_user_may_do_is_what_etcd_lets_them() {
 // Shows Lease.LeaseRevoke, Lease.LeaseTimeToLive: leases with keys of others are guarded.
 #[test]
 fn leases_are_guarded_as_in_etcd() {
-    compare_with("leases_are_guarded_as_in_etcd", 1, &[CHEAP], |teller| {
-        guard(teller, 0);
+    compare_with("leases_are_guarded_as_in_etcd", 1, &[CHEAP], |recorder| {
+        guard(recorder, 0);
         let mut leases = Vec::new();
         for (at, key) in ["b", "secret"].into_iter().enumerate() {
-            let granted = teller.cluster.must(0, &[ROOT, "lease", "grant", "600"]);
+            let granted = recorder.cluster.must(0, &[ROOT, "lease", "grant", "600"]);
             let id = granted.split(' ').nth(1).unwrap_or_default().to_owned();
-            teller
+            recorder
                 .cluster
                 .must(0, &[ROOT, "put", key, "v", "--lease", &id]);
-            teller.name(id.clone(), &format!("LEASE{at}"));
+            recorder.name(id.clone(), &format!("LEASE{at}"));
             leases.push(id);
         }
-        teller.at(0, &["lease", "grant", "600"]);
-        teller.at(0, &["lease", "list"]);
-        teller.at(0, &[ALICE, "lease", "list"]);
+        recorder.at(0, &["lease", "grant", "600"]);
+        recorder.at(0, &["lease", "list"]);
+        recorder.at(0, &[ALICE, "lease", "list"]);
         for id in &leases {
             for user in ["--user=", ALICE] {
-                teller.at(0, &[user, "lease", "keep-alive", "--once", id]);
-                teller.at(0, &[user, "put", "a", "v", "--lease", id]);
+                recorder.at(0, &[user, "lease", "keep-alive", "--once", id]);
+                recorder.at(0, &[user, "put", "a", "v", "--lease", id]);
                 let keys = [user, "lease", "timetolive", id, "--keys", "-w", "json"];
-                let answer = teller.cluster.ctl(0, &keys, "");
+                let answer = recorder.cluster.ctl(0, &keys, "");
                 let shown = answer.stdout.contains("granted-ttl");
                 let last = answer.stderr.lines().last().unwrap_or_default();
-                teller.note(&format!("{} {shown} {last}", answer.status));
+                recorder.note(&format!("{} {shown} {last}", answer.status));
             }
         }
-        teller.at(0, &["lease", "revoke", &leases[0]]);
-        teller.at(0, &[ALICE, "lease", "revoke", &leases[1]]);
-        teller.at(0, &[ALICE, "lease", "revoke", &leases[0]]);
-        teller.at(0, &[ROOT, "lease", "revoke", &leases[1]]);
-        teller.at(0, &[ROOT, "get", "secret"]);
+        recorder.at(0, &["lease", "revoke", &leases[0]]);
+        recorder.at(0, &[ALICE, "lease", "revoke", &leases[1]]);
+        recorder.at(0, &[ALICE, "lease", "revoke", &leases[0]]);
+        recorder.at(0, &[ROOT, "lease", "revoke", &leases[1]]);
+        recorder.at(0, &[ROOT, "get", "secret"]);
     });
 }
 
@@ -260,8 +260,8 @@ fn leases_are_guarded_as_in_etcd() {
 #[test]
 fn followers_restarts_and_newcomers_know_users() {
     let test = "followers_restarts_and_newcomers_know_users";
-    compare_with(test, 3, &[CHEAP], |teller| {
-        guard(teller, 1);
+    compare_with(test, 3, &[CHEAP], |recorder| {
+        guard(recorder, 1);
         for at in 0..3 {
             for arguments in [
                 &["get", "b"][..],
@@ -271,26 +271,26 @@ fn followers_restarts_and_newcomers_know_users() {
                 &[ALICE, "get", "secret"],
                 &[ROOT, "user", "get", "alice"],
             ] {
-                teller.at(at, arguments);
+                recorder.at(at, arguments);
             }
         }
-        teller.at(2, &[ROOT, "user", "revoke-role", "alice", "some"]);
-        teller.at(0, &[ALICE, "get", "b"]);
-        teller.at(1, &[ROOT, "user", "grant-role", "alice", "some"]);
+        recorder.at(2, &[ROOT, "user", "revoke-role", "alice", "some"]);
+        recorder.at(0, &[ALICE, "get", "b"]);
+        recorder.at(1, &[ROOT, "user", "grant-role", "alice", "some"]);
         for at in 0..3 {
-            teller.cluster.stop(at);
+            recorder.cluster.stop(at);
         }
         for at in 0..3 {
-            teller.cluster.run(at, "new");
+            recorder.cluster.run(at, "new");
         }
         let back = eventually(|| {
-            (0..3).all(|at| teller.cluster.ctl(at, &[ROOT, "get", "b"], "").status == 0)
+            (0..3).all(|at| recorder.cluster.ctl(at, &[ROOT, "get", "b"], "").status == 0)
         });
-        assert!(back, "not back:\n{}", teller.cluster.logs());
+        assert!(back, "not back:\n{}", recorder.cluster.logs());
         for at in 0..3 {
-            teller.at(at, &["get", "b"]);
-            teller.at(at, &[ALICE, "get", "b"]);
-            teller.at(at, &[ALICE, "get", "secret"]);
+            recorder.at(at, &["get", "b"]);
+            recorder.at(at, &[ALICE, "get", "b"]);
+            recorder.at(at, &[ALICE, "get", "secret"]);
         }
     });
 }
@@ -356,8 +356,8 @@ fn signed_tokens_work_as_in_etcd() {
         "signed_tokens_work_as_in_etcd",
         3,
         &[CHEAP, &token],
-        |teller| {
-            guard(teller, 0);
+        |recorder| {
+            guard(recorder, 0);
             for at in 0..3 {
                 for arguments in [
                     &["get", "b"][..],
@@ -366,7 +366,7 @@ fn signed_tokens_work_as_in_etcd() {
                     &["--user=alice:wrong", "get", "b"],
                     &["--auth-jwt-token=x.y.z", "get", "b"],
                 ] {
-                    teller.at(at, arguments);
+                    recorder.at(at, arguments);
                 }
             }
         },
@@ -379,7 +379,7 @@ fn settings_of_tokens_are_judged_at_the_start() {
         return;
     };
     let directory = tempfile::tempdir().expect("a directory");
-    for (token, said) in [
+    for (token, expected) in [
         ("jwt", "sign-method"),
         ("jwt,sign-method=RS256,priv-key=/nowhere/key", "cannot read"),
         ("paseto", "not known"),
@@ -393,7 +393,7 @@ fn settings_of_tokens_are_judged_at_the_start() {
         let output = crate::process::finish(program, &arguments, "");
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(
-            !output.status.success() && stderr.contains(said),
+            !output.status.success() && stderr.contains(expected),
             "{token}: {stderr}"
         );
     }
@@ -403,12 +403,12 @@ fn settings_of_tokens_are_judged_at_the_start() {
 // Shows Auth.AuthEnable, Auth.AuthDisable, Auth.AuthStatus: on and off again.
 #[test]
 fn authentication_can_be_turned_off_again() {
-    compare("authentication_can_be_turned_off_again", 1, |teller| {
-        guard(teller, 0);
-        teller.at(0, &[ALICE, "auth", "disable"]);
-        teller.at(0, &[ROOT, "auth", "disable"]);
-        teller.at(0, &["get", "secret"]);
-        teller.at(0, &[ALICE, "get", "secret"]);
+    compare("authentication_can_be_turned_off_again", 1, |recorder| {
+        guard(recorder, 0);
+        recorder.at(0, &[ALICE, "auth", "disable"]);
+        recorder.at(0, &[ROOT, "auth", "disable"]);
+        recorder.at(0, &["get", "secret"]);
+        recorder.at(0, &[ALICE, "get", "secret"]);
     });
 }
 

@@ -42,7 +42,7 @@ fn certificates(directory: &Path) {
     }
 }
 
-fn tell(kind: Kind, peers: &Path, extra: &[&str]) -> Vec<String> {
+fn run_story(kind: Kind, peers: &Path, extra: &[&str]) -> Vec<String> {
     let mut flags = vec!["--bcrypt-cost=4".to_owned()];
     flags.extend(extra.iter().map(|flag| (*flag).to_owned()));
     let cluster = Cluster::start_secured(kind, peers, certificates, &flags);
@@ -77,8 +77,8 @@ fn tell(kind: Kind, peers: &Path, extra: &[&str]) -> Vec<String> {
             all.extend(arguments);
             let answer = cluster.ctl(0, &all, "");
             let error = answer.stderr.lines().last().unwrap_or_default();
-            let said = format!("{} {:?} {error}", answer.status, answer.stdout);
-            notes.push(format!("{who} {arguments:?}: {said}"));
+            let result = format!("{} {:?} {error}", answer.status, answer.stdout);
+            notes.push(format!("{who} {arguments:?}: {result}"));
         }
     }
     // No request follows: a quorum accepts the new one from here on.
@@ -101,8 +101,8 @@ fn tell(kind: Kind, peers: &Path, extra: &[&str]) -> Vec<String> {
 fn compare(test: &str, extra: &[&str]) {
     let Some(peers) = peers(test) else { return };
     let (ours, theirs) = thread::scope(|scope| {
-        let theirs = scope.spawn(|| tell(Kind::Etcd, &peers, extra));
-        let ours = tell(ours(), &peers, extra);
+        let theirs = scope.spawn(|| run_story(Kind::Etcd, &peers, extra));
+        let ours = run_story(ours(), &peers, extra);
         (
             ours,
             theirs

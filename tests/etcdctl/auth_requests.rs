@@ -39,11 +39,11 @@ impl Guest<'_> {
     }
 
     fn note<T>(&mut self, what: &str, answer: &Result<T, Status>) {
-        let said = match answer {
+        let result = match answer {
             Ok(_) => "ok".to_owned(),
             Err(status) => format!("{:?} {}", status.code(), status.message()),
         };
-        self.notes.push(format!("{} {what}: {said}", self.name));
+        self.notes.push(format!("{} {what}: {result}", self.name));
     }
 }
 
@@ -177,16 +177,16 @@ async fn watches(guest: &mut Guest<'_>) {
         let requests =
             futures::StreamExt::chain(futures::stream::iter([asked]), futures::stream::pending());
         let request = guest.request(requests);
-        let said = match WatchClient::new(guest.channel.clone()).watch(request).await {
+        let first = match WatchClient::new(guest.channel.clone()).watch(request).await {
             Ok(stream) => stream.into_inner().message().await,
             Err(error) => Err(error),
         };
-        let said = said.map(|answer| {
+        let first = first.map(|answer| {
             let answer = answer.expect("an answer");
             (answer.created, answer.canceled, answer.cancel_reason)
         });
         guest.notes.push(format!(
-            "{} watch {key:?} {range_end:?}: {said:?}",
+            "{} watch {key:?} {range_end:?}: {first:?}",
             guest.name
         ));
     }
@@ -355,7 +355,7 @@ async fn token(channel: &Channel, user: &str) -> String {
     answer.expect("a token").into_inner().token
 }
 
-async fn tell(kind: Kind, peers: &Path) -> Vec<String> {
+async fn run_story(kind: Kind, peers: &Path) -> Vec<String> {
     let cluster = Cluster::start_with(kind, peers, 1, &["--bcrypt-cost=4".to_owned()]);
     let lease = furnish(&cluster);
     let channel = channel(&cluster, 0);
@@ -548,7 +548,7 @@ fn what_is_refused_is_refused_in_etcds_words() {
     let Some(peers) = peers("what_is_refused_is_refused_in_etcds_words") else {
         return;
     };
-    let run = |kind| runtime().block_on(tell(kind, &peers));
+    let run = |kind| runtime().block_on(run_story(kind, &peers));
     let (ours, theirs) = thread::scope(|scope| {
         let theirs = scope.spawn(|| run(Kind::Etcd));
         let ours = run(ours());

@@ -250,16 +250,16 @@ impl Cluster {
     /// answer is that members have not been connected for long enough: etcd's strict check wants
     /// five seconds after a start, and so do we.
     pub(crate) fn change(&self, number: usize, arguments: &[&str]) -> Answer {
-        let mut said = self.ctl(number, arguments, "");
+        let mut answer = self.ctl(number, arguments, "");
         let answered = eventually(|| {
-            let early = said.stderr.contains("unhealthy cluster");
+            let early = answer.stderr.contains("unhealthy cluster");
             if early {
-                said = self.ctl(number, arguments, "");
+                answer = self.ctl(number, arguments, "");
             }
             !early
         });
-        assert!(answered, "{said:?}\n{}", self.logs());
-        said
+        assert!(answered, "{answer:?}\n{}", self.logs());
+        answer
     }
 
     /// Runs etcdctl against one member and parses what it prints.

@@ -63,7 +63,7 @@ fn hash_at_the_compact_revision_stays() {
     let test = "hash_at_the_compact_revision_stays";
     let Some(peers) = peers(test) else { return };
     let [mut ours, mut theirs] = both(&peers);
-    let told = [&ours, &theirs].map(|cluster| {
+    let hashes = [&ours, &theirs].map(|cluster| {
         for number in 0..8 {
             let (key, value) = (format!("k{}", number % 2), number.to_string());
             cluster.must(0, &["put", &key, &value]);
@@ -79,16 +79,16 @@ fn hash_at_the_compact_revision_stays() {
         }
         // As they were before, whichever came since: the first with no compaction before it.
         assert!([0, 3, 6].iter().all(|at| after[*at] == Ok(before[0])));
-        assert_eq!(after[4].as_ref().map(|told| told.1), Ok(5));
+        assert_eq!(after[4].as_ref().map(|hash| hash.1), Ok(5));
         assert_eq!(after[4], after[7]);
-        assert_eq!(after[8].as_ref().map(|told| told.1), Ok(7));
+        assert_eq!(after[8].as_ref().map(|hash| hash.1), Ok(7));
         (before, after)
     });
-    assert_eq!(told[0], told[1]);
+    assert_eq!(hashes[0], hashes[1]);
     // Only at revisions of compactions: below and between, it is gone.
     for cluster in [&ours, &theirs] {
         for at in [4, 6, 9] {
-            assert!(hash(cluster, at).is_err_and(|said| said.contains("compacted")));
+            assert!(hash(cluster, at).is_err_and(|error| error.contains("compacted")));
         }
     }
     // etcd forgets them when it ends. Ours goes through its log again, and so through what was
@@ -98,8 +98,8 @@ fn hash_at_the_compact_revision_stays() {
         cluster.run(0, "new");
         cluster.wait_healthy(0);
     }
-    assert_eq!(hash(&ours, 7), told[0].1[4]);
-    assert!(hash(&theirs, 7).is_err_and(|said| said.contains("compacted")));
+    assert_eq!(hash(&ours, 7), hashes[0].1[4]);
+    assert!(hash(&theirs, 7).is_err_and(|error| error.contains("compacted")));
     assert_eq!(hash(&theirs, 10).map(|(_, from)| from), Ok(10));
 }
 

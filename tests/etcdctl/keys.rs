@@ -1,9 +1,9 @@
 //! put, get, del, txn and compaction, through every member, with their errors.
 
-use crate::story::{Teller, compare};
+use crate::story::{Recorder, compare};
 
 /// Every way of reading that etcdctl has, over what is there.
-fn read(teller: &mut Teller, at: usize) {
+fn read(recorder: &mut Recorder, at: usize) {
     for arguments in [
         &["get", "a"][..],
         &["get", "missing"],
@@ -59,51 +59,51 @@ fn read(teller: &mut Teller, at: usize) {
         ],
         &["get", "--prefix", "", "-w", "fields"],
     ] {
-        teller.at(at, arguments);
+        recorder.at(at, arguments);
     }
 }
 
 // Shows KV.Put, KV.Range, KV.DeleteRange: etcdctl's put, get and del with their options and errors.
 #[test]
 fn puts_gets_and_deletes_are_etcds() {
-    compare("puts_gets_and_deletes_are_etcds", 1, |teller| {
-        teller.at(0, &["get", "--prefix", "", "-w", "json"]);
+    compare("puts_gets_and_deletes_are_etcds", 1, |recorder| {
+        recorder.at(0, &["get", "--prefix", "", "-w", "json"]);
         for (key, value) in [("a", "1"), ("a1", "x"), ("a2", "y"), ("b", "2"), ("a", "3")] {
-            teller.at(0, &["put", key, value, "-w", "json"]);
+            recorder.at(0, &["put", key, value, "-w", "json"]);
         }
-        teller.at(0, &["put", "a", "4", "--prev-kv", "-w", "json"]);
-        teller.at(
+        recorder.at(0, &["put", "a", "4", "--prev-kv", "-w", "json"]);
+        recorder.at(
             0,
             &["put", "a", "--ignore-value", "--prev-kv", "-w", "json"],
         );
-        teller.at(0, &["put", "a", "5", "--ignore-lease"]);
-        teller.at(0, &["put", "missing", "--ignore-value"]);
-        teller.at(0, &["put", "missing", "5", "--ignore-lease"]);
-        teller.at(0, &["put", "a", "5", "--lease=123"]);
-        teller.at(0, &["put", "", "5"]);
-        teller.at(0, &["put", "--", "-dash", "-value"]);
-        read(teller, 0);
-        teller.at(0, &["del", "missing", "-w", "json"]);
-        teller.at(0, &["del", "a1", "--prev-kv", "-w", "json"]);
-        teller.at(0, &["del", "--prefix", "a", "--prev-kv"]);
-        teller.at(0, &["del", "--from-key", "b"]);
-        teller.at(0, &["del", "x", "z", "-w", "json"]);
-        teller.at(0, &["get", "--prefix", "", "--rev=5", "-w", "json"]);
+        recorder.at(0, &["put", "a", "5", "--ignore-lease"]);
+        recorder.at(0, &["put", "missing", "--ignore-value"]);
+        recorder.at(0, &["put", "missing", "5", "--ignore-lease"]);
+        recorder.at(0, &["put", "a", "5", "--lease=123"]);
+        recorder.at(0, &["put", "", "5"]);
+        recorder.at(0, &["put", "--", "-dash", "-value"]);
+        read(recorder, 0);
+        recorder.at(0, &["del", "missing", "-w", "json"]);
+        recorder.at(0, &["del", "a1", "--prev-kv", "-w", "json"]);
+        recorder.at(0, &["del", "--prefix", "a", "--prev-kv"]);
+        recorder.at(0, &["del", "--from-key", "b"]);
+        recorder.at(0, &["del", "x", "z", "-w", "json"]);
+        recorder.at(0, &["get", "--prefix", "", "--rev=5", "-w", "json"]);
     });
 }
 
 // Shows KV.Put, KV.Range, KV.DeleteRange: every member answers, linearizable and serializable.
 #[test]
 fn every_member_answers_as_etcds_do() {
-    compare("every_member_answers_as_etcds_do", 3, |teller| {
-        let leader = teller.cluster.leader();
+    compare("every_member_answers_as_etcds_do", 3, |recorder| {
+        let leader = recorder.cluster.leader();
         let (one, other) = ((leader + 1) % 3, (leader + 2) % 3);
         // Stand for the roles, since either cluster may have another leader.
         let members = [leader, one, other];
         for (role, at) in ["leader", "follower", "other follower"].iter().zip(members) {
-            teller.note(role);
+            recorder.note(role);
             for (key, value) in [("a", "1"), ("a1", role), ("a2", "y"), ("b", "2")] {
-                answer(teller, at, &["put", key, value, "-w", "json"]);
+                answer(recorder, at, &["put", key, value, "-w", "json"]);
             }
             for arguments in [
                 &["get", "--prefix", "a", "-w", "json"][..],
@@ -114,32 +114,32 @@ fn every_member_answers_as_etcds_do() {
                 &["compaction", "99"],
                 &["compaction", "3"],
             ] {
-                answer(teller, at, arguments);
+                answer(recorder, at, arguments);
             }
             // What was acknowledged here is read everywhere.
             for at in members {
-                answer(teller, at, &["get", "--prefix", "", "-w", "json"]);
+                answer(recorder, at, &["get", "--prefix", "", "-w", "json"]);
             }
         }
     });
 }
 
 /// Notes an answer without the number of the member.
-fn answer(teller: &mut Teller, at: usize, arguments: &[&str]) {
-    let said = teller.cluster.ctl(at, arguments, "");
-    let error = said.stderr.lines().last().unwrap_or_default().to_owned();
-    teller.note(&format!(
+fn answer(recorder: &mut Recorder, at: usize, arguments: &[&str]) {
+    let answer = recorder.cluster.ctl(at, arguments, "");
+    let error = answer.stderr.lines().last().unwrap_or_default().to_owned();
+    recorder.note(&format!(
         "{arguments:?}\n{}\n{}{error}",
-        said.status, said.stdout
+        answer.status, answer.stdout
     ));
 }
 
 // Shows KV.Txn: etcdctl's txn, compares, both branches, errors.
 #[test]
 fn transactions_are_etcds() {
-    compare("transactions_are_etcds", 1, |teller| {
-        teller.at(0, &["put", "a", "1"]);
-        teller.at(0, &["put", "b", "2"]);
+    compare("transactions_are_etcds", 1, |recorder| {
+        recorder.at(0, &["put", "a", "1"]);
+        recorder.at(0, &["put", "b", "2"]);
         for input in [
             "val(\"a\") = \"1\"\n\nput a 2\nget a\n\nget b\n\n",
             "val(\"a\") = \"1\"\n\nput a 3\n\nget b\ndel b\n\n",
@@ -153,33 +153,33 @@ fn transactions_are_etcds() {
             "\nput new 1\nget --rev=99 a\n\n\n",
             "\nget new\nget --prefix a --limit=1\n\n\n",
         ] {
-            teller.with_input(0, &["txn"], input);
-            teller.with_input(0, &["txn", "-w", "json"], input);
+            recorder.with_input(0, &["txn"], input);
+            recorder.with_input(0, &["txn", "-w", "json"], input);
         }
         let many: String = (0..129)
             .map(|number| format!("put k{number} v\n"))
             .collect();
-        teller.with_input(0, &["txn", "-w", "json"], &format!("\n{many}\n\n"));
-        teller.at(0, &["get", "--prefix", "", "-w", "json"]);
+        recorder.with_input(0, &["txn", "-w", "json"], &format!("\n{many}\n\n"));
+        recorder.at(0, &["get", "--prefix", "", "-w", "json"]);
     });
 }
 
 // Shows KV.Compact: refusals below and above, what stays readable.
 #[test]
 fn compaction_is_etcds() {
-    compare("compaction_is_etcds", 1, |teller| {
-        teller.at(0, &["compaction", "2"]);
+    compare("compaction_is_etcds", 1, |recorder| {
+        recorder.at(0, &["compaction", "2"]);
         for (key, value) in [("a", "1"), ("b", "1"), ("a", "2"), ("c", "1")] {
-            teller.at(0, &["put", key, value]);
+            recorder.at(0, &["put", key, value]);
         }
-        teller.at(0, &["del", "b"]);
+        recorder.at(0, &["del", "b"]);
         for revision in ["99", "0", "4", "4", "3", "6", "-1"] {
-            teller.at(0, &["compaction", "--", revision]);
+            recorder.at(0, &["compaction", "--", revision]);
             for at in ["2", "3", "4", "5", "6"] {
                 let revision = format!("--rev={at}");
-                teller.at(0, &["get", "--prefix", "", &revision, "-w", "json"]);
+                recorder.at(0, &["get", "--prefix", "", &revision, "-w", "json"]);
             }
         }
-        teller.at(0, &["compaction", "6", "--physical"]);
+        recorder.at(0, &["compaction", "6", "--physical"]);
     });
 }

@@ -6,8 +6,8 @@ use crate::story::compare;
 
 // Shows Maintenance.Status, Maintenance.Defragment: every member returns its status; defragmentation succeeds.
 #[test]
-fn status_and_health_are_told_by_every_member() {
-    let Some(peers) = peers("status_and_health_are_told_by_every_member") else {
+fn every_member_reports_status_and_health() {
+    let Some(peers) = peers("every_member_reports_status_and_health") else {
         return;
     };
     let cluster = Cluster::start(Kind::Quorate, &peers, 3);
@@ -44,8 +44,11 @@ fn status_and_health_are_told_by_every_member() {
             "{status}"
         );
         let health = cluster.ctl(at, &["endpoint", "health"], "");
-        let said = format!("{}{}", health.stdout, health.stderr);
-        assert!(health.status == 0 && said.contains("is healthy"), "{said}");
+        let printed = format!("{}{}", health.stdout, health.stderr);
+        assert!(
+            health.status == 0 && printed.contains("is healthy"),
+            "{printed}"
+        );
     }
     let all = cluster.must(0, &["endpoint", "status", "--cluster"]);
     assert_eq!(all.lines().count(), 3, "{all}");
@@ -81,32 +84,32 @@ fn health_needs_a_quorum() {
 // Shows Maintenance.MoveLeader: to a member, to none, asked of a follower.
 #[test]
 fn leadership_moves_as_in_etcd() {
-    compare("leadership_moves_as_in_etcd", 3, |teller| {
-        let leader = teller.cluster.leader();
+    compare("leadership_moves_as_in_etcd", 3, |recorder| {
+        let leader = recorder.cluster.leader();
         let target = (leader + 1) % 3;
-        let id = teller.cluster.id(target);
-        let endpoints: Vec<String> = teller
+        let id = recorder.cluster.id(target);
+        let endpoints: Vec<String> = recorder
             .cluster
             .members
             .iter()
             .map(|member| member.client.clone())
             .collect();
-        let wrong = teller.cluster.ctl(target, &["move-leader", &id], "");
+        let wrong = recorder.cluster.ctl(target, &["move-leader", &id], "");
         let error = wrong.stderr.replace(&endpoints[target], "ENDPOINT");
-        teller.note(&format!("{} {error}", wrong.status));
-        let unknown = teller.cluster.ctl(leader, &["move-leader", "abc"], "");
+        recorder.note(&format!("{} {error}", wrong.status));
+        let unknown = recorder.cluster.ctl(leader, &["move-leader", "abc"], "");
         let error = unknown.stderr.lines().last().unwrap_or_default().to_owned();
-        teller.note(&format!("{} {error}", unknown.status));
-        let moved = teller.cluster.must(leader, &["move-leader", &id]);
-        let before = teller.cluster.id(leader);
-        teller.note(&moved.replace(&id, "NEW").replace(&before, "OLD"));
-        let done = eventually(|| teller.cluster.leader() == target);
-        assert!(done, "the leader stayed:\n{}", teller.cluster.logs());
+        recorder.note(&format!("{} {error}", unknown.status));
+        let moved = recorder.cluster.must(leader, &["move-leader", &id]);
+        let before = recorder.cluster.id(leader);
+        recorder.note(&moved.replace(&id, "NEW").replace(&before, "OLD"));
+        let done = eventually(|| recorder.cluster.leader() == target);
+        assert!(done, "the leader stayed:\n{}", recorder.cluster.logs());
         for at in 0..3 {
             // Another member may learn of the new leader a little later.
             let put = ["put", "after", "move"];
-            let done = eventually(|| teller.cluster.ctl(at, &put, "").status == 0);
-            assert!(done, "member {at}:\n{}", teller.cluster.logs());
+            let done = eventually(|| recorder.cluster.ctl(at, &put, "").status == 0);
+            assert!(done, "member {at}:\n{}", recorder.cluster.logs());
         }
     });
 }
@@ -136,8 +139,8 @@ fn acknowledged_writes_survive_killing_all() {
         assert_eq!(cluster.must(at, &everything), before, "member {at}");
         let compacted = cluster.ctl(at, &["get", "k1", "--rev=14"], "");
         assert!(compacted.stderr.contains("compacted"), "{compacted:?}");
-        let said = &cluster.json(at, &["endpoint", "hashkv"])[0]["HashKV"];
-        hashes.push((said["hash"].clone(), said["compact_revision"].clone()));
+        let hash = &cluster.json(at, &["endpoint", "hashkv"])[0]["HashKV"];
+        hashes.push((hash["hash"].clone(), hash["compact_revision"].clone()));
     }
     assert!(
         hashes.windows(2).all(|pair| pair[0] == pair[1]),

@@ -136,8 +136,8 @@ fn there_and_back_again() {
     let second = ours_from(&peers, &save(&first, 0, "first.db"), 1, &[]);
     assert_eq!(facts(&second, 0), before);
     let file = save(&second, 0, "second.db");
-    let said = util(&peers, &["snapshot", "status", &file]);
-    assert_eq!(said.status, 0, "{said:?}");
+    let answer = util(&peers, &["snapshot", "status", &file]);
+    assert_eq!(answer.status, 0, "{answer:?}");
     let third = ours_from(&peers, &file, 1, &[]);
     assert_eq!(facts(&third, 0), before);
 }

@@ -31,8 +31,8 @@ pub(crate) fn util_json(peers: &Path, arguments: &[&str]) -> Value {
 /// Saves a snapshot of one member.
 pub(crate) fn save(cluster: &Cluster, at: usize, name: &str) -> String {
     let file = cluster.path(name).display().to_string();
-    let said = cluster.must(at, &["snapshot", "save", &file]);
-    assert!(said.contains("Snapshot saved"), "{said}");
+    let printed = cluster.must(at, &["snapshot", "save", &file]);
+    assert!(printed.contains("Snapshot saved"), "{printed}");
     file
 }
 
@@ -150,9 +150,9 @@ fn same_hash(peers: &Path, cluster: &Cluster, at: usize, file: &str) {
     // The tool writes into the file that it looks at.
     let copy = format!("{file}.copy");
     std::fs::copy(file, &copy).expect("a copy");
-    let said = util_json(peers, &["hashkv", &copy]);
+    let printed = util_json(peers, &["hashkv", &copy]);
     let served = cluster.json(at, &["endpoint", "hashkv"]);
-    assert_eq!(hash_of(&said), hash_of(&served[0]["HashKV"]));
+    assert_eq!(hash_of(&printed), hash_of(&served[0]["HashKV"]));
 }
 
 /// Starts real etcd, as so many members, from a snapshot.

@@ -7,7 +7,7 @@ use crate::cluster::{Answer, Cluster, Kind};
 use crate::process::peers;
 
 /// A cluster that runs a story.
-pub(crate) struct Teller {
+pub(crate) struct Recorder {
     pub(crate) cluster: Cluster,
     transcript: Vec<String>,
     /// What differs between two runs, and what stands for it in the transcript.
@@ -15,7 +15,7 @@ pub(crate) struct Teller {
 }
 
 /// Runs a story on both clusters and compares the transcripts.
-pub(crate) fn compare(test: &str, size: usize, story: impl Fn(&mut Teller) + Sync) {
+pub(crate) fn compare(test: &str, size: usize, story: impl Fn(&mut Recorder) + Sync) {
     compare_with(test, size, &[], story);
 }
 
@@ -24,18 +24,18 @@ pub(crate) fn compare_with(
     test: &str,
     size: usize,
     extra: &[&str],
-    story: impl Fn(&mut Teller) + Sync,
+    story: impl Fn(&mut Recorder) + Sync,
 ) {
     let Some(peers) = peers(test) else { return };
     let extra: Vec<String> = extra.iter().map(|flag| (*flag).to_owned()).collect();
-    let tell = |kind| {
-        let mut teller = Teller::new(Cluster::start_with(kind, &peers, size, &extra));
-        story(&mut teller);
-        teller
+    let run = |kind| {
+        let mut recorder = Recorder::new(Cluster::start_with(kind, &peers, size, &extra));
+        story(&mut recorder);
+        recorder
     };
     let (ours, theirs) = thread::scope(|scope| {
-        let theirs = scope.spawn(|| tell(Kind::Etcd));
-        let ours = tell(ours());
+        let theirs = scope.spawn(|| run(Kind::Etcd));
+        let ours = run(ours());
         (
             ours,
             theirs
@@ -57,17 +57,17 @@ pub(crate) fn ours() -> Kind {
     }
 }
 
-impl Teller {
-    fn new(cluster: Cluster) -> Teller {
-        let mut teller = Teller {
+impl Recorder {
+    fn new(cluster: Cluster) -> Recorder {
+        let mut recorder = Recorder {
             cluster,
             transcript: Vec::new(),
             names: Vec::new(),
         };
-        for number in 0..teller.cluster.members.len() {
-            teller.introduce(number);
+        for number in 0..recorder.cluster.members.len() {
+            recorder.introduce(number);
         }
-        teller
+        recorder
     }
 
     /// Gives a member's ID and addresses names.

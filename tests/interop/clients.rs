@@ -104,7 +104,7 @@ impl Drop for Watchdog {
 }
 
 /// Runs a client's story against three members; returns the successful chapters.
-fn tell(kind: Kind, peers: &Path, program: &[String]) -> Vec<String> {
+fn run_story(kind: Kind, peers: &Path, program: &[String]) -> Vec<String> {
     let flags: Vec<String> = FLAGS.iter().map(|flag| (*flag).to_owned()).collect();
     let mut cluster = Cluster::start_with(kind, peers, 3, &flags);
     let errors = tempfile::NamedTempFile::new().expect("a file");
@@ -146,21 +146,21 @@ fn tell(kind: Kind, peers: &Path, program: &[String]) -> Vec<String> {
         .expect("no panic")
         .wait()
         .expect("a status");
-    let said = std::fs::read_to_string(errors.path()).unwrap_or_default();
+    let stderr = std::fs::read_to_string(errors.path()).unwrap_or_default();
     // The client's output comes last, where a truncated output still shows it.
     assert!(
         status.success(),
-        "{kind:?}\n{}--- {kind:?}: {program:?} ended with {status} after {chapters:?} and said:\n{said}",
+        "{kind:?}\n{}--- {kind:?}: {program:?} ended with {status} after {chapters:?} with stderr:\n{stderr}",
         cluster.logs()
     );
     chapters
 }
 
 /// Against ours, and against real etcd, so that a failure shows which side is wrong.
-fn tell_both(peers: &Path, program: &[String], least: usize) {
+fn run_on_both(peers: &Path, program: &[String], least: usize) {
     let (ours, theirs) = thread::scope(|scope| {
-        let theirs = scope.spawn(|| tell(Kind::Etcd, peers, program));
-        let ours = tell(Kind::Quorate, peers, program);
+        let theirs = scope.spawn(|| run_story(Kind::Etcd, peers, program));
+        let ours = run_story(Kind::Quorate, peers, program);
         (
             ours,
             theirs
@@ -184,7 +184,7 @@ fn the_go_client_library() {
     if !program.is_file() {
         return skip(test, "no story-go: run tests/interop/build.sh");
     }
-    tell_both(&peers, &[text(&program)], 9);
+    run_on_both(&peers, &[text(&program)], 9);
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn the_rust_client_etcd_client() {
     let script = folder("rust/build.sh");
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| env!("CARGO").to_owned());
     run("cargo build", build.arg(script).env("CARGO", cargo));
-    tell_both(&peers, &[text(&built("rust/debug/story"))], 9);
+    run_on_both(&peers, &[text(&built("rust/debug/story"))], 9);
 }
 
 #[test]
@@ -229,7 +229,7 @@ fn the_python_client_aetcd() {
         text(&packages.join("bin/python")),
         text(&folder("python/story.py")),
     ];
-    tell_both(&peers, &program, 7);
+    run_on_both(&peers, &program, 7);
 }
 
 #[test]
@@ -251,5 +251,5 @@ fn the_node_client_etcd3() {
     // Packages are searched next to the program.
     let program = packages.join("story.js");
     std::fs::copy(source.join("story.js"), &program).expect("copied");
-    tell_both(&peers, &["node".to_owned(), text(&program)], 9);
+    run_on_both(&peers, &["node".to_owned(), text(&program)], 9);
 }

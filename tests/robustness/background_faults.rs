@@ -28,7 +28,7 @@ pub(crate) async fn background_faults(
         }
         let places = directory.lock().expect("unpoisoned").clone();
         let names: Vec<String> = places.iter().map(|place| place.name.clone()).collect();
-        let one = &places[strike.whom % places.len()];
+        let one = &places[strike.target % places.len()];
         match strike.fault {
             Soft::Delay => {
                 let slow = |way: &mut Way| {

@@ -15,8 +15,8 @@ use crate::server::{PATIENCE, Server};
 
 impl Cluster {
     /// A member comes back with an empty disk: the old one is removed, a new one takes its place.
-    pub(crate) async fn lose_disk(&mut self, whom: usize, lasts: Duration) -> Result<(), Broken> {
-        let mut server = self.servers.remove(whom);
+    pub(crate) async fn lose_disk(&mut self, target: usize, lasts: Duration) -> Result<(), Broken> {
+        let mut server = self.servers.remove(target);
         self.publish();
         server.kill();
         let gone = std::fs::remove_dir_all(server.data());
@@ -29,10 +29,10 @@ impl Cluster {
     }
 
     /// A new member on a new machine, and then the old one goes.
-    pub(crate) async fn replace(&mut self, whom: usize) -> Result<(), Broken> {
+    pub(crate) async fn replace(&mut self, target: usize) -> Result<(), Broken> {
         let fresh = self.another().await;
         self.join(fresh).await?;
-        let mut old = self.servers.remove(whom);
+        let mut old = self.servers.remove(target);
         self.publish();
         self.remove(&old.peer_url()).await?;
         match old.ended(PATIENCE).await {

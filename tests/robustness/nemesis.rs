@@ -156,9 +156,9 @@ impl Cluster {
     /// One fault from its beginning to its end.
     async fn strike(&mut self, strike: Strike<Hard>) -> Result<(), Broken> {
         let size = self.servers.len();
-        let leader = self.leader(strike.whom).await;
-        let one = strike.whom % size;
-        let follower = (leader + 1 + strike.whom % (size - 1)) % size;
+        let leader = self.leader(strike.target).await;
+        let one = strike.target % size;
+        let follower = (leader + 1 + strike.target % (size - 1)) % size;
         let other = (one + 1 + strike.other % (size - 1)) % size;
         let lasts = strike.lasts;
         match strike.fault {
@@ -200,29 +200,29 @@ impl Cluster {
         self.settle(&format!("{:?}", strike.fault)).await
     }
 
-    async fn kill(&mut self, whom: &[usize], lasts: Duration) {
-        for at in whom {
+    async fn kill(&mut self, target: &[usize], lasts: Duration) {
+        for at in target {
             self.servers[*at].kill();
             self.counts.add("kills", 1);
         }
         sleep(lasts).await;
-        for at in whom {
+        for at in target {
             self.servers[*at].start();
         }
     }
 
     /// Loss of power: what was not synced is gone. The disks hang for a moment before it, so that
     /// there is something to lose.
-    async fn power(&mut self, whom: &[usize], strike: Strike<Hard>) -> Result<(), Broken> {
-        for at in whom {
+    async fn power(&mut self, target: &[usize], strike: Strike<Hard>) -> Result<(), Broken> {
+        for at in target {
             self.servers[*at].page.set(Place::SyncMicros, 30_000_000);
         }
         sleep(strike.lasts / 8).await;
-        for at in whom {
+        for at in target {
             let server = &mut self.servers[*at];
             server.kill();
             server.page.set(Place::SyncMicros, 0);
-            let seed = (strike.whom * 60 + strike.other + at) as u64;
+            let seed = (strike.target * 60 + strike.other + at) as u64;
             let lost = power::lose_unsynced(&server.undo(), seed);
             let lost =
                 lost.map_err(|error| format!("cannot take power from {}: {error}", server.name))?;
@@ -230,23 +230,23 @@ impl Cluster {
             self.counts.add("unsynced writes lost", lost);
         }
         sleep(strike.lasts / 2).await;
-        for at in whom {
+        for at in target {
             self.servers[*at].start();
         }
         Ok(())
     }
 
-    async fn pause(&mut self, whom: usize, lasts: Duration) {
-        self.servers[whom].signal("STOP");
+    async fn pause(&mut self, target: usize, lasts: Duration) {
+        self.servers[target].signal("STOP");
         self.counts.add("stops", 1);
         sleep(lasts).await;
-        self.servers[whom].signal("CONT");
+        self.servers[target].signal("CONT");
     }
 
-    fn ways_of(&self, whom: usize, out: bool, back: bool) -> Vec<(usize, usize)> {
-        let others = (0..self.servers.len()).filter(|at| *at != whom);
+    fn ways_of(&self, target: usize, out: bool, back: bool) -> Vec<(usize, usize)> {
+        let others = (0..self.servers.len()).filter(|at| *at != target);
         others
-            .flat_map(|at| [(out, (whom, at)), (back, (at, whom))])
+            .flat_map(|at| [(out, (target, at)), (back, (at, target))])
             .filter_map(|(cut, way)| cut.then_some(way))
             .collect()
     }
@@ -267,13 +267,13 @@ impl Cluster {
     /// A disk that fails ends its server with the right evidence; then the disk is well again.
     async fn fail(
         &mut self,
-        whom: usize,
+        target: usize,
         place: Place,
         errno: i64,
         code: i32,
         lasts: Duration,
     ) -> Result<(), Broken> {
-        let server = &mut self.servers[whom];
+        let server = &mut self.servers[target];
         server.page.set(place, errno);
         let ended = server.ended(PATIENCE).await;
         server.page.set(place, 0);
@@ -286,7 +286,7 @@ impl Cluster {
         }
         self.counts.add("disk faults", 1);
         sleep(lasts).await;
-        self.servers[whom].start();
+        self.servers[target].start();
         Ok(())
     }
 

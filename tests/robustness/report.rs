@@ -76,7 +76,7 @@ pub(crate) fn judge(plan: Plan, outcome: Outcome) {
     for (what, number) in &counts {
         println!("  {number:>9}  {what}");
     }
-    tell(&opinion);
+    print(&opinion);
     if complaints.is_empty() {
         let _ = std::fs::remove_dir_all(&home);
         return;
@@ -93,7 +93,7 @@ pub(crate) fn judge_again(folder: &Path) {
     let history = History::read(folder).expect("a record");
     let (looked, violations, opinion, _) = verdict(&history, folder);
     println!("{looked:?}");
-    tell(&opinion);
+    print(&opinion);
     let complaints: Vec<String> = violations.iter().map(ToString::to_string).collect();
     let complaints = [complaints, second(&opinion)].concat();
     assert!(complaints.is_empty(), "{}", complaints.join("\n"));
@@ -125,7 +125,7 @@ fn second(opinion: &Judged) -> Vec<String> {
     }
 }
 
-fn tell(opinion: &Judged) {
+fn print(opinion: &Judged) {
     match opinion {
         Ok(Some(opinion)) => println!(
             "  porcupine: {} operations in {} histories: {} right, {} wrong, {} undecided {:?}; the longest took {:.1} s",

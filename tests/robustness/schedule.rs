@@ -86,7 +86,7 @@ pub(crate) const SOFT: &[Soft] = &[
 pub(crate) struct Strike<F> {
     pub(crate) fault: F,
     /// Chooses a member, modulo how many there are.
-    pub(crate) whom: usize,
+    pub(crate) target: usize,
     /// Chooses another one.
     pub(crate) other: usize,
     pub(crate) lasts: Duration,
@@ -134,7 +134,7 @@ impl<F: Copy> Iterator for Schedule<F> {
         let (low, high) = self.lasts;
         Some(Strike {
             fault,
-            whom: small(self.between(0, 59)),
+            target: small(self.between(0, 59)),
             other: small(self.between(0, 59)),
             lasts: Duration::from_millis(self.between(low, high)),
             after: Duration::from_millis(self.between(200, 1500)),

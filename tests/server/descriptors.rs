@@ -14,11 +14,11 @@ const CROWD: usize = 600;
 /// The preface of an HTTP/2 client.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
-fn crowd(server: &Server, says: &[u8]) -> Vec<TcpStream> {
+fn crowd(server: &Server, first_bytes: &[u8]) -> Vec<TcpStream> {
     let connect = |_| {
         let mut stream = TcpStream::connect((server.host.as_str(), 2379)).expect("connects");
         // One that had to go already is gone.
-        let _ = stream.write_all(says);
+        let _ = stream.write_all(first_bytes);
         stream
     };
     (0..CROWD).map(connect).collect()
@@ -50,12 +50,12 @@ fn metric(server: &Server, name: &str) -> u64 {
 /// serving. Idle connections are closed for new ones now, with or without the HTTP/2 preface, and the disk has its own
 /// descriptors.
 #[tokio::test]
-async fn a_crowd_that_asks_nothing_keeps_nobody_out() {
+async fn idle_connections_make_room_for_clients() {
     let server = Server::limited(256, &[]);
     let mut client = server.kv().await;
     client.put(put("before", "1")).await.expect("answered");
-    for says in [&b""[..], PREFACE] {
-        let mut crowd = crowd(&server, says);
+    for first_bytes in [&b""[..], PREFACE] {
+        let mut crowd = crowd(&server, first_bytes);
         let deadline = Instant::now() + Duration::from_secs(30);
         while crowd.iter_mut().map(closed).filter(|gone| *gone).count() < CROWD - 200 {
             assert!(Instant::now() < deadline, "the crowd is kept");

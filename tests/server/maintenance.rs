@@ -82,8 +82,8 @@ async fn corrupt_alarm_stops_writes() {
     assert!(excluded.starts_with("HTTP/1.1 200"), "{excluded}");
     let ready = server.get("/readyz");
     assert!(ready.starts_with("HTTP/1.1 503"), "{ready}");
-    let told = "[-]data_corruption failed: alarm activated: CORRUPT";
-    assert!(ready.contains(told), "{ready}");
+    let expected = "[-]data_corruption failed: alarm activated: CORRUPT";
+    assert!(ready.contains(expected), "{ready}");
     let live = server.get("/livez");
     assert!(live.starts_with("HTTP/1.1 200"), "{live}");
     let status = maintenance.status(etcd::StatusRequest {}).await;
@@ -99,7 +99,7 @@ async fn corrupt_alarm_stops_writes() {
 
 #[test]
 fn meaningless_gates_are_refused() {
-    for (flag, told) in [
+    for (flag, expected) in [
         ("--feature-gates=Foo=true", "unrecognized feature gate: Foo"),
         (
             "--auto-compaction-retention=soon",
@@ -109,6 +109,6 @@ fn meaningless_gates_are_refused() {
     ] {
         let (code, text) = refused(&[flag]);
         assert_ne!(code, 0, "{flag}");
-        assert!(text.contains(told), "{flag}: {text}");
+        assert!(text.contains(expected), "{flag}: {text}");
     }
 }

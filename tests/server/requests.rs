@@ -197,11 +197,11 @@ async fn a_streamed_range_is_sorted_as_the_whole_one() {
             assert_eq!(keys, whole.kvs, "{at}");
             assert!(pieces.len() > 1 || keys_only || count_only, "{at}");
             let last = pieces.last().expect("pieces");
-            let said = |answer: &etcd::RangeResponse| {
+            let summary = |answer: &etcd::RangeResponse| {
                 let revision = answer.header.as_ref().map(|header| header.revision);
                 (answer.count, answer.more, revision)
             };
-            assert_eq!(said(last), said(&whole), "{at}");
+            assert_eq!(summary(last), summary(&whole), "{at}");
         }
     }
 }

@@ -96,9 +96,9 @@ async fn is_answered(snapshot: &str, hash: u32) {
     assert!(health.contains(r#""health":"false""#), "{health}");
 
     // Who they are.
-    let nobody = KvClient::new(channel.clone()).range(everything()).await;
+    let anonymous = KvClient::new(channel.clone()).range(everything()).await;
     let unknown = (Code::InvalidArgument, "etcdserver: user name is empty");
-    let (code, text) = refused(nobody);
+    let (code, text) = refused(anonymous);
     assert_eq!((code, text.as_str()), unknown);
     assert!(Guest::new(&channel, "alice", "rootpw").await.is_err());
     let root = Guest::new(&channel, "root", "rootpw").await.expect("root");

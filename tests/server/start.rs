@@ -73,17 +73,17 @@ fn config_file_replaces_flags_and_env() {
         .lines()
         .map(|line| serde_json::from_str(line).expect(line))
         .collect();
-    let said = |text: &str| {
+    let logged = |text: &str| {
         lines.iter().find(|line| {
             line["msg"]
                 .as_str()
                 .is_some_and(|message| message.contains(text))
         })
     };
-    let ready = said("ready to serve client requests").expect("said");
+    let ready = logged("ready to serve client requests").expect("the message is logged");
     assert_eq!(ready["level"], "info");
     assert!(
-        said("other flags and variables are ignored").is_some(),
+        logged("other flags and variables are ignored").is_some(),
         "{log}"
     );
 }

@@ -45,14 +45,14 @@ pub(crate) fn check(history: &History, log: &Log, looked: &mut Looked, found: &m
                 }
             }
         }
-        for (asked, told) in &lease.missed {
+        for (asked, reported) in &lease.missed {
             let granted = lease.renewed.first().is_some_and(|first| first.1 < *asked);
             let holds = lease
                 .renewed
                 .iter()
-                .any(|(_, answered, until)| answered < asked && told + SLACK < *until);
-            if granted && holds && revoked > *told {
-                let text = format!("lease {id} was said to be gone at {told}: {lease:?}");
+                .any(|(_, answered, until)| answered < asked && reported + SLACK < *until);
+            if granted && holds && revoked > *reported {
+                let text = format!("lease {id} was reported expired at {reported}: {lease:?}");
                 found.add("leases: never early", text);
             }
         }

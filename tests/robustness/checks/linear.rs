@@ -159,12 +159,12 @@ impl<'a> Judge<'a> {
             self.compactions.possible(operation.ended),
             self.seen.before(operation.began),
         );
-        let told = match code {
+        let definite = match code {
             "compacted" => *revision < gone,
             "future" => *revision > seen,
             _ => true,
         };
-        if !told {
+        if !definite {
             let text = format!("{operation:?}; compacted at most {gone}, seen {seen}");
             self.found.add("refused with reason", text);
         }

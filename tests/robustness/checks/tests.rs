@@ -239,7 +239,7 @@ fn detects_repeated_and_refused_writes() {
 }
 
 #[test]
-fn a_change_that_nobody_asked_for_is_found() {
+fn an_event_without_a_request_is_found() {
     let mut history = right();
     history.operations.pop();
     found(&history, "every change was asked for");

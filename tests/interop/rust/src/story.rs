@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// How long one call may take.
 const CALL: Duration = Duration::from_secs(10);
 
-type Told = Result<(), Error>;
+type Outcome = Result<(), Error>;
 
 /// A client of some members.
 async fn client(members: &[String], user: Option<(&str, &str)>) -> Result<Client, Error> {
@@ -46,7 +46,7 @@ fn refusal<T>(answer: Result<T, Error>) -> String {
 }
 
 // Shows KV.Put, KV.Range, KV.RangeStream, KV.DeleteRange: Rust client etcd-client.
-async fn keys(members: &[String]) -> Told {
+async fn keys(members: &[String]) -> Outcome {
     let mut etcd = client(members, None).await?;
     let first = etcd.put("rs/a", "1", None).await?;
     let previous = Some(PutOptions::new().with_prev_key());
@@ -63,10 +63,10 @@ async fn keys(members: &[String]) -> Told {
     assert!(page.count() == 2 && page.more(), "{page:?}");
     assert_eq!(page.kvs()[0].key(), b"rs/b");
     let future = Some(GetOptions::new().with_revision(1 << 40));
-    let said = refusal(etcd.get("rs/a", future).await);
-    assert!(said.contains("future revision"), "{said}");
-    let said = refusal(etcd.put("", "", None).await);
-    assert!(said.contains("key is not provided"), "{said}");
+    let error = refusal(etcd.get("rs/a", future).await);
+    assert!(error.contains("future revision"), "{error}");
+    let error = refusal(etcd.put("", "", None).await);
+    assert!(error.contains("key is not provided"), "{error}");
     let prefix = Some(GetOptions::new().with_prefix());
     let mut stream = etcd.kv_client().get_stream("rs/", prefix).await?;
     let mut streamed = 0;
@@ -84,7 +84,7 @@ async fn keys(members: &[String]) -> Told {
 }
 
 // Shows KV.Txn: Rust client etcd-client, nested.
-async fn transactions(members: &[String]) -> Told {
+async fn transactions(members: &[String]) -> Outcome {
     let mut etcd = client(members, None).await?;
     let create = |value: &str| {
         let nested = Txn::new().and_then([TxnOp::get("rs/t", None)]);
@@ -107,13 +107,13 @@ async fn transactions(members: &[String]) -> Told {
     };
     assert_eq!(get.kvs()[0].value(), b"1");
     let put = || TxnOp::put("rs/t", "3", None);
-    let said = refusal(etcd.txn(Txn::new().and_then([put(), put()])).await);
-    assert!(said.contains("duplicate key"), "{said}");
+    let error = refusal(etcd.txn(Txn::new().and_then([put(), put()])).await);
+    assert!(error.contains("duplicate key"), "{error}");
     Ok(())
 }
 
 // Shows Lease.LeaseGrant, Lease.LeaseKeepAlive, Lease.LeaseTimeToLive, Lease.LeaseRevoke: Rust client etcd-client.
-async fn leases(members: &[String]) -> Told {
+async fn leases(members: &[String]) -> Outcome {
     let mut etcd = client(members, None).await?;
     let lease = etcd.lease_grant(600, None).await?.id();
     let leased = || Some(PutOptions::new().with_lease(lease));
@@ -128,13 +128,13 @@ async fn leases(members: &[String]) -> Told {
     assert_eq!(left.keys(), [b"rs/l"]);
     etcd.lease_revoke(lease).await?;
     assert_eq!(etcd.get("rs/l", None).await?.count(), 0);
-    let said = refusal(etcd.put("rs/l", "1", leased()).await);
-    assert!(said.contains("lease not found"), "{said}");
+    let error = refusal(etcd.put("rs/l", "1", leased()).await);
+    assert!(error.contains("lease not found"), "{error}");
     Ok(())
 }
 
 // Shows KV.Compact: Rust client etcd-client.
-async fn compaction(members: &[String]) -> Told {
+async fn compaction(members: &[String]) -> Outcome {
     let mut etcd = client(members, None).await?;
     let revision =
         |header: Option<&etcd_client::ResponseHeader>| header.expect("a header").revision();
@@ -142,16 +142,16 @@ async fn compaction(members: &[String]) -> Told {
     let last = revision(etcd.put("rs/c", "2", None).await?.header());
     let physical = || Some(CompactionOptions::new().with_physical());
     etcd.compact(last, physical()).await?;
-    let said = refusal(etcd.compact(last, physical()).await);
-    assert!(said.contains("has been compacted"), "{said}");
+    let error = refusal(etcd.compact(last, physical()).await);
+    assert!(error.contains("has been compacted"), "{error}");
     let before = Some(GetOptions::new().with_revision(old));
-    let said = refusal(etcd.get("rs/c", before).await);
-    assert!(said.contains("has been compacted"), "{said}");
+    let error = refusal(etcd.get("rs/c", before).await);
+    assert!(error.contains("has been compacted"), "{error}");
     Ok(())
 }
 
 // Shows Maintenance.Status, Maintenance.Hash, Maintenance.HashKV, Maintenance.Alarm, Maintenance.Defragment, Maintenance.Snapshot, Cluster.MemberList: Rust client etcd-client.
-async fn maintenance(members: &[String]) -> Told {
+async fn maintenance(members: &[String]) -> Outcome {
     for member in members {
         let mut etcd = client(std::slice::from_ref(member), None).await?;
         let status = etcd.status().await?;
@@ -179,7 +179,7 @@ async fn maintenance(members: &[String]) -> Told {
 
 /// Three count under one lock.
 // Shows Lock.Lock, Lock.Unlock: Rust client etcd-client.
-async fn locks(members: &[String]) -> Told {
+async fn locks(members: &[String]) -> Outcome {
     let count = |member: String| async move {
         let mut etcd = client(&[member], None).await?;
         let lease = etcd.lease_grant(30, None).await?.id();
@@ -215,7 +215,7 @@ async fn locks(members: &[String]) -> Told {
 }
 
 // Shows Election.Campaign, Election.Leader, Election.Observe, Election.Resign: Rust client etcd-client.
-async fn elections(members: &[String]) -> Told {
+async fn elections(members: &[String]) -> Outcome {
     // One member: it has a lease once it has granted it.
     let member = &members[..1];
     let mut etcd = client(member, None).await?;
@@ -245,7 +245,7 @@ async fn elections(members: &[String]) -> Told {
 /// Sees every event once, in order. The library leaves it to its user to watch again, from behind
 /// the last revision that was seen, and goes to another member then.
 // Shows Watch.Watch: Rust client etcd-client watches on over a killed leader.
-async fn watch_over_kill(members: &[String]) -> Told {
+async fn watch_over_kill(members: &[String]) -> Outcome {
     const LAST: usize = 30;
     let mut etcd = client(members, None).await?;
     let start = etcd.put("rs/start", "", None).await?;
@@ -301,7 +301,7 @@ async fn watch_member(
     revision: &mut i64,
     last: usize,
     seen: &mut Vec<String>,
-) -> Told {
+) -> Outcome {
     let mut etcd = client(std::slice::from_ref(member), None).await?;
     let options = WatchOptions::new().with_prefix();
     let options = options.with_start_revision(*revision + 1);
@@ -322,7 +322,7 @@ async fn watch_member(
 
 /// Last, because it locks out all clients for a while. One member: another may apply it later.
 // Shows Auth.AuthEnable, Auth.AuthDisable, Auth.Authenticate, Auth.UserAdd, Auth.UserGrantRole, Auth.RoleAdd, Auth.RoleGrantPermission: Rust client etcd-client.
-async fn users(members: &[String]) -> Told {
+async fn users(members: &[String]) -> Outcome {
     let member = &members[..1];
     let mut etcd = client(member, None).await?;
     etcd.user_add("root", "secret", None).await?;
@@ -336,16 +336,16 @@ async fn users(members: &[String]) -> Told {
     assert_eq!(etcd.user_get("reader").await?.roles(), ["reading"]);
     etcd.put("rs/u/a", "1", None).await?;
     etcd.auth_enable().await?;
-    let said = refusal(etcd.get("rs/u/a", None).await);
-    assert!(said.contains("user name is empty"), "{said}");
-    let said = refusal(client(member, Some(("reader", "wrong"))).await);
-    assert!(said.contains("authentication failed"), "{said}");
+    let error = refusal(etcd.get("rs/u/a", None).await);
+    assert!(error.contains("user name is empty"), "{error}");
+    let error = refusal(client(member, Some(("reader", "wrong"))).await);
+    assert!(error.contains("authentication failed"), "{error}");
     let mut reader = client(member, Some(("reader", "secret"))).await?;
     assert_eq!(reader.get("rs/u/a", None).await?.kvs()[0].value(), b"1");
-    let said = refusal(reader.put("rs/u/a", "2", None).await);
-    assert!(said.contains("permission denied"), "{said}");
-    let said = refusal(reader.get("rs/a", None).await);
-    assert!(said.contains("permission denied"), "{said}");
+    let error = refusal(reader.put("rs/u/a", "2", None).await);
+    assert!(error.contains("permission denied"), "{error}");
+    let error = refusal(reader.get("rs/a", None).await);
+    assert!(error.contains("permission denied"), "{error}");
     let mut root = client(member, Some(("root", "secret"))).await?;
     root.put("rs/u/a", "2", None).await?;
     root.auth_disable().await?;
@@ -356,23 +356,23 @@ async fn users(members: &[String]) -> Told {
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
     let members: Vec<String> = std::env::args().skip(1).collect();
-    macro_rules! tell {
+    macro_rules! run {
         ($name:literal, $chapter:ident) => {
-            let told = tokio::time::timeout(PATIENCE, $chapter(&members)).await;
-            match told {
+            let result = tokio::time::timeout(PATIENCE, $chapter(&members)).await;
+            match result {
                 Ok(Ok(())) => println!("ok: {}", $name),
                 Ok(Err(error)) => panic!("{}: {error}", $name),
                 Err(_) => panic!("{}: took too long", $name),
             }
         };
     }
-    tell!("keys", keys);
-    tell!("transactions", transactions);
-    tell!("leases", leases);
-    tell!("compaction", compaction);
-    tell!("maintenance", maintenance);
-    tell!("locks", locks);
-    tell!("elections", elections);
-    tell!("a watch over a killed leader", watch_over_kill);
-    tell!("users", users);
+    run!("keys", keys);
+    run!("transactions", transactions);
+    run!("leases", leases);
+    run!("compaction", compaction);
+    run!("maintenance", maintenance);
+    run!("locks", locks);
+    run!("elections", elections);
+    run!("a watch over a killed leader", watch_over_kill);
+    run!("users", users);
 }
