@@ -1,5 +1,5 @@
-//! Two states of one disk: a volume that was rolled back, and a copy that runs beside the original. Both have the UUID,
-//! the member and the log of the member's disk.
+//! Two states of one disk: a volume that was rolled back, and a copy that runs beside the original. Both have the
+//! UUID, the member ID and the log of the member's disk.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,7 +11,7 @@ fn copy(from: &Path, to: &Path) {
     assert!(copied.unwrap().success(), "cp copies {}", from.display());
 }
 
-/// How often this server has linked to that one.
+/// How many times this server has connected its link to `to`.
 fn linked(server: &Server, to: &Server) -> usize {
     let url = format!("{}:2380", to.address);
     let log = server.log();
@@ -19,8 +19,8 @@ fn linked(server: &Server, to: &Server) -> usize {
     lines.filter(|line| line.contains(&url)).count()
 }
 
-/// Three members, each of which has seen that the last one was started twice; and the disk of that one as
-/// it was after the first start.
+/// Three members, of which the first two have recorded both starts of the third; and a copy of the third one's disk
+/// from after its first start.
 async fn three_and_an_older_disk(home: &Path) -> Vec<Server> {
     let mut servers = by_hand(home, &["a", "b", "c"]);
     for server in &mut servers {
@@ -43,8 +43,8 @@ async fn three_and_an_older_disk(home: &Path) -> Vec<Server> {
     servers
 }
 
-/// A volume that was set back had its member vote once more in terms in which it had voted, and
-/// acknowledge again what it no longer held: it was taken for the member by its disk's UUID.
+/// A member whose volume was set back to an older state was accepted, because its disk had the expected UUID: it voted
+/// again in terms in which it had voted, and acknowledged entries that it no longer had.
 #[tokio::test]
 async fn rolled_back_disk_is_refused() {
     let home = tempfile::tempdir().unwrap();
@@ -56,7 +56,7 @@ async fn rolled_back_disk_is_refused() {
     let message = home.path().join("message");
     let flag = format!("--termination-message-file={}", message.display());
     servers[2].arguments.push(flag);
-    // The second time it is not asked again.
+    // The second start is refused from the data directory alone, without asking the peers.
     for _ in 0..2 {
         servers[2].start();
         let status = servers[2].ended().await;
@@ -86,7 +86,7 @@ async fn a_copy_beside_the_original_is_not_heard() {
     let run_beside = |disk: &Path, name: &str| {
         let mut other = Server::new(&beside, name);
         std::fs::rename(disk, &other.data).unwrap();
-        // The flags of the original, but for where it listens and what it runs on.
+        // The flags of the original, except for the listeners and the data directory.
         let own = other.arguments.clone();
         let differs = |argument: &&String| {
             let flags = ["--data-dir", "--listen-client-urls", "--listen-peer-urls"];
@@ -106,7 +106,7 @@ async fn a_copy_beside_the_original_is_not_heard() {
     let now = home.path().join("now");
     copy(&servers[2].data, &now);
     let mut twin = run_beside(&now, "twin");
-    until("the copy is told", &twin, async || {
+    until("the copy is reported", &twin, async || {
         let reported = twin.log().matches("two copies of its disk run").count();
         (reported > 1).then_some(())
     })

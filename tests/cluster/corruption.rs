@@ -1,4 +1,4 @@
-//! A member whose data was changed on its disk is found, named and kept from serving.
+//! A member whose data on disk was changed is detected, named in an alarm, and kept from serving.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use tonic::Code;
 use crate::fixture::{SECRET, Server, by_hand, leader, until};
 use crate::operated::fence;
 
-/// Bytes of a value, and what the doctored disk holds in their place.
+/// A value, and the one of equal length that replaces it on the corrupted disk.
 const GOOD: &str = "the-right-value";
 const EVIL: &str = "the-wrong-value";
 
-/// Replays a stopped member's log with another value in it and stores the outcome as its newest
-/// checkpoint: what a disk that lies, or a bug in applying, would leave.
+/// Replays a stopped member's log with another value and stores the result as its newest checkpoint, as a disk that
+/// returns wrong data, or a bug in apply, would leave it.
 fn doctor(data: &Path) {
     let disk = Arc::new(FileDisk::new(data).unwrap());
     let directory = DataDirectory::open(disk).unwrap();
@@ -49,10 +49,7 @@ fn doctor(data: &Path) {
         };
         machine.apply(&entry).unwrap();
     }
-    assert_eq!(
-        replaced, 1,
-        "the value is in the log that is known to be committed"
-    );
+    assert_eq!(replaced, 1, "the entry with the value is committed");
     let checkpoint = machine.checkpoint();
     let position = Position {
         index: checkpoint.meta.index,
@@ -75,7 +72,7 @@ async fn alarms(server: &Server) -> Option<Vec<AlarmMember>> {
 }
 
 async fn id(server: &Server) -> u64 {
-    until("it tells its status", server, async || {
+    until("its status is returned", server, async || {
         let mut client = MaintenanceClient::new(server.channel());
         let answer = client.status(StatusRequest {}).await.ok()?;
         Some(answer.into_inner().header?.member_id)
@@ -83,7 +80,7 @@ async fn id(server: &Server) -> u64 {
     .await
 }
 
-/// Three members with these flags; one follower's data is changed behind its back.
+/// Three members with these flags, of which one follower's data is corrupted while it is stopped.
 async fn with_a_sick_one(home: &Path, flags: &[&str]) -> (Vec<Server>, usize, u64) {
     let mut servers = by_hand(home, &["a", "b", "c"]);
     for server in &mut servers {
@@ -93,7 +90,7 @@ async fn with_a_sick_one(home: &Path, flags: &[&str]) -> (Vec<Server>, usize, u6
     }
     servers[0].serves("first").await;
     servers[0].put("key", GOOD).await.unwrap();
-    // Later entries inform every member that this one is committed.
+    // Later entries carry the commit index past this one on every member.
     for number in 0..3 {
         servers[0].put("later", &number.to_string()).await.unwrap();
     }
@@ -147,10 +144,10 @@ async fn periodic_check_names_the_corrupt_member() {
         );
         assert!(
             server.get("first", false).await.unwrap().is_some(),
-            "reads go on"
+            "reads are still served"
         );
     }
-    // Started again with the gate, it finds that out before it serves anyone.
+    // Restarted with the feature gate, the member detects the corruption before it serves clients.
     servers[sick].kill();
     let gate = "--feature-gates=InitialCorruptCheck=true";
     servers[sick].arguments.push(gate.to_owned());
@@ -159,7 +156,7 @@ async fn periodic_check_names_the_corrupt_member() {
     assert_eq!(status.code(), Some(20), "{}", servers[sick].log());
     let log = servers[sick].log();
     assert!(log.contains("found data inconsistency with peers"), "{log}");
-    // The others' data is equal, so the same gate lets them start.
+    // The other members' data is equal, so they start with the same gate.
     let well = (sick + 1) % 3;
     servers[well].kill();
     servers[well].arguments.push(gate.to_owned());
@@ -195,8 +192,8 @@ async fn compaction_check_names_the_corrupt_member() {
     is_proven_and_switched_off(&servers, sick_id).await;
 }
 
-/// Under the alarm nothing is written or compacted, so the checks that raised it stopped: whether it still applied, and
-/// to which members, was not reported, and only etcdctl could disarm it.
+/// An active alarm refuses writes and compactions, and with them the checks that raised it stopped: `Describe` did not
+/// report whether the alarm still applied and to which members, and only etcdctl could disarm it.
 async fn is_proven_and_switched_off(servers: &[Server], sick_id: u64) {
     let leads = leader(servers).await;
     let mut operator = servers[leads].operator();
@@ -211,7 +208,9 @@ async fn is_proven_and_switched_off(servers: &[Server], sick_id: u64) {
         assert!(compared.silent.is_empty(), "{compared:?}");
     }
     assert!(description.comparisons[0].age_ms < description.comparisons[1].age_ms);
-    let space = description.space.expect("it has looked at its volume");
+    let space = description
+        .space
+        .expect("the free space of the volume was measured");
     assert!(space.quota_bytes > 0 && space.volume_free_bytes > 0 && space.volume_needed_bytes > 0);
     let fence = fence(&description);
     let stale = Fence {

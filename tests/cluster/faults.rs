@@ -1,9 +1,9 @@
-//! Faults of a real process's disk: full, failing syncs, hanging syncs, read-only, older than what
-//! it acknowledged. Each ends the server with its exit code and its line in the termination
-//! message, or shows in its liveness; nothing that was acknowledged is lost.
+//! Faults of the disk of a real process: full, failing syncs, hanging syncs, read-only, and older than what the member
+//! acknowledged. Each one either ends the server with its own exit code and termination message, or fails its liveness
+//! probe; no acknowledged write is lost.
 //!
-//! The faults come from a small library that is preloaded into the server (`faults.c`), so the
-//! server itself has no switch for them. It needs a C compiler, which building Quorate needs too.
+//! The faults are injected by a small preloaded library (`faults.c`), so the server has no switch for them. It needs a
+//! C compiler, as building Quorate does.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -18,11 +18,11 @@ use quorate::wire::member::{DescribeResponse, Phase};
 /// Liveness fails after 30 s without progress.
 const STUCK: Duration = Duration::from_secs(30);
 
-/// The switches of one server's faults.
+/// The directory whose files switch one server's faults on.
 struct Faults(PathBuf);
 
 impl Faults {
-    /// Gives a server, before it starts, its faults and a termination message.
+    /// Prepares a server that is not started yet for faults and for a termination message.
     fn of(home: &Path, server: &mut Server) -> Faults {
         let switches = home.join(format!("{}.faults", server.name));
         std::fs::create_dir(&switches).unwrap();
@@ -61,7 +61,7 @@ impl Faults {
     }
 }
 
-/// Waits until the server exits as expected: exit code, class, and text of its message.
+/// Waits until the server exits, and checks the exit code, class and text of its termination message.
 async fn ends(home: &Path, server: &mut Server, code: i32, class: &str, words: &[&str]) {
     let status = server.ended().await;
     assert_eq!(status.code(), Some(code), "{}", server.log());
@@ -75,7 +75,7 @@ async fn ends(home: &Path, server: &mut Server, code: i32, class: &str, words: &
     }
 }
 
-/// Writes until one is not acknowledged; the number of the first that was not.
+/// Writes until a write is not acknowledged; returns the number of that write.
 async fn write_until_it_fails(server: &Server) -> usize {
     for number in 0..10_000 {
         let (key, value) = (format!("key-{number}"), "x".repeat(1000));
@@ -135,8 +135,8 @@ async fn read_only_data_directory_is_refused() {
     server.holds("before", "1").await;
 }
 
-/// A volume put back from an older copy: the member would vote and acknowledge without what it
-/// had acknowledged before.
+/// A volume was restored from an older copy: the member would vote and acknowledge without entries that it had
+/// acknowledged.
 #[tokio::test]
 async fn older_copy_of_the_data_is_refused() {
     let home = tempfile::tempdir().unwrap();
@@ -153,7 +153,7 @@ async fn older_copy_of_the_data_is_refused() {
     let led = leader(&servers).await;
     let behind = (led + 1) % 3;
     servers[behind].holds("old", "1").await;
-    // In its last start: what is copied before that is known by its starts (`copies.rs`).
+    // Copied during the last start: a copy from an earlier start is detected by the count of starts (`copies.rs`).
     let copy = home.path().join("copy");
     servers[behind].signal("STOP");
     copy_files(&servers[behind].data, &copy);
@@ -210,9 +210,9 @@ async fn hanging_disk_fails_liveness() {
     };
     assert!(answer.contains("made no progress for"), "{answer}");
     assert!(hung.elapsed() >= STUCK, "{:?}", hung.elapsed());
-    // It is the thread's progress that counts: once the disk answers, all is well again.
+    // The probe measures progress of the log's thread: once the disk responds, the server is live again.
     faults.off("hang");
-    until("it lives again", &server, async || {
+    until("it is live again", &server, async || {
         livez(&server)
             .await
             .starts_with("HTTP/1.1 200")
@@ -222,8 +222,8 @@ async fn hanging_disk_fails_liveness() {
     server.serves("after").await;
 }
 
-/// Writes that wait for a disk are queued up to a limit; further ones are refused at once, and reads
-/// that need no disk are answered throughout.
+/// Writes that wait for a disk are queued up to a limit; further ones are refused at once, and reads, which need no
+/// disk, are served throughout.
 // Shows KV.Put: too many requests.
 #[tokio::test]
 async fn hanging_disk_refuses_more_at_once() {
@@ -246,11 +246,11 @@ async fn hanging_disk_refuses_more_at_once() {
             ..Default::default()
         };
         held.spawn(async move { kv.put(put).await.map(|_| ()) });
-        // Whatever is answered while the disk hangs is an error.
+        // Any response while the disk hangs is an error.
         let pause = Duration::from_millis(5);
         if let Ok(Some(answer)) = tokio::time::timeout(pause, held.join_next()).await {
             let error = answer.unwrap().unwrap_err();
-            // What waits too long on a slow machine still takes up its room.
+            // A write that times out on a slow machine still occupies the queue.
             if !waited_too_long(&error) {
                 refused = Some((number, error));
                 break;
@@ -272,7 +272,7 @@ async fn hanging_disk_refuses_more_at_once() {
     );
     faults.off("hang");
     server.serves("after").await;
-    // Each queued one is answered or times out; none is lost silently.
+    // Each queued write gets a response or times out; none is dropped silently.
     while let Some(answer) = held.join_next().await {
         if let Err(error) = answer.unwrap() {
             let full = error.code() == tonic::Code::ResourceExhausted;
@@ -281,8 +281,8 @@ async fn hanging_disk_refuses_more_at_once() {
     }
 }
 
-/// A follower whose disk hangs goes on to answer heartbeats, so its leader's view of it was that of
-/// a sound voter. What it has not synced, and since when, is in that view.
+/// A follower whose disk hangs still responds to heartbeats, so its leader reported it as a healthy voter. The
+/// leader's view now includes how long the follower has had entries that it has not synced.
 #[tokio::test]
 async fn leader_reports_a_hanging_follower_disk() {
     let home = tempfile::tempdir().unwrap();
@@ -316,13 +316,13 @@ async fn leader_reports_a_hanging_follower_disk() {
     };
     faults[hung].on("hang");
     servers[led].serves("meanwhile").await;
-    // The leader reports this only for this member, and that it answers.
+    // The leader reports this for the one member, which still responds to heartbeats.
     let shows = |description: &DescribeResponse| {
         let hangs = of(description, &name);
         hangs.is_some_and(|(contact, unsynced)| (0..1_000).contains(&contact) && unsynced >= 2_000)
             && others(description).all(|unsynced| unsynced < 2_000)
     };
-    let led = until("its disk shows", &servers[led], async || {
+    let led = until("the leader reports the disk", &servers[led], async || {
         for (at, server) in servers.iter().enumerate().filter(|(at, _)| *at != hung) {
             let description = server.operator().describe(false).await.ok()?;
             if shows(&description) {
@@ -338,8 +338,8 @@ async fn leader_reports_a_hanging_follower_disk() {
     servers[led].describes("it syncs again", back).await;
 }
 
-/// The data directory was locked for as long as the log was opened, which takes long for a large log: meanwhile no
-/// description was returned, and to an operator the member was silent.
+/// The data directory was locked while the log was opened, which takes long for a large log: meanwhile the server
+/// returned no description, and the operator took the member for unreachable.
 #[tokio::test]
 async fn a_member_that_opens_its_log_describes_itself() {
     let home = tempfile::tempdir().unwrap();
@@ -373,7 +373,7 @@ fn waited_too_long(error: &tonic::Status) -> bool {
     texts.iter().any(|text| error.message().contains(text))
 }
 
-/// The answer to `GET /livez`, whole.
+/// The whole HTTP response to `GET /livez`.
 async fn livez(server: &Server) -> String {
     let address = format!("{}:2379", server.address);
     let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();

@@ -1,4 +1,4 @@
-//! Servers as processes on loopback, for tests that kill, stop and starve them.
+//! Server processes on loopback, for tests that kill, stop and pause them.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -16,36 +16,36 @@ use tonic::transport::{Channel, Endpoint};
 
 /// The operator's key in these tests.
 pub(crate) const SECRET: &str = "0123456789abcdef0123456789abcdef";
-/// Far more than anything here takes; reached only when something is broken.
+/// Longer than any step takes on a slow machine; reached only if something is broken.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(40);
 
-/// A server that may run or not.
+/// A server, running or not.
 pub(crate) struct Server {
     pub(crate) name: String,
     pub(crate) data: PathBuf,
     pub(crate) address: String,
-    /// For clients, and for peers.
+    /// The client port and the peer port.
     ports: (u16, u16),
     pub(crate) arguments: Vec<String>,
     pub(crate) environment: Vec<(String, String)>,
-    /// What the server is started by, if not directly: a program and its first arguments.
+    /// The program that starts the server, with its first arguments; empty for a direct start.
     pub(crate) wrapper: Vec<String>,
     log: PathBuf,
     child: Option<Child>,
 }
 
 impl Server {
-    /// A server that is not started yet; arguments that tie it to a cluster come later.
+    /// A server that is not started yet; the arguments that make it part of a cluster are added later.
     pub(crate) fn new(home: &Path, name: &str) -> Server {
         Server::at(home, name, &address())
     }
 
-    /// The same at an address that its data already name.
+    /// The same at an address that its data already names.
     pub(crate) fn at(home: &Path, name: &str, address: &str) -> Server {
         Server::on(home, name, address, (2379, 2380))
     }
 
-    /// The same on other ports, where an address has more than one server.
+    /// The same on other ports, for several servers at one address.
     pub(crate) fn on(home: &Path, name: &str, address: &str, ports: (u16, u16)) -> Server {
         let data = home.join(name);
         let client = format!("http://{address}:{}", ports.0);
@@ -75,7 +75,7 @@ impl Server {
         }
     }
 
-    /// `host:port` of the port for peers.
+    /// `host:port` of the peer port.
     pub(crate) fn peer_address(&self) -> String {
         format!("{}:{}", self.address, self.ports.1)
     }
@@ -120,18 +120,18 @@ impl Server {
         assert!(done.expect("kill runs").success());
     }
 
-    /// SIGTERM, and the status it ends with.
+    /// Sends SIGTERM and returns the exit status.
     pub(crate) async fn terminate(&mut self) -> ExitStatus {
         self.signal("TERM");
         self.ended().await
     }
 
-    /// Waits until the process ends by itself.
+    /// Waits until the process exits by itself.
     pub(crate) async fn ended(&mut self) -> ExitStatus {
         let mut child = self.child.take().expect("started");
         let begun = Instant::now();
         loop {
-            if let Some(status) = child.try_wait().expect("ours to wait for") {
+            if let Some(status) = child.try_wait().expect("a child process") {
                 return status;
             }
             if begun.elapsed() > PATIENCE {
@@ -200,7 +200,7 @@ impl Server {
         .await;
     }
 
-    /// Waits until the server's own data shows it.
+    /// Waits until a serializable read from the server returns the value.
     pub(crate) async fn holds(&self, key: &str, value: &str) {
         until(&format!("{} holds {key}", self.name), self, async || {
             let found = self.get(key, true).await.ok()??;
@@ -209,7 +209,7 @@ impl Server {
         .await;
     }
 
-    /// Waits until the server's description is as wanted.
+    /// Waits until the server's description satisfies the condition, and returns it.
     pub(crate) async fn describes(
         &self,
         what: &str,
@@ -222,7 +222,7 @@ impl Server {
         .await
     }
 
-    /// Members as this server lists them: (id, name, learner).
+    /// The member list of this server: (id, name, learner).
     pub(crate) async fn members(&self) -> Result<Vec<(u64, String, bool)>, tonic::Status> {
         let request = MemberListRequest { linearizable: true };
         let response = self.cluster().member_list(request).await?.into_inner();
@@ -239,7 +239,7 @@ impl Drop for Server {
     }
 }
 
-/// Asks again and again until there is an answer; fails with the server's log.
+/// Polls until there is a result; fails with the server's log.
 pub(crate) async fn until<T>(
     what: &str,
     server: &Server,
@@ -252,14 +252,14 @@ pub(crate) async fn until<T>(
         }
         assert!(
             begun.elapsed() < PATIENCE,
-            "waited in vain until {what}:\n{}",
+            "timed out waiting until {what}:\n{}",
             server.log()
         );
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
-/// A cluster by flags.
+/// Servers that form a cluster by their flags, not started yet.
 pub(crate) fn by_hand(home: &Path, names: &[&str]) -> Vec<Server> {
     let mut servers: Vec<Server> = names.iter().map(|name| Server::new(home, name)).collect();
     let initial = initial_cluster(&servers);
@@ -274,7 +274,7 @@ pub(crate) fn by_hand(home: &Path, names: &[&str]) -> Vec<Server> {
     servers
 }
 
-/// The same, started; each has served this key.
+/// The same, started; every member has acknowledged a write of this key.
 pub(crate) async fn serving(home: &Path, names: &[&str], key: &str) -> Vec<Server> {
     let mut servers = by_hand(home, names);
     for server in &mut servers {
@@ -292,7 +292,7 @@ pub(crate) fn initial_cluster(servers: &[Server]) -> String {
     servers.iter().map(one).collect::<Vec<_>>().join(",")
 }
 
-/// The server that leads, by its description of itself.
+/// The index of the leader, as the servers describe themselves.
 pub(crate) async fn leader(servers: &[Server]) -> usize {
     until("there is a leader", &servers[0], async || {
         for (at, server) in servers.iter().enumerate() {

@@ -1,6 +1,6 @@
-//! A volume that is filled to its last byte, as a real file system: a tmpfs in a separate mount namespace, in which the
-//! server is started. It needs `unshare` and `nsenter`, and permission to create such a namespace, as root or in a user
-//! namespace; without them the test reports that it was skipped.
+//! A volume that is filled to its last byte. It is a real file system: a tmpfs in a mount namespace of its own, in
+//! which the server is started. It needs `unshare` and `nsenter`, and permission to create the namespace, as root or
+//! in a user namespace; without them the test reports that it was skipped.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -16,17 +16,17 @@ use quorate::wire::etcd::{
 use super::fixture::{Server, by_hand, until};
 
 const MIB: usize = 1 << 20;
-/// MiB of the volume; `VOLUME_MIB` gives another size, as a soak does.
+/// MiB of the volume; `VOLUME_MIB` sets another size, as the soak does.
 const VOLUME_MIB: usize = 64;
 const VALUE: usize = 256 << 10;
 
-/// What goes with a volume's size.
+/// Sizes that follow from the volume's.
 #[derive(Clone, Copy)]
 struct Sizes {
     volume: usize,
-    /// Of the log.
+    /// Of a segment of the log, in bytes.
     segment: usize,
-    /// A quarter of the volume, in values.
+    /// The number of values that fill a quarter of the volume.
     values: usize,
 }
 
@@ -45,7 +45,7 @@ impl Sizes {
     }
 }
 
-/// A volume of its own below `at`, for as long as the process lives that holds it.
+/// A tmpfs at `at`, in a mount namespace that exists while its holder process runs.
 struct Volume {
     holder: Child,
     wrapper: Vec<String>,
@@ -95,11 +95,11 @@ impl Volume {
     }
 
     fn free(&self) -> u64 {
-        // Not by `df`, which looks up the volume of the path that it is not.
+        // Not with `df`, which matches the path against the mounts of this namespace.
         FileDisk::new(&self.inside).unwrap().free_bytes().unwrap()
     }
 
-    /// Fills it until so many bytes are free, or to the last one.
+    /// Fills the volume until `left` bytes are free.
     fn fill(&self, left: u64) {
         let mut ballast = File::options()
             .create(true)
@@ -126,7 +126,7 @@ impl Drop for Volume {
     }
 }
 
-/// The members whose alarm NOSPACE is on.
+/// The IDs of the members with an active NOSPACE alarm.
 async fn alarms(server: &Server) -> Option<Vec<u64>> {
     let request = AlarmRequest {
         action: AlarmAction::Get.into(),
@@ -144,7 +144,7 @@ async fn alarms(server: &Server) -> Option<Vec<u64>> {
     )
 }
 
-/// Switches the alarm off, as `etcdctl alarm disarm` does.
+/// Disarms the alarm, as `etcdctl alarm disarm` does.
 async fn disarm(server: &Server) -> Option<()> {
     for member_id in alarms(server).await? {
         let request = AlarmRequest {
@@ -158,16 +158,15 @@ async fn disarm(server: &Server) -> Option<()> {
     Some(())
 }
 
-/// A full volume ended the server in the background, when it prepared a segment or wrote a
-/// checkpoint, and a server on one could not start, so nothing could be compacted: the only way out
-/// was a larger volume.
+/// A full volume stopped a running server when it prepared a segment or wrote a checkpoint, and a server could not
+/// start on one, so the data could not be compacted: the only remedy was a larger volume.
 #[tokio::test]
 async fn full_volume_is_served_and_compacted() {
     let home = tempfile::tempdir().unwrap();
     let sizes = Sizes::chosen();
     let Some(volume) = Volume::mount(&home.path().join("volume"), sizes.volume).await else {
         let asked = std::env::var_os("VOLUME_MIB");
-        assert!(asked.is_none(), "this machine lets nobody mount a tmpfs");
+        assert!(asked.is_none(), "a tmpfs cannot be mounted on this machine");
         eprintln!(
             "NOT RUN: full_volume_is_served_and_compacted: this machine \
              lets nobody mount a tmpfs in a namespace (unshare --mount, or with --user)"
@@ -197,7 +196,7 @@ async fn full_volume_is_served_and_compacted() {
     .await;
     let free = volume.free();
     assert!(free > 2 * sizes.segment as u64, "{free} bytes are free");
-    // To the last byte: reads are served, writes are refused with a reason.
+    // With no byte free, reads are served, and writes are refused with a reason.
     volume.fill(0);
     let holds = async |server: &Server| {
         for number in [0, sizes.values - 1] {
@@ -212,7 +211,7 @@ async fn full_volume_is_served_and_compacted() {
         assert_eq!(refused.message(), words, "{}", server.log());
     };
     holds(&server).await;
-    // It starts again, and again, on a volume without a byte.
+    // It starts repeatedly on a volume without a free byte.
     for _ in 0..2 {
         server.kill();
         volume.fill(0);
@@ -220,7 +219,7 @@ async fn full_volume_is_served_and_compacted() {
         holds(&server).await;
     }
     volume.fill(0);
-    // What is deleted and compacted gives its space back, and all goes on.
+    // Deletion and compaction free space, and writes are served again.
     let delete = DeleteRangeRequest {
         key: "key-".into(),
         range_end: "key.".into(),
@@ -234,13 +233,13 @@ async fn full_volume_is_served_and_compacted() {
     };
     server.kv().compact(compact).await.unwrap();
     until("there is space again", &server, async || {
-        // It takes two checkpoints, the second of them newer by an entry.
+        // The space is free after two checkpoints, of which the second has to be newer by an entry.
         let absent = DeleteRangeRequest {
             key: "absent".into(),
             ..Default::default()
         };
         server.kv().delete_range(absent).await.ok()?;
-        // More than the alarm asks for: else the next start raises it again.
+        // More than the threshold of the alarm: otherwise the next start raises it again.
         (volume.free() > 3 * sizes.segment as u64).then_some(())
     })
     .await;

@@ -1,6 +1,6 @@
-//! Members that have addresses of IPv6 alone, under an operator: listeners, advertised URLs, what they
-//! dial each other by, and what the operator dials them by. `tests/topology` has the same for hosts by
-//! hand, with TLS and names; here it is the addresses that pods have, which the operator writes with brackets.
+//! Members of an operated cluster with IPv6 addresses only: listeners, advertised URLs, and the addresses that members
+//! and the operator dial. `tests/topology` covers hosts without an operator, with TLS and DNS names; here the
+//! addresses are those of pods, which the operator writes in brackets.
 
 use std::io::Write as _;
 use std::net::TcpListener;
@@ -10,8 +10,8 @@ use quorate::wire::member::Phase;
 use super::fixture::Server;
 use super::operated::{awaiting, call, joins};
 
-/// Two ports of `::1` for each: loopback has one address of IPv6, unlike its network of IPv4. All are held
-/// until the last is found. `None` on a machine without IPv6.
+/// Two ports of `::1` for each server, because the IPv6 loopback is a single address, unlike 127.0.0.0/8. All are held
+/// until the last is found. An error on a machine without IPv6.
 fn ports(servers: usize) -> std::io::Result<Vec<(u16, u16)>> {
     let held = (0..2 * servers).map(|_| TcpListener::bind("[::1]:0"));
     let held: Vec<TcpListener> = held.collect::<Result<_, _>>()?;
@@ -27,7 +27,7 @@ async fn standbys_with_ipv6_alone_become_a_cluster() {
         Err(error) => {
             let test = "members::ipv6::standbys_with_ipv6_alone_become_a_cluster";
             let why = format!("skipped: {test} (this machine has no IPv6: ::1: {error})\n");
-            // Straight to the handle: what a passing test prints through macros is not shown.
+            // Written to the handle directly: the test harness captures the macros' output of a passing test.
             let _ = std::io::stderr().write_all(why.as_bytes());
             return;
         }
@@ -64,7 +64,7 @@ async fn standbys_with_ipv6_alone_become_a_cluster() {
         assert_eq!(Some(member.peer_urls), given, "with brackets");
     }
 
-    // A restarted member finds the others by these addresses.
+    // A restarted member reconnects to the others at these addresses.
     servers[0].kill();
     servers[1].serves("without-the-seed").await;
     servers[0].start();

@@ -1,5 +1,5 @@
-//! Members as real processes: they form, replicate, lose members, take new ones, refuse what is
-//! not theirs. Waiting is polling of state, never a fixed time.
+//! Clusters of real server processes: they are bootstrapped, replicate, lose and gain members, and refuse connections
+//! from outside the cluster. Tests poll for a state and never wait a fixed time.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -133,7 +133,7 @@ async fn paused_leader_serves_nothing_stale() {
     let led = leader(&servers).await;
     servers[led].signal("STOP");
     let other = &servers[(led + 1) % 3];
-    until("the others go on", other, async || {
+    until("the others serve", other, async || {
         other.put("key", "new").await.ok()
     })
     .await;
@@ -153,8 +153,8 @@ async fn paused_member_learns_of_its_removal() {
     let led = leader(&servers).await;
     let (leads, paused) = (&servers[led], (led + 1) % 3);
     servers[paused].signal("STOP");
-    // From here on no message of the leader reaches it, or waits for it in a socket.
-    until("the leader gives its link up", leads, async || {
+    // From here on no message of the leader reaches it or waits in a socket.
+    until("the leader closes its link", leads, async || {
         leads.log().contains("the peer is silent").then_some(())
     })
     .await;
@@ -175,7 +175,7 @@ async fn paused_member_learns_of_its_removal() {
     servers[led].serves("without-it").await;
 }
 
-/// From their start on these link to each other over TLS, by certificates of this authority.
+/// Configures links over TLS, with certificates signed by this CA; for servers that are not started yet.
 fn link_over_tls(home: &Path, servers: &mut [Server], authority: &tls::Authority) {
     let addresses: Vec<String> = servers
         .iter()
@@ -202,7 +202,7 @@ async fn members_link_over_tls_and_refuse_strangers() {
     servers.iter_mut().for_each(Server::start);
     servers[0].serves("key").await;
     servers[1].holds("key", "1").await;
-    // A certificate of another authority: the peers refuse it, and it them.
+    // With a certificate of another CA, each side refuses the other.
     servers[1].kill();
     let wrong = stranger.certificate(home.path(), "b", &servers[1].address);
     servers[1]
@@ -220,7 +220,8 @@ async fn members_link_over_tls_and_refuse_strangers() {
     assert!(servers[1].get("key", false).await.is_err());
 }
 
-/// A connection that begins a handshake on the peer port and does not continue is closed, and delays no other.
+/// A TLS handshake that a client begins on the peer port and does not complete is closed, and delays no other
+/// connection.
 #[tokio::test]
 async fn a_handshake_with_a_member_has_an_end() {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -235,7 +236,7 @@ async fn a_handshake_with_a_member_has_an_end() {
     })
     .await;
     let mut stalled = Vec::new();
-    // Nothing at all, and the beginning of a hello.
+    // Nothing at all, and the first bytes of a ClientHello.
     for first in [&b""[..], &[0x16, 0x03, 0x01, 0x02, 0x00, 0x01]] {
         for _ in 0..50 {
             let mut stream = tokio::net::TcpStream::connect(&port).await.unwrap();
@@ -243,15 +244,15 @@ async fn a_handshake_with_a_member_has_an_end() {
             stalled.push(stream);
         }
     }
-    // The other member can connect meanwhile.
+    // Meanwhile the other member can connect.
     servers[1].start();
     servers[0].serves("key").await;
     servers[1].holds("key", "1").await;
     for mut stream in stalled {
         let mut rest = Vec::new();
         let end = tokio::time::timeout(fixture::PATIENCE, stream.read_to_end(&mut rest)).await;
-        // An end or a reset: gone either way.
-        let _ = end.expect("dropped in time");
+        // End of stream or a reset: the connection is closed either way.
+        let _ = end.expect("closed in time");
     }
 }
 
@@ -293,7 +294,7 @@ async fn learner_is_added_promoted_and_removed() {
     .await;
     assert!(joiner.ended().await.success(), "{}", joiner.log());
     servers[0].serves("alone-again").await;
-    // Its disk stays what it is: a removed member's.
+    // The data directory stays marked as that of a removed member.
     joiner.start();
     assert_eq!(joiner.ended().await.code(), Some(24));
     assert!(
@@ -334,7 +335,7 @@ async fn graceful_stop_loses_no_acknowledged_write() {
     assert!(acknowledged > 40);
 }
 
-/// Writes keys in order until one fails or enough are acknowledged; gives how many were.
+/// Puts keys in order until one fails or all are acknowledged; returns how many were.
 async fn write(
     mut client: quorate::wire::etcd::kv_client::KvClient<tonic::transport::Channel>,
     writer: usize,

@@ -1,5 +1,4 @@
-//! Servers under an operator: standbys that are bootstrapped, added, promoted and removed by
-//! `quorate.v1`.
+//! Servers under an operator: standbys are bootstrapped, added, promoted and removed through the `quorate.v1` API.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -21,7 +20,7 @@ pub(super) fn standbys(home: &Path, names: &[&str]) -> Vec<Server> {
     awaiting(home, servers)
 }
 
-/// These as standbys that know of each other.
+/// Configures these servers as standbys of one cluster.
 pub(super) fn awaiting(home: &Path, mut servers: Vec<Server>) -> Vec<Server> {
     let secret = home.join("secret");
     std::fs::write(&secret, SECRET).unwrap();
@@ -68,7 +67,7 @@ pub(super) fn add(
     }
 }
 
-/// This standby becomes a learner, gets what is stored, votes and serves.
+/// The standby becomes a learner, receives the data, is promoted and serves.
 pub(super) async fn joins(seed: &Server, server: &Server, standby: &DescribeResponse) {
     let added = until("it is added", seed, async || {
         let leader = seed.operator().describe(true).await.ok()?;
@@ -109,7 +108,7 @@ async fn standbys_join_and_leave() {
         (0, "pod-demo-1")
     );
 
-    // Founding is for the disk that was described, once, and asking again changes nothing.
+    // Bootstrap requires the UUID of the described disk, happens once, and is idempotent.
     let mut wrong = call(&description);
     wrong.disk_uuid = "another".to_owned();
     let refused = seed.operator().bootstrap(wrong).await.unwrap_err();
@@ -124,7 +123,7 @@ async fn standbys_join_and_leave() {
     assert_eq!(refused.code(), Code::FailedPrecondition);
     seed.serves("key").await;
 
-    // Learners join by themselves once they are on the list.
+    // Standbys join as learners by themselves once they are in the member list.
     for server in &servers[1..] {
         let standby = server
             .describes("a standby", |description| {
@@ -159,7 +158,7 @@ async fn standbys_join_and_leave() {
     assert_eq!(kinds.iter().filter(|kind| **kind == "Promote").count(), 2);
     assert_eq!(kinds.iter().filter(|kind| **kind == "AddVoter").count(), 0);
 
-    // An older epoch than the cluster has seen is refused.
+    // An epoch older than the newest that the cluster has seen is refused.
     let last = description
         .members
         .iter()
@@ -174,7 +173,7 @@ async fn standbys_join_and_leave() {
     assert_eq!(refused.code(), Code::Aborted, "{refused}");
     overtaken(&servers[2], &description).await;
 
-    // A removed member idles, reports it, and stays removed across a restart.
+    // A removed member stays idle, reports its phase, and stays removed across a restart.
     until("it is removed", seed, async || {
         let leader = seed.operator().describe(true).await.ok()?;
         seed.operator().remove(fence(&leader), last).await.ok()
@@ -195,8 +194,8 @@ async fn standbys_join_and_leave() {
         .await;
     assert_eq!(description.tombstones[0].name, "demo-3");
 
-    // Retiring hands leadership over and makes unready; the member keeps following. Clients that
-    // are connected are sent away: left alone, they would meet the removal.
+    // Retiring transfers leadership and makes the member unready; it still follows the leader. Connected clients are
+    // disconnected: otherwise their requests would fail when the member is removed.
     let mut connected = connection(&servers[0]);
     let kept = servers[0].channel();
     served_over(&kept).await.unwrap();
@@ -214,8 +213,12 @@ async fn standbys_join_and_leave() {
     servers[1].serves("led-by-the-other").await;
     servers[0].holds("led-by-the-other", "1").await;
     let ended = tokio::task::spawn_blocking(move || connected.read(&mut [0; 8]));
-    assert_eq!(ended.await.unwrap().unwrap(), 0, "the end, no time-out");
-    // Clients that still connect are served, also over the client's old channel, which connects again.
+    assert_eq!(
+        ended.await.unwrap().unwrap(),
+        0,
+        "the end of the stream, not a timeout"
+    );
+    // New connections are still served, as is the client's old channel, which reconnects.
     connection(&servers[0]);
     until("the old channel serves", &servers[0], async || {
         served_over(&kept).await.ok()
@@ -223,7 +226,7 @@ async fn standbys_join_and_leave() {
     .await;
 }
 
-/// A connection that was served by HTTP and stays open.
+/// A connection that served one HTTP request and stays open.
 fn connection(server: &Server) -> TcpStream {
     let mut stream = TcpStream::connect((server.address.as_str(), 2379)).unwrap();
     stream
@@ -249,14 +252,14 @@ async fn served_over(channel: &Channel) -> Result<(), tonic::Status> {
     cluster.member_list(request).await.map(drop)
 }
 
-/// A removed voter refuses clients as one that is outside, so that they go elsewhere. For the time
-/// of an election, in which the others may still need its help, it used to call itself a learner
-/// ("rpc not supported for learner", which no client repeats): in an end-to-end run a client that
-/// was still connected to a member on its way out met that.
+/// A removed voter refuses clients as unavailable, so that they try another endpoint. For one election timeout, while
+/// the others may still need its vote, it used to report that it is a learner ("rpc not supported for learner"), which
+/// no client retries: in an end-to-end run this failed a request of a client that was still connected to a member
+/// during its removal.
 async fn never_a_learner(server: &Server) {
-    until("it is removed and says so", server, async || {
+    until("it reports that it is removed", server, async || {
         let description = server.operator().describe(false).await.ok()?;
-        // A success: it has not learned of its removal yet.
+        // A success: it has not applied its removal yet.
         let refused = server.put("late", "1").await.err()?;
         assert!(!refused.message().contains("learner"), "{refused}");
         let outside = description.phase() == Phase::Removed;
@@ -266,8 +269,8 @@ async fn never_a_learner(server: &Server) {
     .await;
 }
 
-/// An operator with an older epoch could still transfer leadership and move a member's clients: those two calls carried
-/// no epoch. A query by the newer one is enough, without a change.
+/// An operator with an older epoch could still transfer leadership and retire a member, because those two calls
+/// carried no epoch. A description requested with the newer epoch is enough to refuse the older one.
 async fn overtaken(server: &Server, description: &DescribeResponse) {
     let newer = server.operator().describe_for(false, 2).await;
     assert_eq!(newer.unwrap().phase(), Phase::Member);
@@ -277,7 +280,7 @@ async fn overtaken(server: &Server, description: &DescribeResponse) {
     assert_eq!(refused.unwrap_err().code(), Code::Aborted);
     let refused = server.operator().remove(fence(description), 1).await;
     assert_eq!(refused.unwrap_err().code(), Code::Aborted);
-    // No caller can lock out all later ones by an epoch that none of them will reach.
+    // No caller can lock out all later operators by an epoch that none of them will reach.
     let beyond = Fence {
         epoch: u64::MAX,
         ..fence(description)

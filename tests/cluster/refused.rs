@@ -1,4 +1,5 @@
-//! What a server refuses to start on or to speak with: each a clear error and a code.
+//! What a server refuses: data directories that it must not start on, and peers of other clusters. Each case has a
+//! clear error and its own exit code.
 
 use std::os::unix::fs::FileExt;
 
@@ -69,7 +70,7 @@ async fn damage_before_the_tail_of_the_log_is_refused() {
         .write(true)
         .open(&segments[0])
         .unwrap();
-    // Into the records of the first writes, far before the last one.
+    // Inside the records of the first writes, far before the last one.
     file.write_all_at(&[0xff; 16], 6 * 1024).unwrap();
     servers[0].start();
     assert_eq!(
@@ -98,11 +99,13 @@ async fn other_clusters_are_refused() {
     for server in &mut servers {
         server.start();
     }
-    // The first one that is refused exits; the other one is refused too, or waits for one that is gone.
+    // The first one to be refused exits; the other one is refused too, or finds its peer gone.
     let ended = |server: &Server| server.log().contains("\"class\":\"identity\"");
-    let at = until("one of them is told and ends", &servers[0], async || {
-        servers.iter().position(ended)
-    })
+    let at = until(
+        "one of them is refused and exits",
+        &servers[0],
+        async || servers.iter().position(ended),
+    )
     .await;
     let status = servers[at].ended().await;
     assert_eq!(status.code(), Some(24), "{}", servers[at].log());
@@ -135,8 +138,8 @@ async fn member_with_a_lost_disk_is_refused() {
 }
 
 /// A data directory of a newer release was reported as damaged (20), a foreign file in the log as a foreign disk (21).
-/// Both are evidence of a lost member to an operator: after a rollback it would have deleted intact disks. Each now has
-/// its own exit code, the disk is not changed, and the release that wrote it can continue.
+/// To an operator both mean a lost member: after a rollback it would have deleted intact disks. Each now has its own
+/// exit code, the disk is not changed, and the release that wrote it can start on it again.
 #[tokio::test]
 async fn newer_data_is_refused_and_kept() {
     let home = tempfile::tempdir().unwrap();
@@ -156,11 +159,11 @@ async fn newer_data_is_refused_and_kept() {
         files.sort();
         files.remove(0)
     };
-    // Where the checksum of a head lies, and what it covers after the format's number.
+    // The offset of a header's checksum, and the range after the format number that it covers.
     let identity = (server.data.join("identity"), 16, 20..usize::MAX);
     let segment = (first("log"), 12, 16..96);
     let checkpoint = (first("checkpoints"), 12, 16..36);
-    // Each start rewrites it: it comes first.
+    // Checked first, because each start rewrites this file.
     let starts = (server.data.join("starts"), 16, 20..usize::MAX);
     let mut cases = Vec::new();
     for (path, sum_at, covered) in [starts, identity, segment, checkpoint] {
@@ -188,7 +191,7 @@ async fn newer_data_is_refused_and_kept() {
         let text = report["message"].as_str().unwrap();
         assert!(text.contains(&*path.to_string_lossy()), "{text}");
         assert!(text.contains(remedy), "{text}");
-        assert_eq!(std::fs::read(&path).unwrap(), newer, "it was touched");
+        assert_eq!(std::fs::read(&path).unwrap(), newer, "the file was changed");
         match sound {
             Some(sound) => std::fs::write(&path, sound).unwrap(),
             None => std::fs::remove_file(&path).unwrap(),

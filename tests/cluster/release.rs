@@ -1,6 +1,6 @@
-//! Data directories that release 0.1.0 left behind serve all that they held: keys, history, leases, users and
-//! members. `tests/data/releases/0.1.0/make.sh` is the record of what was done to them; its JSON files are
-//! what etcdctl printed of the release itself, so that this build is compared with that one and not with itself.
+//! Data directories written by release 0.1.0: this build serves all keys, history, leases, users and members in them.
+//! `tests/data/releases/0.1.0/make.sh` created them; the JSON files are etcdctl's output from that release, so this
+//! build is compared with the release and not with itself.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -22,7 +22,7 @@ fn release() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/releases/0.1.0")
 }
 
-/// What the release printed.
+/// The recorded output of etcdctl from the release.
 fn printed(name: &str) -> Value {
     let text = std::fs::read_to_string(release().join(name)).unwrap();
     serde_json::from_str(&text).unwrap()
@@ -36,7 +36,7 @@ fn bytes(value: &Value) -> Vec<u8> {
     STANDARD.decode(value.as_str().unwrap()).unwrap()
 }
 
-/// A server on the directory and the address that the release had, which its peer URL names.
+/// A server on a data directory of the release, at the address in its peer URL.
 fn server(home: &Path, name: &str, host: u8) -> Server {
     let packed = release().join(format!("{name}.tar.gz"));
     let mut unpack = Command::new("tar");
@@ -46,7 +46,7 @@ fn server(home: &Path, name: &str, host: u8) -> Server {
     Server::at(home, name, &format!("127.230.1.{host}"))
 }
 
-/// A request of the release's root user, once this server answers it.
+/// A request by the release's root user, sent once this server issues a token.
 async fn as_root<T>(server: &Server, message: impl Fn() -> T) -> tonic::Request<T> {
     let token = until(&format!("{} knows root", server.name), server, async || {
         let who = AuthenticateRequest {
@@ -104,7 +104,7 @@ async fn three_members_of_0_1_0_serve_what_they_held() {
         .map(|n| server(home.path(), &format!("m{n}"), n))
         .collect();
     for server in &mut servers {
-        // as a unit file goes on passing them; they have no effect on a disk with data
+        // as a unit file passes them at each start; they have no effect on a disk with data
         server.arguments.push(
             "--initial-cluster=m1=http://127.230.1.1:2380,m2=http://127.230.1.2:2380,m3=http://127.230.1.3:2380"
                 .to_owned(),
@@ -164,7 +164,7 @@ async fn three_members_of_0_1_0_serve_what_they_held() {
     assert_eq!(revision, before + 1, "no revision is used twice or skipped");
 }
 
-/// The directory has a checkpoint with all of it and an empty log, as after a long life.
+/// The directory has a checkpoint with all data and an empty log, as a long-running member has.
 #[tokio::test]
 async fn a_checkpoint_of_0_1_0_is_read() {
     let home = tempfile::tempdir().unwrap();

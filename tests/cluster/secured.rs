@@ -1,4 +1,5 @@
-//! TLS of a cluster under an operator: enabled while it runs, renewed by files, closed to peers without TLS.
+//! TLS of an operated cluster: enabled while the cluster runs, renewed by replacing files, and enforced on the peer
+//! port.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,14 +17,14 @@ use quorate::server::tls::issue::{Authority, Purpose, Validity};
 use quorate::wire::member::{DescribeResponse, Phase, PortSecurity};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-/// An authority and the folder that holds what it signs.
+/// A CA, and the directory for the certificates that it signs.
 struct Certificates {
     home: PathBuf,
     authority: Authority,
     root: String,
 }
 
-/// Hours from now.
+/// A validity in hours from now.
 fn hours(from: i64, until: i64) -> Validity {
     let now = jiff::Timestamp::now();
     let at = |hours: i64| now + jiff::SignedDuration::from_hours(hours);
@@ -44,7 +45,7 @@ impl Certificates {
         }
     }
 
-    /// Writes what a member shows, and gives the fingerprint.
+    /// Writes the certificate and key of a member; returns the certificate's fingerprint.
     fn issue(&self, server: &Server, validity: Validity) -> String {
         let hosts = [server.address.clone()];
         let issued = self
@@ -56,7 +57,7 @@ impl Certificates {
         Certificate::first(&issued.certificate).unwrap().sha256
     }
 
-    /// Writes the roots that every member of the folder trusts.
+    /// Writes the CA bundle that every member trusts.
     fn trust(&self, roots: &[&str]) {
         std::fs::write(self.home.join("ca.crt"), roots.concat()).unwrap();
     }
@@ -65,7 +66,7 @@ impl Certificates {
         self.home.join(format!("{}.{ending}", server.name))
     }
 
-    /// Makes a server's next start one with TLS on its peer port.
+    /// Configures TLS on the peer port from the server's next start on.
     fn give(&self, server: &mut Server) {
         let listen = format!("--listen-peer-urls=https://{}:2380", server.address);
         server
@@ -83,7 +84,7 @@ impl Certificates {
         ]);
     }
 
-    /// The operator, by TLS.
+    /// The operator's client, over TLS.
     fn operator(&self, server: &Server, plaintext_too: bool) -> MemberClient {
         let secure = Secure {
             roots_pem: self.root.clone(),
@@ -95,7 +96,8 @@ impl Certificates {
         MemberClient::new(&address, key, Duration::from_secs(10), Some(&secure)).unwrap()
     }
 
-    /// Waits until a server reports it, queried with TLS or, if it has none, without.
+    /// Waits until the server's description satisfies the condition, queried over TLS or, if the server has none,
+    /// without.
     async fn describes(
         &self,
         what: &str,
@@ -109,7 +111,7 @@ impl Certificates {
         .await
     }
 
-    /// Executes a change through the leader.
+    /// Makes a change through the leader.
     async fn led<T>(
         &self,
         what: &str,
@@ -131,7 +133,7 @@ impl Certificates {
         .await
     }
 
-    /// Founds a cluster on the first of these standbys.
+    /// Bootstraps a cluster on this standby.
     async fn found(&self, seed: &Server) {
         let description = self
             .describes("a standby", seed, |description| {
@@ -146,7 +148,7 @@ impl Certificates {
         seed.serves("founded").await;
     }
 
-    /// Makes a standby a voter; it is dialled at this URL.
+    /// Makes a standby a voter, with this peer URL.
     async fn take_in(&self, members: &[Server], standby: &Server, url: &str) {
         let empty = self
             .describes("a standby", standby, |description| {
@@ -174,8 +176,8 @@ fn peer(description: &DescribeResponse) -> PortSecurity {
     description.peer_security.clone().unwrap_or_default()
 }
 
-/// Writes numbers one after another, each through any member that answers, until stopped. Returns the last acknowledged
-/// one, and the longest time without an acknowledgement.
+/// Puts increasing numbers, each through any member that serves it, until stopped. Returns the last acknowledged
+/// number and the longest time without an acknowledgement.
 struct Load {
     stop: Arc<AtomicBool>,
     task: tokio::task::JoinHandle<(u64, Duration)>,
@@ -198,7 +200,7 @@ impl Load {
                     };
                     match clients[at % 3].put(request).await {
                         Ok(_) => break,
-                        // As a client does: another member, the same write.
+                        // As etcd's clients do: retry the same write at another member.
                         Err(status) => {
                             assert!(begun.elapsed() < PATIENCE, "a write fails: {status}");
                             at += 1;
@@ -220,9 +222,8 @@ impl Load {
     }
 }
 
-/// A cluster that runs without TLS takes in a member that has it, gets certificates by a rolling
-/// restart, is dialled by TLS one member after another, and then refuses plain text by itself, all
-/// of it while a client writes.
+/// A cluster without TLS adds a member that has it, gets certificates by a rolling restart, changes its peer URLs to
+/// https one by one, and then refuses plain text by itself, all while a client writes.
 #[tokio::test]
 async fn a_running_cluster_changes_over_to_tls() {
     let home = tempfile::tempdir().unwrap();
@@ -238,7 +239,7 @@ async fn a_running_cluster_changes_over_to_tls() {
     let plain = servers[0].operator().describe(false).await.unwrap();
     assert!(!peer(&plain).tls && peer(&plain).plaintext_accepted);
 
-    // The third has certificates from its beginning, and finds members that have none.
+    // The third member has certificates from the start and joins members that have none.
     change_over(&certificates, &mut servers[2]);
     servers[2].start();
     let url = servers[2].peer_url();
@@ -303,7 +304,7 @@ async fn a_running_cluster_changes_over_to_tls() {
         assert!(server.operator().describe(false).await.is_err());
         assert!(answer_to_a_plain_link(server).await.is_empty());
     }
-    // What a restart finds is the same: a member that comes back is met by TLS alone.
+    // A restarted member can link over TLS only.
     let written = servers[0].put("changed", "over").await;
     written.unwrap();
     servers[0].kill();
@@ -336,17 +337,17 @@ async fn answer_to_a_plain_link(server: &Server) -> Vec<u8> {
     let address = format!("{}:2380", server.address);
     let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
     let mut answer = Vec::new();
-    // It may hang up at any time.
+    // The server may close the connection at any time.
     let _ = stream.write_all(b"QUORATE\n\0\0\0\0\0\0\0\0").await;
     let _ = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut answer))
         .await
-        .expect("it hangs up");
+        .expect("the connection is closed");
     answer
 }
 
-/// A member's certificate expires unnoticed. Its peers refuse it; the operator, whose calls are signed and which has no
-/// certificate itself, can still connect and sees why; new files are loaded without a restart, also those of another CA
-/// once it is trusted.
+/// A member's certificate expires. Its peers refuse it; the operator, which signs its calls and has no certificate of
+/// its own, can still connect and reports the expiry. Replaced files are loaded without a restart, including those of
+/// another CA once that is trusted.
 #[tokio::test]
 async fn expired_peer_certificate_is_reloaded() {
     let home = tempfile::tempdir().unwrap();
@@ -365,7 +366,7 @@ async fn expired_peer_certificate_is_reloaded() {
                 *argument = argument.replace("http://", "https://");
             }
         }
-        // Clients may come by TLS or without.
+        // The client port accepts TLS and plain text.
         for argument in &mut server.arguments {
             if argument.starts_with("--listen-client-urls=") {
                 *argument = argument.replace("http://", "https://");
@@ -395,12 +396,12 @@ async fn expired_peer_certificate_is_reloaded() {
         assert_eq!(client.certificate_sha256, shown[&server.name]);
         assert!(
             client.trusted_sha256.is_empty(),
-            "no certificate is asked for"
+            "client certificates are not requested"
         );
         assert!(server.operator().describe(false).await.is_err());
     }
 
-    // The certificate expires; links made from then on fail.
+    // The certificate expires; new links fail.
     let follower = &mut servers[1];
     follower.kill();
     let expired = certificates.issue(follower, hours(-3, -1));
@@ -431,7 +432,7 @@ async fn expired_peer_certificate_is_reloaded() {
     servers[1].holds("renewed", "1").await;
     assert!(metric(&servers[1]).await * 1000.0 > now as f64);
 
-    // Another authority: trusted first, then it signs, then the old one is forgotten.
+    // The CA is replaced: the new one is trusted as well, then signs, then the old one is removed.
     let next = Certificates::new(home.path(), "peers");
     certificates.trust(&[&next.root, &certificates.root]);
     for server in &servers {
@@ -443,14 +444,16 @@ async fn expired_peer_certificate_is_reloaded() {
     }
     for server in &servers {
         let signed = next.issue(server, hours(-1, 100));
-        next.describes("it shows one of the new authority", server, |description| {
-            peer(description).certificate_sha256 == signed
-        })
+        next.describes(
+            "it shows a certificate of the new CA",
+            server,
+            |description| peer(description).certificate_sha256 == signed,
+        )
         .await;
     }
     certificates.trust(&[&next.root]);
     for server in &servers {
-        next.describes("it forgot the old one", server, |description| {
+        next.describes("it no longer trusts the old CA", server, |description| {
             peer(description).trusted_sha256.len() == 1
         })
         .await;
@@ -458,14 +461,14 @@ async fn expired_peer_certificate_is_reloaded() {
     let mut late = certificates.operator(&servers[0], true);
     assert!(
         late.describe(false).await.is_err(),
-        "no operator of the old authority gets in"
+        "an operator that trusts the old CA cannot connect"
     );
     servers[1].kill();
     servers[1].start();
     servers[1].serves("of the next authority").await;
 }
 
-/// What `quorate describe` prints of a server.
+/// The output of `quorate describe` for a server.
 fn shown_by_command(home: &Path, server: &Server) -> String {
     let output = std::process::Command::new(env!("CARGO_BIN_EXE_quorate"))
         .arg("describe")
@@ -484,7 +487,7 @@ fn shown_by_command(home: &Path, server: &Server) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// When the peer port's certificate ends, in Unix seconds.
+/// When the peer port's certificate expires, in Unix seconds.
 async fn metric(server: &Server) -> f64 {
     let text = until("metrics are shown", server, async || {
         let address = format!("{}:2379", server.address);

@@ -1,5 +1,5 @@
-//! Attackers that reach the peer port without being a member: what they can make a server keep, dial, accept and hold
-//! open. By hand and without TLS, where nothing prevents a hello.
+//! Attackers that reach the peer port without being a member: what they can make a server store, dial, accept and keep
+//! open. The cluster has no operator and no TLS, so anyone can send a hello.
 
 use std::net::TcpListener;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use quorate::wire::etcd::{MemberAddRequest, MemberRemoveRequest};
 use super::fixture::{PATIENCE, Server, by_hand, initial_cluster, serving, until};
 use super::operated::standbys;
 
-/// The messages of a link, as in `server::link::hello`.
+/// The handshake messages of a link, as in `server::link::hello`.
 #[derive(Clone, PartialEq, prost::Message)]
 struct Hello {
     #[prost(uint32, tag = "1")]
@@ -69,7 +69,7 @@ async fn connect(server: &Server) -> TcpStream {
     .await
 }
 
-/// Sends a hello and returns the answer, and the link that may result.
+/// Sends a hello; returns the reply, and the connection, which is a link if the reply accepts it.
 async fn greet(server: &Server, hello: &Hello) -> (Reply, TcpStream) {
     let mut stream = connect(server).await;
     let sent = [&b"QUORATE\n"[..], &frame(hello)].concat();
@@ -107,7 +107,7 @@ async fn cluster_of(server: &Server) -> u64 {
     .await
 }
 
-/// A cluster of two that serves, and its ID.
+/// A cluster of two members that serves, and its cluster ID.
 async fn two(home: &std::path::Path) -> (Vec<Server>, u64) {
     let mut servers = by_hand(home, &["a", "b"]);
     for server in &mut servers {
@@ -118,7 +118,7 @@ async fn two(home: &std::path::Path) -> (Vec<Server>, u64) {
     (servers, cluster)
 }
 
-/// The link of an unknown peer that is accepted, once the server has no contact with a leader.
+/// The link of an unknown peer, which the server accepts once it has no contact with a leader.
 async fn guest(server: &Server, cluster: u64, url: &str) -> TcpStream {
     until("it has no leader", server, async || {
         let (reply, link) = greet(server, &stranger(cluster, 1, url)).await;
@@ -127,7 +127,7 @@ async fn guest(server: &Server, cluster: u64, url: &str) -> TcpStream {
     .await
 }
 
-/// The data directory of a server that does not run.
+/// The data directory of a stopped server.
 fn directory(server: &Server) -> DataDirectory {
     let disk: std::sync::Arc<dyn Disk> = std::sync::Arc::new(FileDisk::new(&server.data).unwrap());
     DataDirectory::open(disk).unwrap()
@@ -139,16 +139,16 @@ fn identity_bytes(server: &Server) -> u64 {
         .len()
 }
 
-/// Every unknown member ID was accepted, its disk was written to the identity file permanently, with a sync each, and
-/// its URLs were dialled, whatever they were. At 36,000 of them the file's limit stopped the server, and again after
-/// each restart.
+/// Any unknown member ID was accepted: its disk was recorded in the identity file permanently, with a sync for each,
+/// and its URLs were dialled, whatever they were. At 36,000 IDs the file's size limit stopped the server, and again
+/// after each restart.
 #[tokio::test]
 async fn strangers_leave_no_trace() {
     let home = tempfile::tempdir().unwrap();
     let (mut servers, cluster) = two(home.path()).await;
     let before = identity_bytes(&servers[0]);
-    // On a busy machine a heartbeat may be an election timeout late, and then unknown peers are accepted, as below:
-    // such a round proves nothing, and is repeated.
+    // On a busy machine a heartbeat may arrive later than the election timeout, and then unknown peers are accepted,
+    // as below. Such a round proves nothing and is repeated.
     let url = until(
         "a round with its leader in contact",
         &servers[0],
@@ -170,16 +170,16 @@ async fn strangers_leave_no_trace() {
     .await;
     assert_eq!(identity_bytes(&servers[0]), before);
 
-    // Alone, it has to listen: those of today may have joined while it was away. It still keeps
-    // nothing, and remembers few.
+    // Without its peer the server has to accept unknown peers, which may have joined while it was away. It still
+    // stores nothing, and keeps few of them in memory.
     servers[1].kill();
     let mut links = vec![guest(&servers[0], cluster, &url).await];
     for id in 2..100 {
         links.push(greet(&servers[0], &stranger(cluster, id, &url)).await.1);
     }
-    // The first have made room: their links end, however much they live.
+    // The oldest links were closed to make room, however active they are.
     let mut first = links.remove(0);
-    until("the first one's link ends", &servers[0], async || {
+    until("the first link is closed", &servers[0], async || {
         first.write_all(&frame(&())).await.is_err().then_some(())
     })
     .await;
@@ -189,7 +189,7 @@ async fn strangers_leave_no_trace() {
     drop(links);
 }
 
-/// What version 0.1.0 wrote down of strangers goes at the next start, instead of ending it.
+/// Unknown peers that version 0.1.0 recorded are removed at the next start; they used to stop the server.
 #[tokio::test]
 async fn strangers_in_the_identity_file_are_cleared() {
     let home = tempfile::tempdir().unwrap();
@@ -207,15 +207,15 @@ async fn strangers_in_the_identity_file_are_cleared() {
     assert!(identity_bytes(&servers[0]) > 1_000_000);
     servers[0].start();
     servers[0].serves("again").await;
-    until("the strangers are forgotten", &servers[0], async || {
+    until("the unknown peers are removed", &servers[0], async || {
         (identity_bytes(&servers[0]) <= before).then_some(())
     })
     .await;
 }
 
-/// A joiner that cannot be bound through the log, because there is no leader, connects to the others instead. One of
-/// them refused it permanently, because it had seen another disk as this member, and the joiner kept retrying, logging
-/// only at level info.
+/// A joiner cannot be bound to its disk through the log while there is no leader, so it introduces itself to the other
+/// members. One of them refused it permanently, because it had seen another disk for this member ID; the joiner kept
+/// retrying and logged this at level info only.
 #[tokio::test]
 async fn a_permanently_refused_joiner_exits() {
     let home = tempfile::tempdir().unwrap();
@@ -230,7 +230,7 @@ async fn a_permanently_refused_joiner_exits() {
     };
     let added = servers[0].cluster().member_add(add).await.unwrap();
     let id = added.into_inner().member.unwrap().id;
-    // Another server was accepted as the new member before.
+    // Another server has been accepted as the new member before.
     let first = Hello {
         purpose: INTRODUCTION,
         member_id: id,
@@ -250,8 +250,8 @@ async fn a_permanently_refused_joiner_exits() {
     assert!(log.contains("remove the member"), "{log}");
 }
 
-/// One report that a member was removed stopped it for good. Now such a report is not accepted, and a removal is
-/// learned from the others at their own URLs.
+/// A single report that it was removed stopped a member permanently. Now a report from an unknown peer is ignored, and
+/// a member confirms its removal with the others at their own URLs.
 #[tokio::test]
 async fn a_frame_of_a_stranger_ends_no_member() {
     let home = tempfile::tempdir().unwrap();
@@ -270,8 +270,9 @@ async fn a_frame_of_a_stranger_ends_no_member() {
     servers[1].holds("it-goes-on", "1").await;
 }
 
-/// A member that was removed while it was down, and that cannot confirm it with enough of the others, was unready like
-/// one without a leader. Now it reports what it received and what to do; and when enough of them confirm it, it exits.
+/// A member that was removed while it was down, and that cannot confirm this with enough of the others, was unready as
+/// if there were no leader. Now it reports what it received and what to do; once enough of them confirm the removal,
+/// it exits.
 #[tokio::test]
 async fn a_possibly_removed_member_reports_it() {
     let home = tempfile::tempdir().unwrap();
@@ -284,12 +285,12 @@ async fn a_possibly_removed_member_reports_it() {
         servers[0].cluster().member_remove(remove).await.ok()
     })
     .await;
-    // The removal is known to both, also after a restart.
+    // Both members have applied the removal, so they know it after a restart too.
     servers[0].serves("after").await;
     servers[1].holds("after", "1").await;
     servers[1].kill();
     servers[2].start();
-    let answer = until("it says so", &servers[2], async || {
+    let answer = until("it reports the doubt", &servers[2], async || {
         let answer = page(&servers[2], "/readyz?verbose").await?;
         answer.contains("in doubt").then_some(answer)
     })
@@ -301,7 +302,7 @@ async fn a_possibly_removed_member_reports_it() {
     assert!(servers[2].ended().await.success(), "{}", servers[2].log());
 }
 
-/// The body of a page on the client port.
+/// The response of the client port to a GET request.
 async fn page(server: &Server, path: &str) -> Option<String> {
     let address = format!("{}:2379", server.address);
     let mut stream = TcpStream::connect(&address).await.ok()?;
@@ -312,8 +313,8 @@ async fn page(server: &Server, path: &str) -> Option<String> {
     Some(text)
 }
 
-/// Connections were not limited: an attacker could open them until there were no descriptors left, and keep calls open
-/// forever. Now the operator can connect meanwhile, and so can the members.
+/// Connections were not limited: an attacker could open them until no file descriptors were left, and keep calls open
+/// forever. Now the operator and the members can connect during such an attack.
 #[tokio::test]
 async fn connections_of_strangers_make_room() {
     let home = tempfile::tempdir().unwrap();
@@ -324,29 +325,29 @@ async fn connections_of_strangers_make_room() {
     let mut held = Vec::new();
     for _ in 0..400 {
         let mut stream = connect(&servers[0]).await;
-        // The beginning of a connection of gRPC, and no call.
+        // The preface of an HTTP/2 connection, without a call.
         let begins = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
-        // It may have been turned away already.
+        // The server may have closed it already.
         let _ = stream.write_all(begins).await;
         held.push(stream);
     }
     let mut first = held.remove(0);
     let mut heard = Vec::new();
     let ended = tokio::time::timeout(PATIENCE, first.read_to_end(&mut heard)).await;
-    assert!(ended.is_ok(), "the oldest makes room, or ran out of time");
+    assert!(ended.is_ok(), "the oldest connection is closed");
     operator.describe(false).await.unwrap();
     servers[0].operator().describe(false).await.unwrap();
-    // Those without a proof end by themselves.
+    // Connections without a signed call are closed after a time.
     let last = held.last_mut().unwrap();
     let ended = tokio::time::timeout(Duration::from_secs(30), last.read_to_end(&mut heard)).await;
     assert!(
         ended.is_ok(),
-        "no call with a proof came, and it stays open"
+        "a connection without a signed call stays open"
     );
 }
 
-/// A joiner that was killed before it had received the cluster's state knew the members' disks, but not their
-/// addresses. It dialled none, so its leader never received a response and never sent that state.
+/// A joiner that was killed before it received the cluster's state knew the members' disks but not their addresses. It
+/// dialled no member, so its leader never received a response and never sent that state.
 #[tokio::test]
 async fn killed_joiner_joins_after_all() {
     let home = tempfile::tempdir().unwrap();
@@ -382,7 +383,8 @@ async fn killed_joiner_joins_after_all() {
     }
     joiner.kill();
     let phase = directory(&joiner).identity().unwrap().phase();
-    // Where the machine held this process up for that second the rest shows less, and holds as well.
+    // If this process was delayed by more than that second, the joiner has received the state: the test then covers
+    // less, but still passes.
     println!("killed in phase {phase:?}");
     joiner.start();
     joiner.holds("key", "1").await;

@@ -1,17 +1,17 @@
-//! Certificates for the peer port, made on the spot.
+//! Certificates for the peer port, generated for each test.
 
 use std::path::Path;
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 
-/// An authority whose root lies in `<name>-ca.pem`.
+/// A CA whose root certificate is in `<name>-ca.pem`.
 pub(crate) struct Authority {
     name: String,
     params: CertificateParams,
     key: KeyPair,
 }
 
-/// Makes an authority.
+/// Creates a CA.
 pub(crate) fn authority(home: &Path, name: &str) -> Authority {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -26,7 +26,7 @@ pub(crate) fn authority(home: &Path, name: &str) -> Authority {
 }
 
 impl Authority {
-    /// Signs a certificate for an address; gives the flags that use it.
+    /// Signs a certificate for an address; returns the flags that use it.
     pub(crate) fn certificate(&self, home: &Path, member: &str, address: &str) -> [String; 4] {
         let key = KeyPair::generate().unwrap();
         let params = CertificateParams::new(vec![address.to_owned()]).unwrap();

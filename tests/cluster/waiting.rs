@@ -1,5 +1,5 @@
-//! What waits at a server, for a leader or for the server itself: it is answered, refused for good
-//! or forgotten, and nothing else.
+//! Requests that wait, for a leader or for their server to start: each is answered, or refused such that it is never
+//! applied, or dropped when its client disconnects.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use quorate::wire::health::health_client::HealthClient;
 use crate::fixture::{Server, by_hand, leader, serving, until};
 use crate::operated::standbys;
 
-/// A counter of `/metrics`.
+/// A metric of `/metrics`.
 async fn metric(server: &Server, name: &str) -> Option<u64> {
     let address = format!("{}:2379", server.address);
     let mut stream = TcpStream::connect(&address).await.ok()?;
@@ -41,17 +41,17 @@ async fn status_leader(server: &Server) -> Option<u64> {
     Some(answer.into_inner().leader)
 }
 
-/// A client that received "no leader" found its write in the cluster later: the proposal waited in its member for a
-/// leader, indefinitely. A write that was refused in this way must never be applied, and one that a leader had received
-/// must not be refused in this way, even if there is no leader when it times out. A write that the state refused is not
-/// a failed proposal, and nothing is left waiting.
+/// A client that received "no leader" found its write in the cluster later: the proposal stayed queued in its member,
+/// waiting for a leader, without a limit. A write that is refused with this error must never be applied, and one that
+/// a leader has received must not be refused with it, even if there is no leader when it times out. A request that the
+/// state machine refuses does not count as a failed proposal, and no proposal stays queued.
 #[tokio::test]
 async fn a_write_that_was_refused_does_not_come_back() {
     let home = tempfile::tempdir().unwrap();
     let mut servers = serving(home.path(), &["a", "b", "c"], "before").await;
     let led = leader(&servers).await;
     let failed = "etcd_server_proposals_failed_total";
-    // Again where an election came in between.
+    // Repeated if an election interrupted it.
     let before = until("the state refuses both", &servers[led], async || {
         let before = metric(&servers[led], failed).await?;
         let unknown = LeaseRevokeRequest { id: 99 };
@@ -70,7 +70,7 @@ async fn a_write_that_was_refused_does_not_come_back() {
         servers[*other].kill();
     }
     let alone = &servers[led];
-    // The first one is in the log of a partitioned leader, the second waits for a leader.
+    // The first write is in the log of the isolated leader; the second waits for a leader.
     let taken = alone.put("taken", "1");
     let waited = async {
         until("it knows no leader", alone, async || {
@@ -87,20 +87,20 @@ async fn a_write_that_was_refused_does_not_come_back() {
     let mut stay_away = vec!["waited", "early"];
     match text(taken).as_str() {
         "etcdserver: request timed out" => {}
-        // It arrived when there was no leader any more: then that has to be true.
+        // The request arrived after the leader had stepped down: then the write must never be applied.
         "etcdserver: no leader" => stay_away.push("taken"),
         other => panic!("{other}"),
     }
     assert_eq!(text(waited), "etcdserver: no leader");
     assert_eq!(text(read.map(|_| 0)), "etcdserver: request timed out");
-    // The client of the third one goes away while it waits.
+    // The client of the third write disconnects while it waits.
     let pending = "etcd_server_proposals_pending";
     assert_eq!(metric(alone, pending).await, Some(0));
     let waits = until("it waits", alone, async || {
         (metric(alone, pending).await == Some(1)).then_some(())
     });
     tokio::select! {
-        early = alone.put("early", "1") => panic!("nobody can answer it: {early:?}"),
+        early = alone.put("early", "1") => panic!("no member can acknowledge it: {early:?}"),
         () = waits => {}
     }
     until("nothing waits", alone, async || {
@@ -129,7 +129,7 @@ fn channel(server: &Server) -> Channel {
         .connect_lazy()
 }
 
-/// A write by a client that has half a minute.
+/// A put with a deadline of half a minute.
 fn patient(key: &str) -> Request<PutRequest> {
     let mut request = Request::new(PutRequest {
         key: key.as_bytes().to_vec().into(),
@@ -147,7 +147,7 @@ async fn listens(server: &Server) {
     .await;
 }
 
-/// Calls that have begun, by the method's name.
+/// The number of calls of a method that have begun.
 async fn begun(server: &Server, method: &str) -> u64 {
     let name = format!(
         "grpc_server_started_total{{grpc_method=\"{method}\",grpc_service=\"etcdserverpb.KV\",\
@@ -156,7 +156,7 @@ async fn begun(server: &Server, method: &str) -> u64 {
     metric(server, &name).await.unwrap_or(0)
 }
 
-/// A request may take five seconds and two election timeouts: with this, longer than any test waits.
+/// A request may take five seconds and two election timeouts: with this timeout, longer than any test waits.
 fn has_time(server: &mut Server) {
     let slow = |argument: &mut String| {
         if argument.starts_with("--election-timeout=") {
@@ -172,10 +172,10 @@ fn is_not_served(refused: &Status) {
     assert!(refused.message().contains(text), "{refused}");
 }
 
-/// Clients that connected to a member and wrote at once were refused in its first second, which etcd's clients never
-/// see: there the connection waits until clients are served. A probe does not wait. And when the member has reported
-/// that it is ready, its health check must report serving: test frameworks and systemd rely on that line, load
-/// balancers on the health check.
+/// Clients that connected to a starting member and wrote at once were refused during its first second. etcd's clients
+/// never see this: etcd accepts connections only once it serves. A probe does not wait. Once a member has logged that
+/// it is ready, its health check must report serving: test frameworks and systemd rely on that line, load balancers on
+/// the health check.
 #[tokio::test]
 async fn a_request_waits_until_its_server_serves() {
     let home = tempfile::tempdir().unwrap();
@@ -191,7 +191,7 @@ async fn a_request_waits_until_its_server_serves() {
         probe.is_err()
             || probe.is_ok_and(|answer| answer.get_ref().status() != ServingStatus::Serving)
     );
-    assert!(!put.is_finished(), "one of three cannot know what to say");
+    assert!(!put.is_finished(), "one member of three has no quorum");
     for server in &mut servers[1..] {
         server.start();
     }
@@ -207,14 +207,14 @@ async fn a_request_waits_until_its_server_serves() {
         let mut client = HealthClient::new(channel(server));
         let answer = client.check(check()).await.unwrap().into_inner();
         let log = server.log();
-        // If the machine was too slow for a cluster to elect a leader within five seconds, this is reported.
+        // If electing a leader took longer than five seconds on a slow machine, the server logs this.
         let late = log.contains("no read was answered yet");
         assert!(late || answer.status() == ServingStatus::Serving, "{log}");
     }
 }
 
-/// Waiting requests use memory, so a server that has not started yet must not be filled by them: requests beyond 512
-/// are refused at once.
+/// Waiting requests use memory, so their number must be limited before a server has started: requests beyond 512 are
+/// refused at once.
 #[tokio::test]
 async fn only_so_many_wait_for_a_server() {
     let home = tempfile::tempdir().unwrap();
@@ -240,8 +240,8 @@ async fn only_so_many_wait_for_a_server() {
     }
 }
 
-/// A client that would wait for a minute waited for all of it, at a server that needs an operator to
-/// become a member, and at one that was about to end: the wait held a place and the shutdown.
+/// A client with a deadline of a minute waited for all of it, at a standby, which needs an operator to become a
+/// member, and at a server that was shutting down: there the wait held a seat and delayed the shutdown.
 #[tokio::test]
 async fn no_client_waits_for_a_retired_server() {
     let home = tempfile::tempdir().unwrap();
@@ -266,7 +266,7 @@ async fn no_client_waits_for_a_retired_server() {
     is_not_served(&put.await.unwrap().unwrap_err());
 }
 
-/// And at any server for as long as the client would, which is longer than a request takes.
+/// At a server that does not come up, a request waits for the request timeout at most, not for the client's deadline.
 #[tokio::test]
 async fn requests_wait_at_most_their_timeout() {
     let home = tempfile::tempdir().unwrap();
