@@ -11,9 +11,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 const PAGE: &str = "docs/conformance.md";
-/// What begins a comment that makes rows.
+/// The mark at the beginning of a comment that generates rows.
 const MARK: &str = " Shows ";
-/// What is searched, and how a test or a chapter of a story begins there.
+/// The files that are searched: extension, comment, and how a test or a chapter of a client's story begins.
 const LANGUAGES: &[(&str, &str, &[&str])] = &[
     ("rs", "//", &["fn ", "async fn "]),
     ("go", "//", &["func "]),
@@ -49,7 +49,7 @@ fn files(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Every call that our protobuf files offer, as `KV.Put`.
+/// Every call in our protobuf files, such as `KV.Put`.
 fn calls() -> BTreeSet<String> {
     let mut calls = BTreeSet::new();
     for entry in fs::read_dir(root().join("src/wire/proto")).expect("a folder") {
@@ -70,10 +70,10 @@ fn calls() -> BTreeSet<String> {
     calls
 }
 
-/// One row: the call, the behaviour, and where it is shown.
+/// The call, the behaviour, and the test that shows it.
 type Row = (String, String, String);
 
-/// The rows that one file makes.
+/// The rows that one file generates.
 fn rows(path: &Path, calls: &BTreeSet<String>) -> Vec<Row> {
     let extension = path.extension().and_then(|extension| extension.to_str());
     let language = LANGUAGES.iter().find(|(name, ..)| Some(*name) == extension);
@@ -115,7 +115,7 @@ fn page(calls: &BTreeSet<String>) -> (String, BTreeSet<String>) {
     let mut found = Vec::new();
     files(&root().join("tests"), &mut found);
     let mut all: BTreeMap<(String, String), BTreeSet<String>> = BTreeMap::new();
-    // This file shows nothing: its own text speaks of the mark.
+    // This file is left out: its text contains the mark and generates no rows.
     for path in found
         .iter()
         .filter(|path| !path.ends_with("tests/conformance.rs"))
@@ -137,7 +137,7 @@ fn page(calls: &BTreeSet<String>) -> (String, BTreeSet<String>) {
 #[test]
 fn the_page_lists_what_the_tests_show() {
     let (page, missing) = page(&calls());
-    // quorate.v1 is no part of etcd's API, and has a folder of its own.
+    // Calls of quorate.v1 are not listed: they are not part of etcd's API, and their files are in another folder.
     println!("calls that no test names: {missing:?}");
     let path = root().join(PAGE);
     if std::env::var_os("CONFORMANCE_WRITE").is_some() {
@@ -166,14 +166,14 @@ fn what_clients_live_on_is_shown() {
     }
 }
 
-/// What stands between backquotes on a page, blocks of code left out.
+/// The texts between backquotes on a page, without its code blocks.
 fn quoted(page: &str) -> Vec<&str> {
     let parts = page.split('`').skip(1).step_by(2);
     parts.filter(|part| !part.contains('\n')).collect()
 }
 
-/// Whether a page may name this: a test, a file, a line of the simulator's
-/// counters, or a text of the build. Anything else is prose.
+/// Whether a quoted text on a page exists: as a test, a file, a line of the simulator's counters, or a text in the
+/// sources. Texts of any other form are prose.
 fn exists(name: &str, sources: &str) -> bool {
     let read = |path: &str| fs::read_to_string(root().join(path)).unwrap_or_default();
     if let Some(line) = name.strip_prefix("sim: ") {
@@ -214,7 +214,7 @@ fn documented_tests_and_texts_exist() {
         .collect();
     assert!(
         missing.is_empty(),
-        "the pages name what is not there: {missing:?}"
+        "the pages name tests or texts that do not exist: {missing:?}"
     );
     for wrong in [
         "sim: nothing of the kind",

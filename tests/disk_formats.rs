@@ -1,7 +1,7 @@
-//! Data directories that earlier releases wrote are read by this one, byte for byte.
+//! Reads data directories written by earlier releases, byte for byte.
 //!
-//! `tests/data/disk-format-1` was written by `write_format_1` below, which stays as the record of
-//! what is in it. When a format changes, add a directory and a test; never rewrite an old one.
+//! `write_format_1` below wrote `tests/data/disk-format-1`, and documents its content. When a format changes, add a
+//! directory and a test; never rewrite an old directory.
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
@@ -36,7 +36,7 @@ fn entries() -> Vec<Entry> {
     entries
 }
 
-/// Run with `WRITE_GOLDEN=1` and without the directory to write it.
+/// Run with `WRITE_GOLDEN=1`, after removing the directory, to write it.
 #[test]
 fn write_format_1() {
     let root = golden();
@@ -58,7 +58,7 @@ fn write_format_1() {
     identity.cluster_uid = "uid".to_owned();
     identity.peer_pins.insert(12, vec![12; 16]);
     directory.store_identity(identity).unwrap();
-    // A suffix that is replaced, so that reading must follow the order of batches.
+    // The suffix is replaced, so a reader has to respect the order of the batches.
     files.log.append(None, &entries()[..6]).unwrap();
     files
         .log

@@ -1,5 +1,5 @@
-//! Every decoder with every input that is kept: seeds written by our own encoders, and inputs that once
-//! broke one. Quick: it cuts the seeds and flips bits of them, and looks no further.
+//! Runs every decoder with all stored inputs: seeds written by our own encoders, and inputs that once made a decoder
+//! fail. It also truncates the seeds and flips bits in them; a wider search is the fuzzer's task.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
@@ -39,7 +39,7 @@ fn every_kept_input_is_read_or_refused() {
     }
 }
 
-/// Cuts and flipped bits of every seed: the damage that is tried first.
+/// Truncates every seed and flips single bits, the damage that a fuzzer tries first.
 #[test]
 fn every_kept_input_damaged_is_read_or_refused() {
     for target in TARGETS {
@@ -56,7 +56,7 @@ fn every_kept_input_damaged_is_read_or_refused() {
     }
 }
 
-/// Run with `WRITE_SEEDS=1` to rewrite the seeds; other inputs are kept.
+/// Run with `WRITE_SEEDS=1` to rewrite the seeds; other inputs are left as they are.
 #[test]
 fn write_seeds() {
     if std::env::var_os("WRITE_SEEDS").is_none() {

@@ -1,4 +1,4 @@
-//! Small inputs that every decoder takes, written by our own encoders.
+//! A small valid input for every decoder, written by our own encoders.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ fn chosen(choice: u8, bytes: &[u8]) -> Vec<u8> {
     [&[choice], bytes].concat()
 }
 
-/// Pieces as the targets cut them: a length in two bytes, a kind, the bytes.
+/// Pieces in the format of the targets: a length in two bytes, a kind, the bytes.
 fn pieces(pieces: &[(u8, Vec<u8>)]) -> Vec<u8> {
     let mut all = Vec::new();
     for (kind, bytes) in pieces {
@@ -78,7 +78,8 @@ fn files() -> Vec<Seed> {
     let segment = memory.contents("log/0000000000000001.log").unwrap();
     let last = segment.iter().rposition(|byte| *byte != 0).unwrap();
 
-    // The same as the target seals it: first batch 1, term 1, no vote, commit, entry before; oldest 1.
+    // The header as the target seals it: first batch 1, term 1, no vote, commit index and previous entry 0, oldest
+    // batch 1.
     let numbers: Vec<u8> = [1_u64, 1, 0, 0, 0, 0, 1]
         .iter()
         .flat_map(|n| n.to_le_bytes())
@@ -309,7 +310,7 @@ fn wire() -> Vec<Seed> {
             },
         )),
     };
-    // A hello, an answer and the rest by their fields: a number, a number, a text.
+    // A hello, a reply and the other messages, field by field: two numbers and a text.
     let fields = b"\x08\x01\x10\x07\x18\x09\x22\x04disk\x2a\x02n1".to_vec();
     vec![
         ("frames", "hello", chosen(1, &fields)),
@@ -400,15 +401,15 @@ fn records() -> Vec<Seed> {
     ]
 }
 
-/// Kinds as in the target: 0 a token, 4 what gets a signature, 2 a public and 6 a private
-/// key with the method in the upper bits, 3 and 7 a proof.
+/// Kinds as in the target: 0 is a token, 4 a text to sign, 2 a public and 6 a private key with the method in the upper
+/// bits, 3 and 7 a proof.
 fn tokens() -> Vec<Seed> {
     let claims = br#"{"alg":"HS256","typ":"JWT"}
 {"exp":2000000,"nbf":5.5,"revision":7,"username":"alice"}"#;
     let pem = |label: &str, body: &str| {
         format!("-----BEGIN {label}-----\n{body}\n-----END {label}-----\n").into_bytes()
     };
-    // Ed25519 is the thirteenth method: a public key, and a private one, of zeros.
+    // Ed25519 is the thirteenth method: a public and a private key of zeros.
     let public = pem(
         "PUBLIC KEY",
         "MCowBQYDK2VwAyEAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=",
@@ -439,7 +440,7 @@ fn tokens() -> Vec<Seed> {
     ]
 }
 
-/// A certificate that vouches for itself for a century, as DER and as a file that holds it twice.
+/// A self-signed certificate that is valid for a century, as DER and as a PEM file that contains it twice.
 fn certificates() -> Vec<Seed> {
     use base64::Engine as _;
     let pem = include_str!("certificate.pem");

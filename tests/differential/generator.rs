@@ -1,4 +1,5 @@
-//! Random parts of requests from a seed, over few keys so that they meet. Bad ones too.
+//! Random parts of requests, from a seed. The key space is small, so that requests affect each other; some parts are
+//! invalid.
 
 use bytes::Bytes;
 use quorate::wire::etcd::compare::TargetUnion;
@@ -12,7 +13,7 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 /// Random choices from a seed.
 pub(crate) struct Generator {
     random: Xoshiro256PlusPlus,
-    /// Whether the ends of all ranges lie behind their beginnings.
+    /// Whether the end of every range is greater than its key.
     pub(crate) ordered: bool,
 }
 
@@ -36,7 +37,7 @@ impl Generator {
         low + self.below((high - low + 1).cast_unsigned()) as i64
     }
 
-    /// Few enough keys that etcd's sort, which is not stable beyond 12, is.
+    /// At most 12 keys: beyond that number etcd's sort is not stable.
     pub(crate) fn key(&mut self) -> Bytes {
         let first = b'a' + self.below(3) as u8;
         match self.below(4) {
@@ -85,7 +86,7 @@ impl Generator {
 
     pub(crate) fn delete(&mut self) -> DeleteRangeRequest {
         let (key, mut range_end) = self.span();
-        // Within a transaction an open end would meet etcd's gap in the check for duplicates.
+        // In a transaction, an open-ended range would meet the gap in etcd's check for duplicate keys.
         if !self.one_in(4) || range_end[..] == [0] {
             range_end = Bytes::new();
         }
@@ -130,7 +131,7 @@ impl Generator {
         }
     }
 
-    /// A sort order or target, rarely one that does not exist.
+    /// A sort order or target, rarely one that is not defined.
     pub(crate) fn sort(&mut self, highest: i64) -> i32 {
         let highest = highest + i64::from(self.one_in(40));
         self.between(0, highest) as i32
@@ -156,7 +157,7 @@ impl Generator {
             Some(TargetUnion::Lease(_)) => 4,
             None => self.below(5) as i32,
         };
-        // Now and then a property of another kind than the target.
+        // Sometimes the union has a field that does not fit the target.
         let target = if self.one_in(20) {
             self.below(5) as i32
         } else {
@@ -199,7 +200,7 @@ impl Generator {
             .collect()
     }
 
-    /// A transaction with as many operations as are allowed, or one more, here or nested.
+    /// A transaction with about as many operations as are allowed, at the top level or nested.
     pub(crate) fn many(&mut self, revision: i64) -> TxnRequest {
         let count = self.between(126, 130);
         let range = |generator: &mut Self| RequestOp {

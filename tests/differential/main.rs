@@ -1,17 +1,16 @@
-//! The same random requests, over gRPC, to Quorate and to real etcd: equal answers, equal error texts and codes, equal
-//! events for every watcher, equal hashes, equal snapshots; also while alarms are raised and a learner is added and
-//! removed. Other conversations are about users and their permissions. Known differences, with reasons, are in
+//! Sends the same random requests over gRPC to Quorate and to real etcd. Responses, error codes and messages, events
+//! of every watcher, hashes and snapshots must be equal, also while alarms are active and while a learner is added and
+//! removed. Other runs are about users and their permissions. Known differences, with their reasons, are in
 //! `docs/differences.md`; the requests here avoid them.
 //!
-//! A conversation follows from its seed. `SEED=n REQUESTS=n` repeats one; `SEEDS=n` makes n of
-//! them, from `SEED_BASE`. A difference prints the seed, the number of the request, the requests
-//! before it, and the least list of requests that still shows a difference; with `KEEP_GOING=1`
-//! it is printed and passed over.
+//! A run is a function of its seed. `SEED=n REQUESTS=n` repeats one; `SEEDS=n` executes n of them, from `SEED_BASE`
+//! on. On a difference, the test prints the seed, the number of the request, the requests before it, and the shortest
+//! list of requests that still shows a difference; with `KEEP_GOING=1` it prints the difference and continues.
 //!
 //! Needs the tools that `tests/interop/build.sh` builds. Without them each test reports that it was skipped; with
 //! `QUORATE_REQUIRE_INTEROP=1` it fails instead.
 
-// Helpers of tests end a test by panicking, and what runs in other processes has to be polled.
+// Helpers fail a test by panicking, and other processes have to be polled.
 #![allow(clippy::panic, clippy::disallowed_methods)]
 
 #[path = "../etcdctl/cluster.rs"]
@@ -39,23 +38,23 @@ use generator::Generator;
 use pair::{Difference, Pair};
 use question::{Facts, Question, bulky, expiry, questions};
 
-/// Requests of a conversation by default; the default seeds make 20,000 and more.
+/// Requests of a run by default; the default seeds execute 20,000 and more.
 const REQUESTS: u64 = 5200;
 const SEEDS: u64 = 4;
-/// Conversations at a time: they wait for watchers as much as they work.
+/// Runs in parallel: each waits for watchers about as long as it computes.
 const AT_ONCE: usize = 2;
 
-/// What a conversation is about.
+/// The subject of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Subject {
     Keys,
     Users,
 }
 
-/// A request and the member of ours that it goes to.
+/// A request, and the member of our cluster that it is sent to.
 type Step = (usize, Question);
 
-/// What a conversation came to.
+/// Statistics of a run.
 #[derive(Debug, Default)]
 struct Summary {
     asked: u64,
@@ -71,7 +70,7 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
 
-/// With `DIFFERENTIAL_SELF_TEST=1` both sides are real etcd, which checks the test itself.
+/// With `DIFFERENTIAL_SELF_TEST=1` both clusters are real etcd, which checks the test itself.
 fn ours() -> Kind {
     match std::env::var("DIFFERENTIAL_SELF_TEST") {
         Ok(value) if value == "1" => Kind::Etcd,
@@ -79,12 +78,12 @@ fn ours() -> Kind {
     }
 }
 
-/// Straight to the handle: what a passing test prints through macros is not shown.
+/// Written to the handle directly: the test harness captures the macros' output of a passing test.
 fn print(text: &str) {
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
-/// One conversation; `sent` has every request so far when it returns.
+/// Executes one run; `sent` contains every request so far when it returns.
 async fn converse(
     pair: &mut Pair,
     subject: Subject,
@@ -122,7 +121,7 @@ async fn converse(
         for mut question in next {
             let member = generator.below(size as u64) as usize;
             if size > 1 {
-                // etcd has one member, which leads.
+                // etcd has a single member, so these requests cannot be compared.
                 if matches!(question, Question::Members | Question::MoveLeader(_)) {
                     continue;
                 }
@@ -162,7 +161,7 @@ async fn converse(
     })
 }
 
-/// A conversation with a cluster of ours of this size, from its start to its end.
+/// One run against a cluster of ours of this size, from start to end.
 fn hold(peers: &Path, subject: Subject, size: usize, seed: u64, requests: u64) -> Summary {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(async {
@@ -190,7 +189,7 @@ fn hold(peers: &Path, subject: Subject, size: usize, seed: u64, requests: u64) -
     })
 }
 
-/// Runs the conversations of all seeds and prints the number of requests.
+/// Executes the runs of all seeds and prints the number of requests.
 fn hold_all(test: &str, subject: Subject, size: usize, seeds: u64, requests: u64) {
     let Some(peers) = process::peers(test) else {
         return;
@@ -206,7 +205,7 @@ fn hold_all(test: &str, subject: Subject, size: usize, seeds: u64, requests: u64
     let summaries = at_once(&peers, subject, size, &all, requests);
     let mut sum = Summary::default();
     for (summary, seed) in summaries.iter().zip(&all) {
-        // Users are refused much.
+        // Many requests of users are refused.
         let least = requests as i64 / if subject == Subject::Keys { 5 } else { 40 };
         let tame = summary.revision < least || summary.refused < requests / 50;
         assert!(

@@ -1,4 +1,4 @@
-//! Quorate and real etcd, asked the same.
+//! Sends each request to Quorate and to real etcd, and compares the responses.
 
 use std::fmt;
 use std::path::Path;
@@ -12,15 +12,15 @@ use crate::question::{Question, STREAMS};
 use crate::server::{Reply, Server};
 use crate::watch_streams::WatchStreams;
 
-/// Speed alone: what is lost by a crash is no part of this test.
+/// For speed: this test crashes no member, so nothing depends on syncs.
 const FLAGS: &[&str] = &["--unsafe-no-fsync", "--log-level=error", "--bcrypt-cost=4"];
-/// How long any answer may take.
+/// The timeout for any response.
 const ANSWER: Duration = Duration::from_secs(90);
-/// Where there are several members: a busy machine must not cost the leader its place. Given to
-/// both sides, for the least time of a lease follows from it.
+/// For several members: on a busy machine the leader must not lose an election. Both sides get these flags, because
+/// the minimum TTL of a lease depends on them.
 const PATIENT: &[&str] = &["--heartbeat-interval=300", "--election-timeout=3000"];
 
-/// An answer that is not the same.
+/// A response that differs.
 #[derive(Debug)]
 pub(crate) struct Difference {
     pub(crate) question: String,
@@ -39,7 +39,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// One side: the members and the watch streams, which are spread over the members.
+/// One side: its members, and its watch streams, which are distributed over the members.
 #[derive(Debug)]
 struct Side {
     members: Vec<Server>,
@@ -104,16 +104,16 @@ pub(crate) struct Pair {
     theirs: Side,
     clusters: [Cluster; 2],
     revision: i64,
-    /// The newest revision at which a watcher wants to begin.
+    /// The greatest start revision of any watcher.
     newest_start: i64,
-    /// Requests that each side was sent.
+    /// Requests sent to each side.
     pub(crate) asked: u64,
-    /// Answers that were errors.
+    /// Responses that were errors.
     pub(crate) refused: u64,
 }
 
 impl Pair {
-    /// As many members of ours as are wanted, and one of etcd's.
+    /// Starts a cluster of ours of this size, and one member of etcd.
     pub(crate) async fn start(ours: Kind, peers: &Path, size: usize) -> Pair {
         let several = size > 1;
         let start = |kind, size| {
@@ -141,12 +141,12 @@ impl Pair {
         self.revision
     }
 
-    /// What our members wrote, for a failed test.
+    /// The logs of our members, for a failed test.
     pub(crate) fn logs(&self) -> String {
         self.clusters[0].logs()
     }
 
-    /// Events shown to all watchers of one side, and answers that were cut into fragments.
+    /// Events received by all watchers of one side, and responses that were split into fragments.
     pub(crate) fn shown(&self) -> (usize, u64) {
         let seen = |stream: &WatchStreams| stream.seen.values().map(Vec::len).sum::<usize>();
         let streams = &self.ours.streams;
@@ -156,8 +156,8 @@ impl Pair {
         )
     }
 
-    /// Asks both, our side at one of its members, and compares. Returns the revision of the
-    /// answer where it has one.
+    /// Sends the request to both sides, on ours to one of the members, and compares the responses. Returns the
+    /// revision of the response, if it has one.
     pub(crate) async fn ask(
         &mut self,
         member: usize,
@@ -167,7 +167,7 @@ impl Pair {
             Question::Watch(_, create) => {
                 self.newest_start = self.newest_start.max(create.start_revision);
             }
-            // What begins in the future holds up progress.
+            // A watcher with a start in the future delays progress notifications.
             Question::Settle => {
                 while self.revision < self.newest_start {
                     let put = PutRequest {

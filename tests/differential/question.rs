@@ -1,4 +1,4 @@
-//! One request of a conversation, and which one comes next.
+//! The requests of a run, and how the next one is chosen.
 
 use bytes::Bytes;
 use quorate::wire::etcd::{
@@ -10,18 +10,18 @@ use crate::generator::Generator;
 use crate::trouble;
 use crate::users::Auth;
 
-/// Stands for the ID of the member that is asked.
+/// Placeholder for the ID of the member that receives the request.
 pub(crate) const OWN_ID: u64 = u64::MAX;
-/// Stands for its peer URL.
+/// Placeholder for the peer URL of that member.
 pub(crate) const OWN_PEER: &str = "PEER";
-/// Stands for the ID of the member that was added last.
+/// Placeholder for the ID of the member that was added last.
 pub(crate) const LEARNER: u64 = u64::MAX - 1;
-/// Watch streams of a conversation.
+/// Watch streams of a run.
 pub(crate) const STREAMS: usize = 3;
-/// The lease that is let expire.
+/// The ID of the lease that expires.
 pub(crate) const SHORT_LEASE: i64 = 77;
 
-/// One request. Those without a type of their own need no more than what is named here.
+/// One request. Variants without a message contain all that the request needs.
 #[derive(Clone, Debug)]
 pub(crate) enum Question {
     Put(PutRequest),
@@ -45,28 +45,28 @@ pub(crate) enum Question {
     MemberPromote(u64),
     Alarm(AlarmRequest),
     Status,
-    /// The hash over everything, which each implementation makes in its own way.
+    /// The hash of the whole database, which depends on the implementation's file format.
     WholeHash,
     Defragment,
     MoveLeader(u64),
     Downgrade(DowngradeRequest),
     Health(String),
     HealthWatch(String),
-    /// A snapshot, as etcdutl sees it.
+    /// A snapshot, as etcdutl reads it.
     Snapshot,
     Auth(Auth),
-    /// A stream of its own, until its first answer.
+    /// A new stream, read up to its first response.
     WatchOnce(WatchCreateRequest),
-    /// A question with the newest token of a user; with none where there is none.
+    /// A request with the newest token of a user; without a token if the user has none.
     As(&'static str, Box<Question>),
     Watch(usize, WatchCreateRequest),
     Cancel(usize, i64),
-    /// Waits until every watcher was shown everything, and compares what they were shown.
+    /// Waits until every watcher has received all events, and compares these.
     Settle,
 }
 
 impl Question {
-    /// Lets nothing be answered from what one member happens to have.
+    /// Makes reads linearizable, so that no response depends on how far one member has applied.
     pub(crate) fn be_linearizable(&mut self) {
         use quorate::wire::etcd::request_op::Request;
         fn plain(txn: &mut TxnRequest) {
@@ -86,17 +86,17 @@ impl Question {
     }
 }
 
-/// The generator's state of the conversation so far; the same on both sides.
+/// The generator's knowledge of the run so far; equal for both sides.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Facts {
     pub(crate) revision: i64,
-    /// Compacted revisions, the newest last.
+    /// Compacted revisions, in ascending order.
     pub(crate) compactions: Vec<i64>,
-    /// Watchers asked for so far.
+    /// Watchers created so far.
     pub(crate) watchers: i64,
     /// Members added so far.
     pub(crate) learners: u16,
-    /// Whether ours is a cluster of one, as etcd's.
+    /// Whether our cluster has a single member, as etcd's does.
     pub(crate) alone: bool,
 }
 
@@ -106,7 +106,7 @@ impl Facts {
     }
 }
 
-/// The next request, or a few that belong together.
+/// The next request, or several that belong together.
 pub(crate) fn questions(generator: &mut Generator, facts: &mut Facts) -> Vec<Question> {
     match generator.below(1000) {
         0..=17 => vec![watch(generator, facts)],
@@ -120,7 +120,7 @@ pub(crate) fn questions(generator: &mut Generator, facts: &mut Facts) -> Vec<Que
     }
 }
 
-/// One request that needs no other.
+/// One request that does not depend on others.
 pub(crate) fn question(generator: &mut Generator, facts: &Facts) -> Question {
     let revision = facts.revision;
     match generator.below(966) {
@@ -155,8 +155,8 @@ pub(crate) fn question(generator: &mut Generator, facts: &Facts) -> Question {
     }
 }
 
-/// A sort target without an order makes etcd sort each piece for itself, and count what is left
-/// from there: its answer is the range's where that fits into the first piece.
+/// With a sort target and no sort order, etcd sorts each piece by itself and counts what remains from there: its
+/// response equals that of Range if the whole range fits into the first piece.
 fn stream(generator: &mut Generator, revision: i64) -> RangeRequest {
     let mut range = generator.range(revision);
     let first = range.key.first().copied().unwrap_or(u8::MAX);
@@ -167,7 +167,7 @@ fn stream(generator: &mut Generator, revision: i64) -> RangeRequest {
     range
 }
 
-/// Nothing that expires by itself: when it does would be chance.
+/// A TTL that does not expire during the run: when it does would be random.
 fn grant(generator: &mut Generator) -> LeaseGrantRequest {
     let ttl = match generator.below(20) {
         0 => 9_000_000_001,
@@ -182,7 +182,7 @@ fn grant(generator: &mut Generator) -> LeaseGrantRequest {
     LeaseGrantRequest { id, ttl }
 }
 
-/// At the revisions of compactions too, where the answer stays what it was before them.
+/// Also at compacted revisions, where the hash stays what it was before the compaction.
 fn hash(generator: &mut Generator, facts: &Facts) -> HashKvRequest {
     let revision = match (generator.below(12), facts.compactions.last()) {
         (0, _) => -1,
@@ -192,11 +192,12 @@ fn hash(generator: &mut Generator, facts: &Facts) -> HashKvRequest {
     HashKvRequest { revision }
 }
 
-/// `physical`: done when answered, or etcd's hash could still see what it forgets.
+/// `physical`: the compaction is finished when the response arrives; otherwise etcd's hash could still include
+/// compacted data.
 pub(crate) fn compact(generator: &mut Generator, facts: &Facts) -> Question {
     let low = (facts.compacted() - 1).max(-1);
     let revision = match generator.between(low, facts.revision + 1) {
-        // The first one at revision 0 would stop etcd's hash there.
+        // A first compaction at revision 0 would make etcd keep that hash.
         0 if facts.compacted() == 0 => 1,
         revision => revision,
     };
@@ -228,7 +229,7 @@ fn membership(generator: &mut Generator) -> Question {
             is_learner: generator.one_in(2),
         }),
         1 => Question::MemberRemove(if id == OWN_ID { 6 } else { id }),
-        // etcd takes any text for the URL of a member.
+        // etcd accepts any text as the member's own URL.
         2 if id == OWN_ID => Question::Members,
         2 => Question::MemberUpdate(id, url.to_owned()),
         _ => Question::MemberPromote(id),
@@ -275,7 +276,7 @@ pub(crate) fn watcher(generator: &mut Generator, facts: &mut Facts) -> WatchCrea
         progress_notify: generator.one_in(4),
         filters,
         prev_kv: generator.one_in(2),
-        // An ID of its own, once, or that of the stream's first watcher, which is taken.
+        // An ID of its own, used once, or the ID of the stream's first watcher, which is taken.
         watch_id: match generator.below(12) {
             0 => 1000 + facts.watchers,
             1 => -1000 - facts.watchers,
@@ -285,7 +286,7 @@ pub(crate) fn watcher(generator: &mut Generator, facts: &mut Facts) -> WatchCrea
     }
 }
 
-/// Values near and above the size of the largest request and message.
+/// Values near and above the limits of requests and messages.
 fn oversized(generator: &mut Generator) -> Vec<Question> {
     let sizes = [1_500_000, 1_572_864, 2_097_152, 2_200_000];
     let size = sizes[generator.below(sizes.len() as u64) as usize];
@@ -303,7 +304,7 @@ fn oversized(generator: &mut Generator) -> Vec<Question> {
     vec![put(size), delete]
 }
 
-/// Cancellations follow a settling: what is under way to a cancelled watcher may be lost.
+/// A cancellation follows `Settle`, because events on their way to a cancelled watcher may be lost.
 fn cancels(generator: &mut Generator, facts: &Facts) -> Vec<Question> {
     let mut all = vec![Question::Settle];
     for _ in 0..generator.between(1, 4) {
@@ -329,7 +330,7 @@ pub(crate) fn bulky(facts: &Facts) -> Vec<Question> {
             key: Bytes::from_static(b"x"),
             range_end: Bytes::from_static(b"y"),
             start_revision: facts.revision + 1,
-            // The deletion is one revision, with all that was there before.
+            // The deletion is one revision, and its event contains all previous values.
             prev_kv: true,
             fragment,
             ..WatchCreateRequest::default()
@@ -345,7 +346,7 @@ pub(crate) fn bulky(facts: &Facts) -> Vec<Question> {
     all
 }
 
-/// A lease with keys that runs out.
+/// A lease with keys that expires.
 pub(crate) fn expiry() -> Vec<Question> {
     let put = |key: &'static str, lease| {
         Question::Put(PutRequest {
@@ -357,7 +358,7 @@ pub(crate) fn expiry() -> Vec<Question> {
     vec![
         Question::Grant(LeaseGrantRequest {
             id: SHORT_LEASE,
-            // Long enough for its keys to be put on a busy machine.
+            // Long enough to put its keys on a busy machine.
             ttl: 6,
         }),
         put("a1", SHORT_LEASE),

@@ -1,4 +1,4 @@
-//! gRPC clients of one member, and its answers as text without what names the cluster.
+//! gRPC clients of one member; responses become text, without the fields that identify the cluster.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -29,10 +29,10 @@ use crate::process::PATIENCE;
 use crate::question::{LEARNER, OWN_ID, OWN_PEER, Question, SHORT_LEASE};
 use crate::{snapshot, users};
 
-/// No answer of these tests is larger.
+/// Greater than any response in these tests.
 const LARGEST: usize = 64 << 20;
 
-/// The token that goes with every request, if any.
+/// The token that is sent with every request, if any.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Token(Arc<Mutex<Option<AsciiMetadataValue>>>);
 
@@ -51,10 +51,10 @@ impl Interceptor for Token {
     }
 }
 
-/// What the clients send through.
+/// The transport of the clients.
 pub(crate) type Wire = InterceptedService<Channel, Token>;
 
-/// An answer: the revision, if any, and the whole answer as text.
+/// A response: its revision, if any, and the whole response as text.
 pub(crate) type Reply = (Option<i64>, String);
 
 /// Clients of one member.
@@ -71,10 +71,10 @@ pub(crate) struct Server {
     /// The newest token of each user.
     tokens: BTreeMap<String, AsciiMetadataValue>,
     id: u64,
-    /// The newest member that was added.
+    /// The ID of the member that was added last.
     learner: u64,
     peer: String,
-    /// Where etcd's tools are.
+    /// The directory of etcd's tools.
     peers: PathBuf,
 }
 
@@ -105,8 +105,8 @@ impl Server {
         server
     }
 
-    /// Waits until the member reports that its data is of this version, which etcd does some seconds after its start
-    /// (seen on a busy machine: 3.5.0 in its first answers), and returns its ID.
+    /// Waits until the member reports the storage version of this release, and returns its ID. etcd sets it some
+    /// seconds after the start (on a busy machine, the first responses contained 3.5.0).
     async fn settled(&mut self) -> u64 {
         for _ in 0..600 {
             let status = self.maintenance.status(StatusRequest {}).await;
@@ -116,11 +116,11 @@ impl Server {
             }
             tokio::time::sleep(std::time::Duration::from_millis(100)).await;
         }
-        panic!("the storage version stays what it was");
+        panic!("the storage version was not updated");
     }
 
-    /// Waits until the member has applied what was answered by any, leases too, and gives its
-    /// revision: a read that any member may answer must see all of that.
+    /// Waits until the member has applied everything that any member has acknowledged, including leases, and returns
+    /// its revision: a serializable read at any member must see all of it.
     pub(crate) async fn catch_up(&mut self) -> i64 {
         let range = RangeRequest {
             key: "a".into(),
@@ -131,7 +131,7 @@ impl Server {
         reply.into_inner().header.expect("a header").revision
     }
 
-    /// Sends the request as its user, and returns the answer as text.
+    /// Sends the request as its user, and returns the response as text.
     pub(crate) async fn ask(&mut self, question: &Question) -> Reply {
         let (user, question) = match question {
             Question::As(user, question) => (*user, &**question),
@@ -167,7 +167,7 @@ impl Server {
             Question::Txn(txn) => {
                 let mut reply = self.kv.txn(txn).await?.into_inner();
                 let revision = reply.header.as_ref().map(|header| header.revision);
-                // Headers within hold a revision and nothing else.
+                // Headers inside the response contain a revision only.
                 reply.header.as_mut().map(anonymous);
                 Ok((revision, format!("{reply:?}")))
             }
@@ -181,7 +181,7 @@ impl Server {
             Question::Alarm(mut alarm) => {
                 alarm.member_id = self.id(alarm.member_id);
                 let mut reply = self.maintenance.alarm(alarm).await?.into_inner();
-                // etcd gives them in no order.
+                // etcd returns them in no order.
                 reply
                     .alarms
                     .sort_by_key(|alarm| (alarm.alarm, alarm.member_id));
@@ -190,7 +190,7 @@ impl Server {
             }
             Question::Downgrade(downgrade) => plain!(self.maintenance.downgrade(downgrade)),
             Question::Defragment => {
-                // etcd gives no header here.
+                // etcd returns no header here.
                 let reply = self.maintenance.defragment(DefragmentRequest {}).await?;
                 Ok((None, format!("{:?}", reply.into_inner())))
             }
@@ -229,12 +229,12 @@ impl Server {
                 snapshot::read(stream.into_inner(), &self.peers).await
             }
             Question::Watch(..) | Question::Cancel(..) | Question::Settle | Question::As(..) => {
-                unreachable!("asked on a stream, or of whom it names")
+                unreachable!("sent on a stream, or as its user")
             }
         }
     }
 
-    /// The pieces put together, and where they were cut.
+    /// Joins the pieces of a streamed range, and notes where they were split.
     async fn stream(&mut self, range: RangeRequest) -> Result<Reply, Status> {
         let mut stream = self.kv.range_stream(range).await?.into_inner();
         let mut whole = RangeResponse::default();
@@ -258,7 +258,7 @@ impl Server {
                 let mut reply = self.lease.lease_grant(*grant).await?.into_inner();
                 let revision = reply.header.as_mut().map(anonymous);
                 if grant.id == 0 {
-                    // The server's choice, which differs: it must not stay.
+                    // The server chose the ID, so it differs: the lease is revoked again.
                     assert!(reply.id > 0, "{reply:?}");
                     let revoke = LeaseRevokeRequest { id: reply.id };
                     self.lease.lease_revoke(revoke).await?;
@@ -280,7 +280,7 @@ impl Server {
                     keys: true,
                 };
                 let mut reply = self.lease.lease_time_to_live(request).await?.into_inner();
-                // etcd gives the keys in no order, and time passes.
+                // etcd returns the keys in no order, and the remaining TTL depends on time.
                 reply.keys.sort();
                 reply.header.as_mut().map(anonymous);
                 if reply.ttl > 0 {
@@ -306,7 +306,7 @@ impl Server {
                     assert!(start.elapsed() < PATIENCE, "a lease does not expire");
                     tokio::time::sleep(std::time::Duration::from_millis(50)).await;
                 }
-                // Its keys went with it, which took a revision.
+                // Its keys are deleted with it, at a revision of their own.
                 Ok((Some(self.catch_up().await), "expired".to_owned()))
             }
             _ => {
@@ -361,13 +361,16 @@ impl Server {
                 let list = MemberListRequest { linearizable: true };
                 let reply = self.cluster.member_list(list).await?.into_inner();
                 let header = reply.header.unwrap_or_default();
-                assert_eq!(header.member_id, self.id, "the header names who answers");
+                assert_eq!(
+                    header.member_id, self.id,
+                    "the header contains the responding member's ID"
+                );
                 assert_eq!(header.revision, 0, "the membership has no revision");
                 assert!(reply.members.iter().any(|member| member.id == self.id));
                 reply.members
             }
         };
-        // In the order of their IDs, which are chance.
+        // etcd lists them in the order of their IDs, which are random.
         let mut members: Vec<String> = members
             .iter()
             .map(|member| match member.id == self.id {
@@ -391,9 +394,9 @@ impl Server {
         let header = reply.header.unwrap_or_default();
         assert!(reply.db_size > 0 && reply.leader != 0 && reply.raft_term > 0);
         assert!(reply.raft_applied_index <= reply.raft_index);
-        // Alarms are among them, in no order.
+        // Active alarms are listed among the errors, in no order.
         let own = self.id.to_string();
-        // The number of blanks in them is each build of etcd's own.
+        // The number of blanks in an error depends on the build of etcd.
         let plain = |error: &String| error.replace(&own, "OWN").replace("  ", " ");
         let errors = reply.errors.iter().map(plain);
         let mut errors: Vec<String> = errors.collect();
@@ -414,7 +417,7 @@ impl Server {
     }
 }
 
-/// Leaves the revision alone in a header, which must name cluster, member and term.
+/// Reduces a header to its revision, after checking that it contains cluster, member and term.
 fn anonymous(header: &mut ResponseHeader) -> i64 {
     assert!(
         header.cluster_id != 0 && header.member_id != 0 && header.raft_term != 0,

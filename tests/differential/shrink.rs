@@ -1,4 +1,4 @@
-//! The least part of a conversation that still shows a difference.
+//! Reduces a run to the fewest requests that still show a difference.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use crate::Step;
 use crate::cluster::Kind;
 use crate::pair::{Difference, Pair};
 
-/// How long to look for a smaller one.
+/// The time limit of the search.
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// Repeats requests on new clusters.
@@ -21,7 +21,7 @@ async fn repeat(ours: Kind, peers: &Path, size: usize, steps: &[Step]) -> Option
     None
 }
 
-/// Removes requests that are not needed, larger parts first, and prints the rest.
+/// Removes requests that are not needed, larger parts first, and returns the rest as text.
 pub(crate) async fn shrink(ours: Kind, peers: &Path, size: usize, mut steps: Vec<Step>) -> String {
     let start = Instant::now();
     let Some(mut shown) = repeat(ours, peers, size, &steps).await else {

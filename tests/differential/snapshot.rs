@@ -1,4 +1,4 @@
-//! A snapshot as etcd's own tool sees it: what it holds, not how its pages lie.
+//! A snapshot as etcdutl reads it: its content, not the layout of its pages.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use tonic::{Status, Streaming};
 
 use crate::server::Reply;
 
-/// Takes a whole snapshot and gives the hash of its keys and history, their number, its version.
+/// Receives a whole snapshot; returns the hash of its keys and history, their number, and its version.
 pub(crate) async fn read(
     mut stream: Streaming<SnapshotResponse>,
     peers: &Path,

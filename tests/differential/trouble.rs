@@ -1,5 +1,5 @@
-//! Requests that change what a member may do, and end with everything as it was: raised alarms, and
-//! a member that is added and removed again.
+//! Requests that change what a member accepts and end in the same state as before: alarms that are raised and
+//! disarmed, and a learner that is added and removed.
 
 use quorate::wire::etcd::{AlarmRequest, MemberAddRequest};
 
@@ -18,7 +18,7 @@ fn alarm(action: i32, member_id: u64, alarm: i32) -> Question {
     })
 }
 
-/// Some requests under alarms: no space, corruption, or both.
+/// Some requests under alarms: NOSPACE, CORRUPT, or both.
 pub(crate) fn alarms(generator: &mut Generator, facts: &Facts) -> Vec<Question> {
     let members = [OWN_ID, 5];
     let mut raised = Vec::new();
@@ -44,10 +44,10 @@ pub(crate) fn alarms(generator: &mut Generator, facts: &Facts) -> Vec<Question> 
     all
 }
 
-/// A learner that never starts, from its beginning to its end. Nothing listens on the first ports.
+/// A learner that is never started, from its addition to its removal. Port 1 has no listener.
 pub(crate) fn learner(generator: &mut Generator, facts: &mut Facts) -> Vec<Question> {
     let mut url = || {
-        // Others every time, for etcd makes IDs of addresses and seconds.
+        // A new address each time, because etcd derives member IDs from addresses and the time in seconds.
         facts.learners += 1;
         format!("http://127.0.0.{}:1", 2 + facts.learners % 250)
     };

@@ -1,4 +1,4 @@
-//! Users, roles and permissions: who may do what, and who may change that.
+//! Users, roles and permissions: which requests they allow, and which users may change them.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ use crate::generator::Generator;
 use crate::question::{Facts, OWN_PEER, Question, compact, question, watcher};
 use crate::server::{Reply, Wire};
 
-/// Users that requests name; the last two are never there.
+/// User names in requests; the last two are never created.
 const USERS: &[&str] = &["root", "ann", "bob", "cy", "", "nobody"];
 const ROLES: &[&str] = &["root", "low", "mid", "all", "", "none"];
 
@@ -32,7 +32,7 @@ pub(crate) enum Auth {
     Enable,
     Disable,
     Status,
-    /// Keeps the token, for what the user asks later.
+    /// Stores the token for the user's later requests.
     Authenticate(AuthenticateRequest),
     UserAdd(AuthUserAddRequest),
     UserGet(AuthUserGetRequest),
@@ -94,7 +94,7 @@ fn revision(header: &mut Option<ResponseHeader>) -> i64 {
     header.take().map_or(-1, |header| header.revision)
 }
 
-/// The first answer on a new stream: a watcher, or a refusal.
+/// The first response on a new stream: the watcher was created or refused.
 pub(crate) async fn watch_once(
     client: &mut WatchClient<Wire>,
     create: WatchCreateRequest,
@@ -113,7 +113,7 @@ pub(crate) async fn watch_once(
 }
 
 fn user(generator: &mut Generator) -> String {
-    // Mostly those that are there.
+    // Mostly the first four, which exist.
     let among = if generator.one_in(8) { 6 } else { 4 };
     USERS[generator.below(among) as usize].to_owned()
 }
@@ -131,7 +131,7 @@ fn password(generator: &mut Generator) -> String {
     }
 }
 
-/// A request that changes or shows users and roles.
+/// A request that changes or returns users and roles.
 fn management(generator: &mut Generator) -> Auth {
     match generator.below(100) {
         0..=9 => Auth::UserAdd(AuthUserAddRequest {
@@ -210,7 +210,8 @@ fn authenticate(name: &str, password: &str) -> Question {
     }))
 }
 
-/// Whatever the state: authentication is enabled, root may do everything, and every user with a password has a token.
+/// Restores a defined state: authentication is enabled, root may do everything, and every user with a password has a
+/// token.
 pub(crate) fn order() -> Vec<Question> {
     let root = |auth| Question::As("root", Box::new(Question::Auth(auth)));
     let (user, role) = (|| "root".to_owned(), || "root".to_owned());
@@ -238,9 +239,9 @@ pub(crate) fn order() -> Vec<Question> {
     all
 }
 
-/// The next request of a conversation about users, or a few that belong together.
+/// The next request of a run about users, or several that belong together.
 pub(crate) fn questions(generator: &mut Generator, facts: &mut Facts) -> Vec<Question> {
-    // Sometimes no user, and root more often than others.
+    // Sometimes without a user, and root more often than others.
     let who = match generator.below(10) {
         0 => "",
         1..=4 => "root",
@@ -253,7 +254,7 @@ pub(crate) fn questions(generator: &mut Generator, facts: &mut Facts) -> Vec<Que
             authenticate(&name, &password)
         }
         38..=91 => match question(generator, facts) {
-            // Of a lease with an ID of the server's choice nothing may stay, and users may not end all.
+            // A lease whose ID the server chooses must be revoked again, which not every user may do.
             Question::Grant(grant) if grant.id == 0 => Question::Leases,
             // etcd validates addresses before it checks permissions.
             Question::MemberAdd(add) => Question::MemberAdd(MemberAddRequest {

@@ -1,4 +1,4 @@
-//! One watch stream with all its watchers, and what they were shown.
+//! One watch stream with all its watchers, and the responses that they received.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -17,33 +17,33 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use crate::process::PATIENCE;
 use crate::server::Wire;
 
-/// How long to wait for the answer to a request for progress before asking again: it is answered
-/// only when all watchers are in step.
+/// How long to wait for a progress notification before requesting it again: the server sends it only when all watchers
+/// of the stream are synced.
 const ASK_AGAIN: Duration = Duration::from_millis(20);
-/// The ID of answers that concern no watcher.
+/// The watch ID of responses that belong to no watcher.
 const NO_WATCHER: i64 = -1;
 
 #[derive(Debug)]
 pub(crate) struct WatchStreams {
     requests: mpsc::UnboundedSender<WatchRequest>,
     responses: mpsc::UnboundedReceiver<WatchResponse>,
-    /// What each watcher was shown, as text.
+    /// The responses that each watcher received, as text.
     pub(crate) seen: BTreeMap<i64, Vec<String>>,
     created: usize,
-    /// The newest revision of a progress reply.
+    /// The revision of the newest progress notification.
     progress: i64,
     /// Watchers that were cancelled because of a compaction.
     compacted: BTreeSet<i64>,
-    /// The newest revision that each watcher was shown, and whether more of it is to come.
+    /// The newest revision that each watcher received, and whether further fragments of it follow.
     last: BTreeMap<i64, (i64, bool)>,
-    /// Answers that announced further fragments.
+    /// Responses that announced further fragments.
     pub(crate) fragments: u64,
 }
 
 impl WatchStreams {
     pub(crate) async fn new(mut client: WatchClient<Wire>) -> WatchStreams {
         let (requests, queue) = mpsc::unbounded_channel();
-        // etcd opens a stream with its first answer, so there has to be one.
+        // etcd opens a stream with its first response, so a first request is needed.
         let create = WatchCreateRequest {
             key: Bytes::from_static(b"a"),
             ..WatchCreateRequest::default()
@@ -91,7 +91,7 @@ impl WatchStreams {
         }
     }
 
-    /// Creates a watcher, and returns the answer.
+    /// Creates a watcher, and returns the response.
     pub(crate) async fn create(&mut self, request: &WatchCreateRequest) -> String {
         let before = self.created;
         self.send(RequestUnion::CreateRequest(request.clone()));
@@ -103,7 +103,7 @@ impl WatchStreams {
         self.send(RequestUnion::CancelRequest(WatchCancelRequest { watch_id }));
     }
 
-    /// Cancels a watcher and waits for the answer; there is none if no such watcher is alive.
+    /// Cancels a watcher and waits for the response; returns at once if there is no such watcher.
     pub(crate) async fn cancel(&mut self, id: i64) {
         self.send_cancel(id);
         let alive = |watch_streams: &WatchStreams| {
@@ -117,7 +117,7 @@ impl WatchStreams {
         }
     }
 
-    /// Waits until every watcher has been shown everything up to a revision.
+    /// Waits until every watcher has received all events up to a revision.
     pub(crate) async fn settle(&mut self, revision: i64) {
         let start = tokio::time::Instant::now();
         self.progress = 0;
@@ -165,7 +165,7 @@ impl WatchStreams {
             seen.push(format!("canceled {compacted} {reason}"));
             if compacted > 0 {
                 self.compacted.insert(id);
-                // In etcd it holds up progress until it is cancelled again.
+                // In etcd such a watcher delays progress notifications until it is cancelled.
                 self.send_cancel(id);
             }
         }

@@ -1,29 +1,29 @@
-//! The fenced blocks of the pages that users read. Reads pages, and judges nothing.
+//! Extracts the fenced code blocks of the pages for users, without judging them.
 
 use std::fs;
 use std::path::PathBuf;
 
-/// How a block is to be taken.
+/// The language of a block, which selects how it is checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Language {
-    /// Resources, or a piece of a cluster's `spec`.
+    /// An `EtcdCluster` or other resources, or a part of a cluster's `spec`.
     Yaml,
     /// Commands, which are checked.
     Shell,
-    /// Commands, which are run as well.
+    /// Commands, which are also run.
     Run,
-    /// What a program printed.
+    /// Recorded output of a program.
     Output,
-    /// Anything else, which is wrong.
+    /// Anything else: an error.
     Other(String),
 }
 
 /// A fenced block.
 #[derive(Clone, Debug)]
 pub(crate) struct Block {
-    /// The page, from the root of the repository.
+    /// The path of the page, relative to the root of the repository.
     pub(crate) page: String,
-    /// The line of its fence.
+    /// The line of the opening fence.
     pub(crate) line: usize,
     pub(crate) language: Language,
     pub(crate) text: String,
@@ -47,7 +47,7 @@ impl Block {
     }
 }
 
-/// The pages that show users what to type.
+/// The pages that contain commands or resources for users.
 fn pages() -> Vec<PathBuf> {
     let mut pages: Vec<PathBuf> = [
         "README.md",
@@ -80,7 +80,7 @@ pub(crate) fn of_user_pages() -> Vec<Block> {
     all
 }
 
-/// The blocks of one page; those in lists are indented as their fences are.
+/// The blocks of one page; a block in a list is indented as its fence is.
 fn blocks(page: &str) -> Vec<Block> {
     let mut found = Vec::new();
     let mut lines = page.lines().enumerate();

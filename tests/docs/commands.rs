@@ -1,6 +1,6 @@
-//! Blocks of commands: each program, subcommand and flag of ours is checked with the program itself, the Makefile or
-//! the chart; files of the repository have to exist. For other programs it checks the names, and for kubectl, helm and
-//! etcdctl the commands. Runs nothing.
+//! Checks blocks of commands. Programs, subcommands and flags of Quorate are checked against the program's help, the
+//! Makefile or the chart, and files of the repository must exist. Of other programs the name is checked, and for
+//! kubectl, helm and etcdctl the command. Runs nothing.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{helps, resources, root};
 
-/// Programs that are not looked at more closely.
+/// Programs of which only the name is checked.
 const OTHERS: &[&str] = &[
     "base64",
     "cat",
@@ -75,7 +75,7 @@ const ETCDCTL: &[&str] = &[
     "user grant-role",
 ];
 
-/// What is wrong with a block.
+/// The problems of a block.
 pub(crate) fn problems(text: &str) -> Vec<String> {
     commands(text)
         .iter()
@@ -83,7 +83,7 @@ pub(crate) fn problems(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// The commands of a block, each split into words; those in `$(...)` as well.
+/// The commands of a block, each split into words; also those in `$(...)`.
 fn commands(text: &str) -> Vec<Vec<String>> {
     let mut all = Vec::new();
     let text = text.replace("\\\n", " ");
@@ -125,7 +125,7 @@ fn commands(text: &str) -> Vec<Vec<String>> {
     all
 }
 
-/// The text up to the bracket that closes.
+/// The text up to the matching closing bracket.
 fn inside(chars: &mut impl Iterator<Item = char>) -> String {
     let (mut depth, mut text) = (1, String::new());
     for c in chars {
@@ -166,7 +166,7 @@ fn command(words: &[String]) -> Vec<String> {
     }
 }
 
-/// `NAME=value` in front of a command.
+/// Whether this is a `NAME=value` prefix of a command.
 fn is_setting(word: &str) -> bool {
     let name = word.split_once('=').map(|(name, _)| name);
     name.is_some_and(|name| {
@@ -178,7 +178,7 @@ fn missing(path: &str) -> Option<String> {
     (!root().join(path).exists()).then(|| format!("there is no {path}"))
 }
 
-/// Files that a command names and that are the repository's.
+/// Files of the repository that a command names and that do not exist.
 fn missing_files(words: &[&str]) -> Vec<String> {
     let ours = words.iter().filter(|word| {
         let folders = ["deploy/", "charts/", "tests/", "docs/"];
@@ -197,7 +197,7 @@ fn quorate(words: &[&str]) -> Vec<String> {
     ours(&[*name], rest)
 }
 
-/// A subcommand of the program, and the flags that are given to it.
+/// Problems of a subcommand of `quorate` and its flags.
 fn ours(name: &[&str], words: &[&str]) -> Vec<String> {
     let Some(known) = helps::flags(name) else {
         return vec![format!("there is no `quorate {}`", name.join(" "))];
@@ -280,7 +280,7 @@ fn etcdctl(words: &[&str]) -> Vec<String> {
 }
 
 fn kubectl(words: &[&str]) -> Vec<String> {
-    // `-n NAMESPACE` may come first.
+    // `-n NAMESPACE` may precede the verb.
     let words = match words {
         ["-n" | "--namespace", _, rest @ ..] => rest,
         words => words,
@@ -309,7 +309,7 @@ fn kubectl(words: &[&str]) -> Vec<String> {
     problems
 }
 
-/// The command that is run in a pod.
+/// The command after `--`, which is run in a pod.
 fn inner(words: &[&str]) -> Vec<String> {
     let command = words.iter().skip_while(|word| **word != "--").skip(1);
     let command: Vec<String> = command.map(|word| (*word).to_owned()).collect();
@@ -350,7 +350,7 @@ fn scale(words: &[&str]) -> Vec<String> {
     }
 }
 
-/// Annotations of ours have to exist in the code.
+/// Annotations with our prefix must exist in the code.
 fn annotations(words: &[&str]) -> Vec<String> {
     let code = fs::read_to_string(root().join("src/crd/labels.rs")).expect("the labels");
     let keys = words.iter().filter_map(|word| word.split_once('='));

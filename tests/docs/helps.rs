@@ -1,4 +1,4 @@
-//! The program's own help for its subcommands and flags: the pages may show these and no others.
+//! The subcommands and flags in the program's own help: the pages may use only these.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 static KNOWN: Mutex<BTreeMap<String, Option<BTreeSet<String>>>> = Mutex::new(BTreeMap::new());
 
-/// The flags of a subcommand, as its help names them; none where there is no such subcommand.
+/// The flags of a subcommand according to its help; none if there is no such subcommand.
 pub(crate) fn flags(words: &[&str]) -> Option<BTreeSet<String>> {
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     let asked = known.entry(words.join(" "));

@@ -1,5 +1,5 @@
-//! What the pages for users show is what the programs take: each fenced block is checked by its language, or is
-//! marked as output. A block that is marked `sh run` is run. Prose is not read.
+//! Checks the fenced blocks of the pages for users, by their language, against what the programs accept; blocks of
+//! output are exempt. A block marked `sh run` is also run. Prose is not checked.
 
 mod blocks;
 mod commands;
@@ -16,7 +16,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// What is wrong with a block; nothing where it is right.
+/// The problems of a block; empty if it is correct.
 fn problems(block: &Block) -> Vec<String> {
     match &block.language {
         Language::Yaml => resources::problems(&block.text),
@@ -59,7 +59,7 @@ fn blocks_to_be_run_do_run() {
     assert!(ran >= 2, "only {ran} blocks were run");
 }
 
-/// Each kind of mistake is found, and the same without it is not.
+/// Each kind of mistake is detected, and the corrected block passes.
 #[test]
 fn wrong_blocks_are_found() {
     let cluster =

@@ -1,12 +1,12 @@
-//! Every reason of a problem or a wait that the operator reports is on a page that states what to do. The reasons are
-//! taken from the plans in `tests/plan`.
+//! Every reason of a problem or a wait that the operator reports is documented on a page with a remedy. The reasons
+//! are taken from the plans in `tests/plan`.
 
 use std::collections::BTreeSet;
 use std::fs;
 
 use super::root;
 
-/// Conditions, with the status in which something is wrong.
+/// Conditions, with the status that reports a problem.
 const WRONG: &[&str] = &[
     "Stalled=True ",
     "Degraded=True ",
@@ -16,7 +16,7 @@ const WRONG: &[&str] = &[
     "Quorate=Unknown ",
 ];
 
-/// The reason in a line of a plan, if it reports a problem or a wait.
+/// The reason in a line of a plan, if the line reports a problem or a wait.
 fn reason(line: &str) -> Option<&str> {
     let condition = WRONG.iter().find_map(|start| line.strip_prefix(start));
     let end = |c: char| !c.is_ascii_alphanumeric();

@@ -1,11 +1,11 @@
-//! Blocks of YAML: a cluster has to pass every rule that the API server and the operator have for it, a piece of
-//! one has to pass as a part of `spec`, and what names objects of a cluster has to name those that there are.
+//! Checks blocks of YAML: a cluster must pass all rules of the API server and of the operator, a part of one must pass
+//! as part of `spec`, and references to objects of a cluster must name objects that the operator creates.
 
 use quorate::crd;
 use quorate::operator::admission::admit;
 use serde_json::{Value, json};
 
-/// Kinds of others that the pages show.
+/// Kinds of other projects that the pages use.
 const OTHERS: &[(&str, &str)] = &[
     ("cert-manager.io/v1", "Certificate"),
     ("kamaji.clastix.io/v1alpha1", "DataStore"),
@@ -13,7 +13,7 @@ const OTHERS: &[(&str, &str)] = &[
     ("rbac.authorization.k8s.io/v1", "ClusterRole"),
 ];
 
-/// What is wrong with a block.
+/// The problems of a block.
 pub(crate) fn problems(text: &str) -> Vec<String> {
     let documents = text.split("\n---\n");
     documents.flat_map(document).collect()
@@ -43,7 +43,7 @@ fn known(value: &Value) -> bool {
     OTHERS.contains(&(word("apiVersion"), word("kind")))
 }
 
-/// A part of a cluster's `spec`, as a whole one.
+/// Checks a part of a cluster's `spec` as part of a complete one.
 pub(crate) fn piece(spec: &Value) -> Vec<String> {
     let whole = json!({
         "apiVersion": "quorate.dev/v1alpha1",
@@ -51,7 +51,7 @@ pub(crate) fn piece(spec: &Value) -> Vec<String> {
         "metadata": {"name": "demo"},
         "spec": spec,
     });
-    // JSON is YAML.
+    // JSON is valid YAML.
     cluster(&whole.to_string())
 }
 
@@ -69,7 +69,7 @@ fn cluster(text: &str) -> Vec<String> {
     refused.map(|why| why.to_string()).into_iter().collect()
 }
 
-/// Services and Secrets of a cluster, by the names and keys that it gives them.
+/// Checks references to a cluster's Services and Secrets, by their names and keys.
 fn data_store(value: &Value) -> Vec<String> {
     let mut problems = Vec::new();
     let endpoints = value["spec"]["endpoints"].as_array();

@@ -1,18 +1,19 @@
-//! Runs a block as a person would, in an empty directory, with the built program on the `PATH`. Ports are those
-//! of this run alone: the usual ones of a page are replaced by free ones.
+//! Runs a block as a user would, in an empty directory, with the built program on the `PATH`. The default ports in a
+//! block are replaced by free ones.
 
 use std::net::TcpListener;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A block ends within this.
+/// The timeout of a block.
 const BOUND: Duration = Duration::from_secs(60);
 
 /// Runs a block.
 ///
 /// # Errors
-/// Why it did not end well, with what it printed.
+///
+/// Why the block failed, with its output.
 pub(crate) fn run(text: &str) -> Result<(), String> {
     let folder = tempfile::tempdir().expect("a folder");
     let log = folder.path().join(".output");
@@ -54,9 +55,9 @@ pub(crate) fn run(text: &str) -> Result<(), String> {
     }
 }
 
-/// Whatever a block leaves running.
+/// Kills all processes that a block left running.
 fn end_all(group: i32) {
-    // SAFETY: only sends a signal, to a group that was made for this block.
+    // SAFETY: only sends a signal, to the process group that was created for this block.
     #[allow(unsafe_code)]
     let _ = unsafe { libc::killpg(group, libc::SIGKILL) };
 }
