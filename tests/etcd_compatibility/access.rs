@@ -1,4 +1,4 @@
-//! Hosts and origins that plain HTTP requests may name, at both.
+//! The `Host` and `Origin` headers that plain HTTP requests may have, compared with etcd.
 
 use crate::http::ask;
 use crate::node::pair;
@@ -33,7 +33,7 @@ fn hosts_and_origins_are_held_to_the_lists() {
             });
             assert_eq!(
                 ours, etcd,
-                "ours and etcd's: {method} {host} {origin} {path}"
+                "ours on the left, etcd's on the right: {method} {host} {origin} {path}"
             );
         }
     }

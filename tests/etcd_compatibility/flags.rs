@@ -1,4 +1,4 @@
-//! Every flag of real etcd is in the flag table, with etcd's default.
+//! Compares the flag table with real etcd: every flag of etcd is in it, with etcd's default.
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
@@ -16,7 +16,7 @@ use crate::node::peers;
 
 /// Defaults that deliberately differ from etcd's.
 const OTHER_DEFAULTS: &[(&str, &str)] = &[
-    // etcd prints a shell's variable, a Go constant or a computed value.
+    // etcd's help contains a shell variable, a Go constant or a computed value.
     ("data-dir", ""),
     ("max-concurrent-streams", "4294967295"),
     ("initial-cluster", ""),
@@ -50,7 +50,7 @@ fn every_flag_of_etcd_is_known_with_its_default() {
         let by_choice = OTHER_DEFAULTS.iter().find(|(other, _)| *other == name);
         match by_choice {
             Some((_, ours)) => assert_eq!(flag.default, *ours, "--{name}"),
-            // Some of etcd's lines name no default.
+            // Some lines of etcd's help contain no default.
             None if default.is_empty() => {}
             None => assert_eq!(flag.default, default, "--{name}"),
         }
@@ -76,18 +76,18 @@ fn every_flag_can_be_given_as_one_argument() {
     }
 }
 
-/// Values that etcd begins with and Quorate refuses; each by choice.
+/// Values that etcd accepts and Quorate deliberately refuses.
 const REFUSED_HERE: &[(&str, &str)] = &[
-    // In etcd's arithmetic it is -1 s, which then counts as the default.
+    // etcd's arithmetic overflows to -1 s, which then selects the default.
     ("auth-token-ttl", "9223372036854775807"),
 ];
 
-/// Values that etcd takes and then comes to no good by: Quorate refuses them.
+/// Values that etcd accepts but cannot run with: Quorate refuses them.
 const NO_GOOD: &[(&str, &str)] = &[
-    // No request fits, its own first one neither: etcd never serves.
+    // No request fits into the limit, not even etcd's own first one: it never serves.
     ("max-request-bytes", "0"),
     ("max-request-bytes", "9223372036854775807"),
-    // etcd ends with a panic.
+    // etcd panics.
     ("corrupt-check-time", "-1s"),
 ];
 
@@ -98,7 +98,7 @@ fn judged(argument: &str) -> Result<(), String> {
     config.map(|_| ()).map_err(|error| error.to_string())
 }
 
-/// etcd with these flags, in a directory of its own.
+/// An etcd process with these flags and its own directory.
 struct Tried {
     child: Child,
     folder: tempfile::TempDir,
@@ -136,7 +136,7 @@ impl Tried {
         std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
-    /// Whether it comes to serve clients, or ends.
+    /// Waits until it serves clients or exits; returns whether it serves.
     fn serves(&mut self) -> bool {
         let until = Instant::now() + Duration::from_secs(30);
         while Instant::now() < until {
@@ -148,7 +148,7 @@ impl Tried {
             }
             thread::sleep(Duration::from_millis(20));
         }
-        panic!("etcd neither serves nor ends:\n{}", self.printed());
+        panic!("etcd neither serves nor exits:\n{}", self.printed());
     }
 }
 
@@ -159,9 +159,9 @@ impl Drop for Tried {
     }
 }
 
-/// Every flag with a number or a duration, with values at and beyond the limits: what etcd refuses is refused, and what
-/// etcd accepts is accepted, except for those named above. The flags are those of the table, so that a new one is
-/// tested too.
+/// For every flag with a number or a duration, values at and beyond the limits: Quorate refuses those that etcd
+/// refuses, and accepts those that etcd accepts, except for the ones listed above. The flags come from the table, so a
+/// new one is tested too.
 #[test]
 fn numbers_and_durations_parse_as_etcd() {
     let Some(peers) = peers("flags::numbers_and_durations_parse_as_etcd") else {
@@ -192,7 +192,7 @@ fn numbers_and_durations_parse_as_etcd() {
         let (taken, refused): (Vec<&&Flag>, Vec<&&Flag>) = flags
             .iter()
             .partition(|flag| judged(&argument(flag)).is_ok());
-        // All accepted ones at once: etcd reports it once. The rest one by one.
+        // All accepted values are given to etcd in one command line; the others one by one.
         let taken: Vec<String> = taken.iter().map(argument).collect();
         if !taken.is_empty() {
             let mut etcd = Tried::start(&peers, &taken);

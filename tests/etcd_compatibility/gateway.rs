@@ -1,11 +1,11 @@
-//! The JSON gateway: every RPC with a path, over HTTP, at both.
+//! Compares the JSON gateway with etcd's: every RPC that has a path, over HTTP.
 
 use serde_json::Value;
 
 use crate::http::{Answer, ask, get, lines, post};
 use crate::node::pair;
 
-/// What two clusters never have in common.
+/// Fields that always differ between two clusters.
 const OWN: &[&str] = &[
     "cluster_id",
     "member_id",
@@ -22,13 +22,13 @@ const OWN: &[&str] = &[
     "clientURLs",
 ];
 
-/// A member's ID, which JSON carries as a string.
+/// A member's ID, which is a string in JSON.
 fn id(member: &Value) -> u64 {
     let id = member["ID"].as_str().expect("a member has an ID");
     id.parse().expect("a number")
 }
 
-/// Puts a star for what differs by nature; whether it is there at all is compared.
+/// Replaces the values of fields that always differ, and thereby still compares whether they are present.
 fn plain(value: &mut Value, own: &[&str]) {
     match value {
         Value::Object(map) => {
@@ -44,7 +44,7 @@ fn plain(value: &mut Value, own: &[&str]) {
                 } else {
                     plain(value, own);
                 }
-                // That order was looked at above; whose ID is the smaller is chance.
+                // The order is checked above; which member has the smaller ID is random.
                 if let ("members", Value::Array(members)) = (key.as_str(), value) {
                     members.sort_by_key(Value::to_string);
                 }
@@ -55,7 +55,7 @@ fn plain(value: &mut Value, own: &[&str]) {
     }
 }
 
-/// Requests in order: path, body, and what else differs by nature.
+/// Requests in order: path, body, and further fields that differ.
 #[rustfmt::skip]
 const STORY: &[(&str, &str, &[&str])] = &[
     ("kv/put", r#"{"key":"Zm9v","value":"YmFy"}"#, &[]),
@@ -135,7 +135,7 @@ const STORY: &[(&str, &str, &[&str])] = &[
     ("cluster/member/add", r#"{"peerURLs":["http://127.0.0.9:2"],"isLearner":true}"#, &[]),
 ];
 
-/// Status, kind and body without what differs by nature.
+/// Status, content type and body, without the fields that differ.
 fn summary(answer: &Answer, own: &[&str]) -> (u16, String, Value) {
     let mut json = answer.json();
     plain(&mut json, own);
@@ -160,7 +160,7 @@ fn every_rpc_answers_as_etcd_does() {
         });
         assert_eq!(ours, etcd, "ours and etcd's: {path} {body}");
     }
-    // Texts about JSON itself are each library's own.
+    // Messages about invalid JSON depend on the library.
     for body in [
         "{bad",
         "{",
@@ -231,7 +231,7 @@ fn streams_are_lines_as_etcd_s() {
                 .collect();
             for line in &mut lines {
                 plain(line, &[]);
-                // How many events are sent at once is a matter of time.
+                // How many events one message contains depends on time.
                 if let Some(events) = line["result"]["events"].as_array_mut() {
                     events.truncate(1);
                 }
@@ -323,7 +323,7 @@ fn users_come_with_a_token() {
     let (ours, etcd) = (run(&ours.client), run(&etcd.client));
     for (ours, etcd) in ours.iter().zip(&etcd) {
         let own = |text: &str| -> String {
-            // Leases that the server chose.
+            // IDs of leases that the server chose.
             let cut = text.find("\"leader\":{").or(text.find("\"key\":\"YQ"));
             text.chars().take(cut.unwrap_or(text.len())).collect()
         };

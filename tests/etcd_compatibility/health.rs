@@ -1,9 +1,9 @@
-//! Probes and the version, on the client port and on the metrics port, at both.
+//! Compares probes and `/version` with etcd's, on the client port and on the metrics port.
 
 use crate::http::{Answer, ask, get};
 use crate::node::{Kind, Node, free_address, peers};
 
-/// Status, kind, and the lines of the body, which etcd gives in no order.
+/// Status, content type, and the lines of the body, which etcd returns in no order.
 fn summary(answer: &Answer) -> (u16, String, Vec<String>) {
     let mut lines: Vec<String> = answer.body.lines().map(str::to_owned).collect();
     lines.sort();
@@ -52,7 +52,10 @@ fn probes_answer_as_etcd_s_on_both_ports() {
         ] {
             let [ours, etcd] =
                 [ours, etcd].map(|address| summary(&ask(address, method, path, &[], "")));
-            assert_eq!(ours, etcd, "ours and etcd's: {method} {path}");
+            assert_eq!(
+                ours, etcd,
+                "ours on the left, etcd's on the right: {method} {path}"
+            );
         }
     }
     let [ours, etcd] = [&ours, &etcd].map(|node| get(&node.client, "/version"));

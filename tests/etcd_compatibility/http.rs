@@ -1,4 +1,4 @@
-//! HTTP/1.1 by hand: one request a connection, whole answers or line by line.
+//! A minimal HTTP/1.1 client: one request per connection, with the response whole or line by line.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -8,14 +8,14 @@ use serde_json::Value;
 
 use crate::node::PATIENCE;
 
-/// An answer without its body.
+/// A response without its body.
 pub(crate) struct Head {
     pub(crate) status: u16,
-    /// By lower-case name.
+    /// Keys are in lower case.
     pub(crate) headers: BTreeMap<String, String>,
 }
 
-/// A whole answer.
+/// A whole response.
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) headers: BTreeMap<String, String>,
@@ -66,7 +66,7 @@ fn send(
     (Head { status, headers }, reader)
 }
 
-/// Asks for a whole answer.
+/// Sends a request and returns the whole response.
 pub(crate) fn ask(
     address: &str,
     method: &str,
@@ -98,7 +98,7 @@ pub(crate) fn post(address: &str, path: &str, body: &str) -> Answer {
     ask(address, "POST", path, &[], body)
 }
 
-/// The first lines of a stream.
+/// Sends a request and returns the first lines of the streamed response.
 pub(crate) fn lines(address: &str, path: &str, body: &str, count: usize) -> (Head, Vec<String>) {
     let (head, mut reader) = send(address, "POST", path, &[], body);
     let mut text = String::new();

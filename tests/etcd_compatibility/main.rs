@@ -1,10 +1,10 @@
-//! What surrounds etcd's gRPC calls: its flags, its HTTP paths, its JSON gateway and the services
-//! built over keys and leases. The same questions go to real etcd and to Quorate.
+//! The parts of etcd's interface around the gRPC calls: flags, HTTP paths, the JSON gateway, and the services built on
+//! keys and leases. Each test sends the same requests to real etcd and to Quorate and compares the responses.
 //!
 //! Needs the tools that `tests/interop/build.sh` builds. Without them each test that compares reports that it was
 //! skipped; with `QUORATE_REQUIRE_INTEROP=1` it fails instead.
 
-// Helpers of tests end a test by panicking, and what runs in other processes has to be polled.
+// Helpers fail a test by panicking, and other processes have to be polled.
 #![allow(clippy::panic, clippy::disallowed_methods)]
 
 mod access;

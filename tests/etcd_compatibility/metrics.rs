@@ -1,4 +1,4 @@
-//! Every metric that etcd's dashboards and alerts read is there under its name, and moves.
+//! Every metric that etcd's dashboards and alerts use exists under its name, and changes under load.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::http::{get, post};
 use crate::node::{Kind, Node, PATIENCE, peers};
 
-/// Names, and whether work must have raised them above zero.
+/// Names, and whether the load must raise them above zero.
 const NAMES: &[(&str, bool)] = &[
     ("grpc_server_started_total", true),
     ("grpc_server_handled_total", true),
@@ -32,7 +32,7 @@ const NAMES: &[(&str, bool)] = &[
     ("process_resident_memory_bytes", true),
 ];
 
-/// The greatest value of each name.
+/// The greatest value of each metric over its labels.
 fn read(address: &str) -> BTreeMap<String, f64> {
     let mut greatest = BTreeMap::new();
     let text = get(address, "/metrics").body;
@@ -72,7 +72,7 @@ fn all_move(kind: Kind, peers: &Path) {
                 "/v3/kv/put",
                 r#"{"key":"Zm9v","value":"YmFy"}"#,
             );
-            // A busy machine may cost the leader its place for a while.
+            // On a busy machine the leader may lose an election, and writes fail for a while.
             if put.status != 200 {
                 refused = Some(put.body);
             }
@@ -83,7 +83,7 @@ fn all_move(kind: Kind, peers: &Path) {
         }
         assert!(
             start.elapsed() < PATIENCE,
-            "{kind:?} stands still: {missing:?} {refused:?}"
+            "{kind:?} has metrics that are missing or do not change: {missing:?} {refused:?}"
         );
         std::thread::sleep(std::time::Duration::from_millis(100));
     }

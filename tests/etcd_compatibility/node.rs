@@ -1,4 +1,4 @@
-//! One member of Quorate and one of real etcd, each with a directory and ports of its own.
+//! Processes of Quorate and of real etcd, each with its own directory and ports.
 
 use std::io::Write as _;
 use std::net::TcpListener;
@@ -7,15 +7,15 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long anything may take before a test gives up.
+/// The timeout of any step.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The directory of the real tools; `None`, with a message, when they have not been built.
+/// The directory of etcd's binaries; `None`, with a message, if they have not been built.
 pub(crate) fn peers(test: &str) -> Option<PathBuf> {
     let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/interop/bin");
     let directory = std::env::var_os("QUORATE_PEERS").map_or(built, PathBuf::from);
     if directory.join("etcd").is_file() {
-        // Servers run in directories of their own.
+        // Servers run in directories of their own, so the path has to be absolute.
         return Some(std::path::absolute(directory).expect("a path"));
     }
     let required = std::env::var("QUORATE_REQUIRE_INTEROP").is_ok_and(|value| value == "1");
@@ -24,15 +24,15 @@ pub(crate) fn peers(test: &str) -> Option<PathBuf> {
         "etcd_compatibility::{test} needs real etcd in {}",
         directory.display()
     );
-    // Straight to the handle: what a passing test prints through macros is not shown.
+    // Written to the handle directly: the test harness captures the macros' output of a passing test.
     let text =
         format!("skipped: etcd_compatibility::{test} (no real etcd: run tests/interop/build.sh)\n");
     let _ = std::io::stderr().write_all(text.as_bytes());
     None
 }
 
-/// An address of this machine that was free a moment ago, given out once. Ports lie below those
-/// that the kernel gives to connections, which could take one in between.
+/// A loopback address with a port that was free a moment ago; each is returned once. The ports are below the range
+/// from which the kernel assigns ports to outgoing connections, so that none is taken in between.
 pub(crate) fn free_address() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let start = std::process::id() % 600 * 20;
@@ -46,14 +46,14 @@ pub(crate) fn free_address() -> String {
     }
 }
 
-/// Whose server.
+/// Which server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Quorate,
     Etcd,
 }
 
-/// A cluster of one; killed when dropped.
+/// A cluster of one member; killed when dropped.
 pub(crate) struct Node {
     pub(crate) kind: Kind,
     /// `host:port` of the client port.
@@ -64,8 +64,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// Starts a cluster of one with these flags besides the usual ones, and waits until it
-    /// serves.
+    /// Starts a cluster of one member with these additional flags, and waits until it serves.
     pub(crate) fn start(kind: Kind, peers: &Path, flags: &[&str]) -> Node {
         let flags = [flags, &["--unsafe-no-fsync"]].concat();
         let mut nodes = Node::cluster(kind, peers, 1, &flags);
@@ -161,12 +160,12 @@ impl Node {
         }
     }
 
-    /// The directory that it runs in.
+    /// The working directory of the server.
     pub(crate) fn folder(&self) -> &Path {
         self.directory.path()
     }
 
-    /// SIGTERM, and its end.
+    /// Sends SIGTERM and waits until the process exits.
     pub(crate) fn terminate(&mut self) {
         let id = self.process.id().to_string();
         let asked = Command::new("kill").args(["-TERM", &id]).status();
@@ -200,7 +199,7 @@ impl Drop for Node {
     }
 }
 
-/// Ours and etcd's, with the same flags; `None`, with a message, without real etcd.
+/// One member of ours and one of etcd, with the same flags; `None`, with a message, if etcd has not been built.
 pub(crate) fn pair(test: &str, flags: &[&str]) -> Option<[Node; 2]> {
     let peers = peers(test)?;
     Some([Kind::Quorate, Kind::Etcd].map(|kind| Node::start(kind, &peers, flags)))

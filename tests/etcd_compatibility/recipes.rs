@@ -1,5 +1,5 @@
-//! Elections and locks of the server, by gRPC, at both: who waits for whom, what observers see, and what a disconnected
-//! waiter leaves behind.
+//! Compares the server's elections and locks over gRPC with etcd's: the order of waiting clients, the responses that
+//! observers receive, and the keys that remain when a waiting client disconnects.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use tonic::transport::Channel;
 
 use crate::node::{Node, PATIENCE, pair};
 
-/// Time in which something that must not happen does not.
+/// How long to wait to conclude that something does not happen.
 const MOMENT: Duration = Duration::from_millis(300);
 
 struct Recorder {
@@ -69,7 +69,7 @@ impl Recorder {
         self.notes.push(format!("{what}: {outcome:?}"));
     }
 
-    /// How many keys a prefix has, once it has this many.
+    /// Waits until a prefix has this many keys.
     async fn until(&mut self, prefix: &'static str, count: i64) {
         let range = RangeRequest {
             key: prefix.into(),
@@ -91,7 +91,7 @@ impl Recorder {
             }
         };
         let done = timeout(PATIENCE, wait).await;
-        assert!(done.is_ok(), "{prefix} does not come to {count} keys");
+        assert!(done.is_ok(), "{prefix} does not reach {count} keys");
     }
 
     fn note_campaign(&mut self, what: &str, won: &CampaignResponse) {
@@ -105,7 +105,7 @@ impl Recorder {
     }
 
     async fn elections(&mut self) {
-        // etcd sends the head of its answer with the first leader.
+        // etcd sends the response headers with the first leader.
         let mut other = self.election.clone();
         let observe = LeaderRequest { name: name() };
         let observed = tokio::spawn(async move { other.observe(observe).await });
@@ -143,7 +143,7 @@ impl Recorder {
         let leader = observed.message().await.expect("a value").expect("one");
         self.note_leader("observed", &leader);
 
-        // A third candidate that gives up leaves no key.
+        // A third candidate that is cancelled leaves no key.
         let mut other = self.election.clone();
         let third = tokio::spawn(async move { other.campaign(campaign(0xc, "three")).await });
         self.until("e/", 3).await;
@@ -210,7 +210,7 @@ impl Recorder {
             timeout(MOMENT, &mut waiting[0]).await.is_err(),
             "two owners"
         );
-        // The one in the middle goes away, and the last one is waiting for it.
+        // The client in the middle disconnects while the last one waits for it.
         waiting.remove(1).abort();
         self.until("l/", 3).await;
         let unlock = UnlockRequest { key: held.key };
@@ -222,13 +222,13 @@ impl Recorder {
             timeout(MOMENT, &mut waiting[0]).await.is_err(),
             "two owners"
         );
-        // A lease that ends takes its lock along.
+        // Revoking a lease releases its lock.
         let revoke = LeaseRevokeRequest { id: 0xb };
         self.lease.lease_revoke(revoke).await.expect("revoked");
         let last = timeout(PATIENCE, waiting.remove(0)).await.expect("in time");
         let last = last.expect("joined").expect("held").into_inner();
         self.note("last", &last.key);
-        // And one that ends while it waits has nothing to wait for.
+        // A client whose lease is revoked while it waits cannot get the lock.
         let grant = LeaseGrantRequest { ttl: 600, id: 0xe };
         self.lease.lease_grant(grant).await.expect("granted");
         let mut lock = self.lock.clone();

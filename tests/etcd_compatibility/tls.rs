@@ -1,5 +1,5 @@
-//! TLS with certificates that this program made: `quorate certs` for members and clients, at both
-//! servers, and `--auto-tls`.
+//! TLS with certificates that this program generated: `quorate certs` for members and clients, used by both servers,
+//! and `--auto-tls`.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -22,7 +22,7 @@ fn made(folder: &Path, arguments: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// etcdctl's answer, or its error.
+/// The output of etcdctl, or its error.
 fn ctl(peers: &Path, address: &str, arguments: &[String]) -> Result<String, String> {
     let output = Command::new(peers.join("etcdctl"))
         .arg(format!("--endpoints=https://{address}"))
@@ -95,12 +95,12 @@ fn certs_fit_quorate_and_etcd() {
         let get = [client("stranger/alice"), words(&["get", "k"])].concat();
         assert!(
             ctl(&peers, &address, &get).is_err(),
-            "{kind:?} let a stranger in"
+            "{kind:?} accepted a client certificate of another CA"
         );
         let anonymous = [vec![client("bob")[0].clone()], words(&["get", "k"])].concat();
         assert!(
             ctl(&peers, &address, &anonymous).is_err(),
-            "{kind:?} let nobody in"
+            "{kind:?} accepted a client without a certificate"
         );
     }
 }

@@ -1,5 +1,5 @@
-//! Clients that come in by a socket of the file system, at both: etcdctl, plain HTTP, TLS, and what
-//! becomes of the file when a server stops, is killed, or finds one that is not its own.
+//! Compares client connections over Unix domain sockets with etcd: etcdctl, plain HTTP and TLS, and the socket file
+//! when a server stops, is killed, or finds the file of another process.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::FileTypeExt as _;
@@ -9,7 +9,7 @@ use std::process::Command;
 
 use crate::node::{Kind, Node, PATIENCE, free_address, peers};
 
-/// etcdctl, run in a folder of its own choice; what it prints, errors included.
+/// Runs etcdctl in a directory; returns its output with its errors.
 fn ctl(peers: &Path, folder: &Path, arguments: &[&str]) -> String {
     let output = Command::new(peers.join("etcdctl"))
         .arg("--command-timeout=10s")
@@ -22,7 +22,7 @@ fn ctl(peers: &Path, folder: &Path, arguments: &[&str]) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// One request by HTTP/1.1; the whole answer.
+/// Sends one HTTP/1.1 request; returns the whole response.
 fn http(socket: &Path, request: &str) -> String {
     let mut stream = UnixStream::connect(socket).expect("connected");
     stream.set_read_timeout(Some(PATIENCE)).expect("set");
@@ -47,11 +47,11 @@ fn etcdctl_and_http_come_in_by_a_file() {
         let folder = folder.path();
         let socket = folder.join("client.sock");
         let url = format!("unix://{}", socket.display());
-        // A relative one, whose name looks like a host and a port.
+        // A relative path whose name looks like a host and a port.
         let flags = [
             format!("--listen-client-urls={url},unix://localhost:2379"),
             format!("--advertise-client-urls=unix://localhost:2379,{url}"),
-            // Of a whole path etcd takes nothing here, and listens nowhere.
+            // etcd ignores an absolute path in this flag and does not listen on it.
             "--listen-metrics-urls=unix://metrics.sock".to_owned(),
         ];
         let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
@@ -67,7 +67,7 @@ fn etcdctl_and_http_come_in_by_a_file() {
         let list = ctl(&peers, folder, &["--endpoints", &url, "member", "list"]);
         let expected = format!("{url},unix://localhost:2379, false");
         assert!(list.trim_end().ends_with(&expected), "{kind:?}: {list}");
-        // A stream too, over the connection that etcdctl keeps.
+        // A stream too, over the connection that etcdctl keeps open.
         let grant = ctl(
             &peers,
             folder,
@@ -106,7 +106,7 @@ fn a_unix_socket_speaks_tls_by_its_scheme() {
     assert!(made.expect("runs").success());
     let file = |name: &str| folder.join(name).display().to_string();
     for kind in [Kind::Quorate, Kind::Etcd] {
-        // etcdctl expects a certificate for the file's name.
+        // etcdctl expects a certificate with the name of the socket file.
         let name = format!("unixs://{}", file("localhost"));
         let flags = [
             format!("--listen-client-urls={name}"),
@@ -143,12 +143,12 @@ fn a_unix_socket_speaks_tls_by_its_scheme() {
         let refused = ctl(&peers, folder, &anonymous);
         assert!(
             refused.contains("Error"),
-            "{kind:?} let nobody in: {refused}"
+            "{kind:?} accepted a client without a certificate: {refused}"
         );
     }
 }
 
-/// A killed server cannot remove its file; the next one takes its place.
+/// A killed server cannot remove its socket file; the next server replaces it.
 #[test]
 fn what_a_killed_server_leaves_stops_no_one() {
     let Some(peers) = peers("unix::what_a_killed_server_leaves_stops_no_one") else {
@@ -176,7 +176,7 @@ fn what_a_killed_server_leaves_stops_no_one() {
     }
 }
 
-/// etcd removes whatever lies at the path. Quorate does not: it may be another server's.
+/// etcd removes any file at the path. Quorate does not, because it may be the socket of a running server.
 #[test]
 fn live_sockets_are_left_alone() {
     let folder = tempfile::tempdir().expect("folder");

@@ -1,5 +1,5 @@
-//! The JSON gateway over websockets, at both: what is sent is a piece of the request, what comes
-//! is a line of the answer.
+//! Compares the JSON gateway over websockets with etcd's: each message from the client is a piece of the request
+//! stream, and each message from the server is a line of the response.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -9,20 +9,20 @@ use serde_json::Value;
 use crate::http::post;
 use crate::node::{Node, PATIENCE, pair};
 
-/// A websocket by hand.
+/// A minimal websocket client.
 struct Socket(BufReader<TcpStream>);
 
-/// What may come.
+/// What the client may receive.
 #[derive(Debug, PartialEq)]
 enum Frame {
     Text(Value),
     Pong(Vec<u8>),
-    /// The end, with a farewell or without one.
+    /// The end of the stream, with or without a close frame.
     End,
 }
 
 impl Socket {
-    /// The status of the answer and its subprotocol, and the socket.
+    /// Opens a websocket; returns the status of the response, its subprotocol, and the socket.
     fn open(node: &Node, path: &str, headers: &[(&str, &str)]) -> (String, String, Socket) {
         let mut stream = TcpStream::connect(&node.client).expect("connected");
         stream.set_read_timeout(Some(PATIENCE)).expect("set");
@@ -48,7 +48,7 @@ impl Socket {
             line.map_or(String::new(), |line| line[name.len()..].trim().to_owned())
         };
         if head.starts_with("HTTP/1.1 101") {
-            // The answer to the key of the standard's own example.
+            // The response to the example key in RFC 6455.
             assert_eq!(
                 line("sec-websocket-accept:"),
                 "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
@@ -61,7 +61,7 @@ impl Socket {
     fn send(&mut self, kind: u8, payload: &[u8]) {
         let length = u8::try_from(payload.len()).expect("short");
         assert!(length < 126);
-        // A mask of nothing is a mask.
+        // A zero mask is a valid mask.
         let head = [0x80 | kind, 0x80 | length, 0, 0, 0, 0];
         let frame = [&head, payload].concat();
         self.0.get_mut().write_all(&frame).expect("sent");
@@ -98,7 +98,7 @@ impl Socket {
     }
 }
 
-/// A message without what differs by nature.
+/// A message without the fields that differ between two clusters.
 fn plain(frame: Frame) -> Frame {
     fn strip(value: &mut Value) {
         if let Value::Object(map) = value {
@@ -126,7 +126,7 @@ fn a_browser_can_watch() {
         let mut received = Vec::new();
         let (status, protocol, mut socket) = Socket::open(node, "/v3/watch", &[]);
         assert_eq!((&*status, &*protocol), ("101", ""), "{:?}", node.kind);
-        // A request may come in pieces.
+        // A request may be split into several messages.
         socket.text(r#"{"create_request":"#);
         socket.text(r#"{"key":"Zm9v"}}"#);
         received.push(plain(socket.next()));
@@ -139,7 +139,7 @@ fn a_browser_can_watch() {
         received.push(socket.next());
         socket.text(r#"{"cancel_request":{"watch_id":"0"}}"#);
         received.push(plain(socket.next()));
-        // RemovalReports.
+        // A close frame with status 1000, normal closure.
         socket.send(8, &1000_u16.to_be_bytes());
         received.push(socket.next());
         received
@@ -147,7 +147,7 @@ fn a_browser_can_watch() {
     assert_eq!(ours, etcd, "ours and etcd's");
 }
 
-/// An unknown path gets an error; a stream's requests are answered one by one.
+/// An unknown path returns an error; the requests of a stream are answered one by one.
 #[test]
 fn streams_are_answered_request_by_request() {
     let Some([ours, etcd]) = pair("websockets::streams_are_answered_request_by_request", &[])
@@ -168,7 +168,8 @@ fn streams_are_answered_request_by_request() {
     assert_eq!(ours, etcd, "ours and etcd's");
 }
 
-/// etcd waits for the end of a request that a websocket never ends; ours answers, and closes.
+/// For a call with one response, etcd waits for the end of the request, which a websocket never sends; ours responds
+/// and closes.
 #[test]
 fn calls_with_one_answer_are_answered() {
     let Some(peers) = crate::node::peers("websockets::calls_with_one_answer_are_answered") else {
@@ -219,7 +220,7 @@ fn tokens_come_by_subprotocol_or_cookie() {
     assert_eq!(ours, etcd, "ours and etcd's");
 }
 
-/// Browsers do not check CORS for websockets, so here the server enforces the list of origins; etcd does not.
+/// Browsers do not check CORS for websockets, so the server enforces the list of origins here; etcd does not.
 #[test]
 fn origins_that_are_not_named_get_no_websocket() {
     let Some(peers) = crate::node::peers("websockets::origins_that_are_not_named_get_no_websocket")
@@ -264,11 +265,11 @@ fn what_has_come_of_a_message_counts() {
     let (_, _, mut socket) = Socket::open(&node, "/v3/watch", &[]);
     socket.text(r#"{"create_request":{"key":"Zm9v"}}"#);
     assert!(matches!(socket.next(), Frame::Text(_)));
-    // Whole messages, and those of control, are no part of one.
+    // Complete messages and control frames do not count towards the incomplete message.
     (0..100).for_each(|_| socket.send(9, b"there"));
     (0..100).for_each(|_| assert_eq!(socket.next(), Frame::Pong(b"there".to_vec())));
     until("nothing waits", &|bytes| bytes == 0);
-    // A frame with its length, and that much content; a zero mask is a valid mask.
+    // A frame with a length of `length`, and `sent` bytes of its content.
     let piece = |socket: &mut Socket, kind: u8, length: u32, sent: usize| {
         let mut frame = vec![kind, 0x80 | 127, 0, 0, 0, 0];
         frame.extend_from_slice(&length.to_be_bytes());
@@ -284,5 +285,5 @@ fn what_has_come_of_a_message_counts() {
     let all = 300_000..310_000;
     until("all of it waits", &|bytes| all.contains(&bytes));
     drop(socket);
-    until("it is given back", &|bytes| bytes == 0);
+    until("its memory is freed", &|bytes| bytes == 0);
 }

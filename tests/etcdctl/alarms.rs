@@ -1,9 +1,9 @@
-//! Alarms: raised by a full store or by hand, what they refuse, and how they end.
+//! Alarms: activated by a full store or by hand, what they refuse, and how they are disarmed.
 
 use crate::process::eventually;
 use crate::story::{Recorder, compare, compare_with};
 
-/// Puts until the quota is used up.
+/// Puts keys until the quota is exceeded.
 fn fill(recorder: &Recorder) {
     let value = "v".repeat(8_000);
     let full = (0..200).any(|number| {
@@ -17,7 +17,7 @@ fn fill(recorder: &Recorder) {
     );
 }
 
-/// Waits until a member's status has an error, or none any more; records it.
+/// Waits until a member's status has errors, or has none; records them.
 fn note_errors(recorder: &mut Recorder, member: usize, some: bool) {
     let mut errors = String::new();
     let reported = eventually(|| {
@@ -30,7 +30,7 @@ fn note_errors(recorder: &mut Recorder, member: usize, some: bool) {
     recorder.note(&errors);
 }
 
-/// IDs as the alarms write them.
+/// Names the IDs in the decimal form that alarms have.
 fn name_decimals(recorder: &mut Recorder) {
     for number in 0..recorder.cluster.members.len() {
         let id = recorder.cluster.id(number);
@@ -39,7 +39,7 @@ fn name_decimals(recorder: &mut Recorder) {
     }
 }
 
-/// Makes space: deletes, forgets the past and, for etcd, gives its file back.
+/// Frees space: deletes, compacts and defragments.
 fn empty(recorder: &mut Recorder) {
     recorder.cluster.must(0, &["del", "full", "--prefix"]);
     let status = recorder.cluster.json(0, &["endpoint", "status"]);
@@ -78,7 +78,7 @@ fn a_full_store_takes_deletes_and_nothing_else() {
             printed.contains("NOSPACE")
         ));
         empty(recorder);
-        // Space alone ends no alarm.
+        // Free space alone does not disarm the alarm.
         recorder.at(0, &["put", "small", "x"]);
         recorder.at(0, &["alarm", "disarm"]);
         recorder.at(0, &["alarm", "list"]);
@@ -98,7 +98,7 @@ fn every_member_refuses_under_nospace() {
                 put.stderr.contains("database space exceeded")
             });
             assert!(refused, "member {member}:\n{}", recorder.cluster.logs());
-            // Which members raise it is a matter of time.
+            // How many members have raised it by now depends on time.
             let status = recorder.cluster.json(member, &["endpoint", "status"]);
             let errors = status[0]["Status"]["errors"].to_string();
             assert!(errors.contains("alarm:NOSPACE"), "{errors}");

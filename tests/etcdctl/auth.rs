@@ -1,18 +1,18 @@
-//! Users, roles and permissions with etcdctl: the same transcript as etcd's.
+//! Users, roles and permissions with etcdctl: the transcript must be equal to etcd's.
 
 use crate::cluster::{Cluster, Kind};
 use crate::process::{eventually, peers};
 use crate::snapshots::{etcd_from, save};
 use crate::story::{Recorder, compare, compare_with};
 
-/// Cheap hashes: the tests set many passwords.
+/// A low bcrypt cost, because the tests set many passwords.
 const CHEAP: &str = "--bcrypt-cost=4";
 
 const ROOT: &str = "--user=root:rootpw";
 const ALICE: &str = "--user=alice:pw";
 
-/// Root, and alice with a role over [a, c), a prefix to read and everything from `m` to write;
-/// then authentication is on.
+/// Creates root, and alice with a role that reads and writes [a, c), reads a prefix and writes everything from `m` on;
+/// then enables authentication.
 fn guard(recorder: &mut Recorder, at: usize) {
     for arguments in [
         &["user", "add", "root:rootpw"][..],
@@ -202,7 +202,7 @@ fn what_a_user_may_do_is_what_etcd_lets_them() {
                 &[ALICE, "watch", "a", "d"],
                 &[ALICE, "watch", "", "--prefix"],
             ] {
-                // To its end: its error is more than one line.
+                // Wait until etcdctl exits: the error has more than one line.
                 let mut watch = recorder.cluster.follow(0, arguments);
                 let ended = eventually(|| watch.has_ended());
                 let printed = watch.output();
@@ -256,7 +256,7 @@ fn leases_are_guarded_as_in_etcd() {
     });
 }
 
-/// Each member checks by itself, and a member's token is valid on every other.
+/// Each member checks permissions by itself, and a token of one member is valid at every other.
 #[test]
 fn followers_restarts_and_newcomers_know_users() {
     let test = "followers_restarts_and_newcomers_know_users";
@@ -295,7 +295,7 @@ fn followers_restarts_and_newcomers_know_users() {
     });
 }
 
-/// A learner that starts from the leader's snapshot, not from its log, has users too.
+/// A learner that starts from the leader's snapshot instead of its log has the users too.
 #[test]
 fn a_newcomer_learns_users_with_the_state() {
     let Some(peers) = peers("a_newcomer_learns_users_with_the_state") else {
@@ -322,7 +322,7 @@ fn a_newcomer_learns_users_with_the_state() {
     cluster.run(learner, "existing");
     let read =
         |who: &str, key: &str| cluster.ctl(learner, &[who, "get", key, "--consistency=s"], "");
-    // etcdctl asks a learner for a token in vain, so the check is that it needs one.
+    // A learner issues no token to etcdctl, so the test checks that it requires one.
     let knows = eventually(|| {
         let answer = cluster.ctl(learner, &["get", "a", "--consistency=s"], "");
         answer.stderr.contains("user name is empty")
@@ -341,7 +341,7 @@ fn a_newcomer_learns_users_with_the_state() {
     assert!(read(ALICE, "b").stderr.contains("permission denied"));
 }
 
-/// HS256 needs no pair of keys; the others are tested where they are made.
+/// HS256 needs no key pair; the other methods are tested in `auth_requests.rs`.
 // Shows Auth.Authenticate: signed tokens.
 #[test]
 fn signed_tokens_work_as_in_etcd() {
@@ -399,7 +399,7 @@ fn settings_of_tokens_are_judged_at_the_start() {
     }
 }
 
-/// A story without flags of its own, so that the usual cost of a hash is met once.
+/// A story without additional flags, so that the default bcrypt cost is used once.
 // Shows Auth.AuthEnable, Auth.AuthDisable, Auth.AuthStatus: on and off again.
 #[test]
 fn authentication_can_be_turned_off_again() {
@@ -412,7 +412,7 @@ fn authentication_can_be_turned_off_again() {
     });
 }
 
-/// Real etcd has the users and roles of our snapshot, their passwords and permissions.
+/// Real etcd started from our snapshot has the users and roles, with their passwords and permissions.
 #[test]
 fn etcd_starts_with_the_users_of_our_snapshot() {
     let Some(peers) = peers("etcd_starts_with_the_users_of_our_snapshot") else {

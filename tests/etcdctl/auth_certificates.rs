@@ -1,4 +1,4 @@
-//! Users by the names in their certificates.
+//! Users identified by the common name of their client certificate.
 
 use std::path::Path;
 use std::thread;
@@ -11,7 +11,7 @@ use crate::cluster::{Cluster, Kind};
 use crate::process::peers;
 use crate::story::ours;
 
-/// A root, a server's certificate, and one for each of these clients; `client` is root's.
+/// Writes a CA, a server certificate, and a client certificate for each of these names; `client` has the name root.
 fn certificates(directory: &Path) {
     let write = |name: &str, text: String| {
         std::fs::write(directory.join(name), text).expect("written");
@@ -81,7 +81,7 @@ fn run_story(kind: Kind, peers: &Path, extra: &[&str]) -> Vec<String> {
             notes.push(format!("{who} {arguments:?}: {result}"));
         }
     }
-    // No request follows: a quorum accepts the new one from here on.
+    // No request follows, because the addition changes the quorum.
     for who in ["alice", "client"] {
         let cert = format!("--cert={}", cluster.file(&format!("{who}.crt")));
         let key = format!("--key={}", cluster.file(&format!("{who}.key")));

@@ -1,5 +1,5 @@
-//! Requests that etcdctl cannot make, by users without permission: those of etcd's published advisories, and every call
-//! without a token. Codes and messages must be etcd's.
+//! Requests that etcdctl cannot send, by users without permission: those of etcd's published security advisories, and
+//! every call without a token. Codes and messages must equal etcd's.
 
 use std::path::Path;
 use std::thread;
@@ -19,7 +19,7 @@ use crate::cluster::{Cluster, Kind};
 use crate::process::peers;
 use crate::story::ours;
 
-/// A client with or without a token that records the answers.
+/// A client with or without a token that records the responses.
 struct Guest<'a> {
     name: &'a str,
     header: &'static str,
@@ -79,7 +79,7 @@ fn delete(key: &str, prev_kv: bool) -> etcd::DeleteRangeRequest {
     }
 }
 
-/// A transaction that does it, or would if it took the other way, so many transactions deep.
+/// A transaction with the operation in the branch that is taken or in the other one, nested this deep.
 fn txn(op: Op, depth: usize, taken: bool) -> etcd::TxnRequest {
     let mut list = vec![etcd::RequestOp { request: Some(op) }];
     for _ in 0..depth {
@@ -103,8 +103,8 @@ fn txn(op: Op, depth: usize, taken: bool) -> etcd::TxnRequest {
     }
 }
 
-/// Reads and writes: CVE-2026-33343 (transactions in transactions) and CVE-2026-44283 (what a put
-/// in one reads, and whose lease it uses).
+/// Reads and writes: CVE-2026-33343 (nested transactions) and CVE-2026-44283 (the previous value that a put in a
+/// transaction reads, and the lease that it uses).
 async fn keys(guest: &mut Guest<'_>, lease: i64) {
     let leased = etcd::PutRequest { lease, ..put("b") };
     let prev = etcd::PutRequest {
@@ -156,7 +156,7 @@ async fn keys(guest: &mut Guest<'_>, lease: i64) {
     guest.note("range_stream", &first);
 }
 
-/// GHSA-xg4h-6gfc-h4m8: watching more than one may read.
+/// GHSA-xg4h-6gfc-h4m8: watching more than the user may read.
 async fn watches(guest: &mut Guest<'_>) {
     for (key, range_end) in [
         ("secret", &b""[..]),
@@ -192,7 +192,7 @@ async fn watches(guest: &mut Guest<'_>) {
     }
 }
 
-/// CVE-2026-33413: calls that were not guarded at all.
+/// CVE-2026-33413: calls without any permission check.
 async fn care(guest: &mut Guest<'_>) {
     ask!(guest, MaintenanceClient, status, etcd::StatusRequest {});
     ask!(guest, MaintenanceClient, hash, etcd::HashRequest {});
@@ -206,7 +206,7 @@ async fn care(guest: &mut Guest<'_>) {
             member_id: 7,
             alarm: 1,
         };
-        // Only root could raise one here, and root does not request it.
+        // Root could activate the alarm, which would change the responses that follow.
         if action != 1 || guest.name != "root" {
             ask!(guest, MaintenanceClient, alarm, alarm);
         }
@@ -323,7 +323,7 @@ async fn leases(guest: &mut Guest<'_>, lease: i64) {
     }
 }
 
-/// Users, roles, keys, and a lease with `secret` attached to it.
+/// Creates users, roles, keys, and a lease with `secret` attached to it.
 fn furnish(cluster: &Cluster) -> i64 {
     let granted = cluster.must(0, &["lease", "grant", "600"]);
     let lease = granted.split(' ').nth(1).unwrap_or_default().to_owned();
@@ -392,7 +392,7 @@ async fn run_story(kind: Kind, peers: &Path) -> Vec<String> {
         care(&mut guest).await;
         management(&mut guest).await;
     }
-    // A new password ends the tokens that the old one gave.
+    // A changed password invalidates the user's earlier tokens.
     let mut guest = Guest {
         name: "root",
         header: "token",
@@ -439,8 +439,8 @@ async fn read(channel: &Channel, token: &str) -> Result<(), Status> {
     answer.map(|_| ())
 }
 
-/// A token that one member gave works on every other at once, and still after one of them, which
-/// finds it in its log, has been killed.
+/// A token issued by one member is valid at every other at once, and still after one of them has been killed and has
+/// replayed its log.
 #[test]
 fn a_token_of_one_member_works_on_every_other() {
     let Some(peers) = peers("a_token_of_one_member_works_on_every_other") else {
@@ -471,7 +471,7 @@ fn a_token_of_one_member_works_on_every_other() {
     assert!(known, "{}", cluster.logs());
 }
 
-/// Every signing method of etcd, and the key that it needs; `None`: a shared secret.
+/// Every signing method of etcd and the type of its key; `None`: a shared secret.
 const METHODS: [(&str, Option<&rcgen::SignatureAlgorithm>); 13] = [
     ("ES256", Some(&rcgen::PKCS_ECDSA_P256_SHA256)),
     ("ES384", Some(&rcgen::PKCS_ECDSA_P384_SHA384)),
@@ -488,7 +488,7 @@ const METHODS: [(&str, Option<&rcgen::SignatureAlgorithm>); 13] = [
     ("HS512", None),
 ];
 
-/// Tokens are valid with the same keys: etcd's work on ours and ours on etcd's.
+/// With the same keys, tokens of etcd are valid at ours, and ours at etcd.
 #[test]
 fn signed_tokens_are_exchanged_with_etcd() {
     let Some(peers) = peers("signed_tokens_are_exchanged_with_etcd") else {
@@ -529,11 +529,11 @@ fn signed_tokens_are_exchanged_with_etcd() {
             for (giver, taker) in [(&ours, &theirs), (&theirs, &ours)] {
                 let token = token(giver, "alice").await;
                 read(giver, &token).await.unwrap_or_else(|error| {
-                    panic!("{method}: known where it was given: {error:?}")
+                    panic!("{method}: refused by the server that issued it: {error:?}")
                 });
-                read(taker, &token)
-                    .await
-                    .unwrap_or_else(|error| panic!("{method}: known to the other: {error:?}"));
+                read(taker, &token).await.unwrap_or_else(|error| {
+                    panic!("{method}: refused by the other server: {error:?}")
+                });
                 let forged = format!("{token}x");
                 let refused = read(taker, &forged).await.expect_err("forged");
                 assert_eq!(refused.code(), tonic::Code::Unauthenticated, "{method}");

@@ -1,4 +1,4 @@
-//! Clusters started by hand with etcd's flags, of Quorate's server or of real etcd.
+//! Clusters of Quorate's server or of real etcd, started with etcd's flags and without an operator.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::process::{Running, eventually, finish};
 
-/// Whose server.
+/// Which server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Quorate,
@@ -24,15 +24,15 @@ pub(crate) struct Cluster {
     pub(crate) kind: Kind,
     peers: PathBuf,
     directory: tempfile::TempDir,
-    /// Flags for every member besides the usual ones.
+    /// Additional flags for every member.
     extra: Vec<String>,
-    /// Certificates for clients: files in the cluster's directory.
+    /// Whether clients use TLS; the certificates are in the cluster's directory.
     tls: bool,
     pub(crate) members: Vec<Member>,
 }
 
-/// An address of this machine that was free a moment ago, given out once. Ports lie below those
-/// that the kernel gives to connections, which could take one in between.
+/// A loopback address with a port that was free a moment ago; each is returned once. The ports are below the range
+/// from which the kernel assigns ports to outgoing connections, so that none is taken in between.
 pub(crate) fn free_address() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let start = std::process::id() % 600 * 20;
@@ -52,7 +52,7 @@ impl Cluster {
         Cluster::start_with(kind, peers, size, &[])
     }
 
-    /// The same with further flags for every member.
+    /// The same with additional flags for every member.
     pub(crate) fn start_with(kind: Kind, peers: &Path, size: usize, extra: &[String]) -> Cluster {
         let mut cluster = Cluster::blank(kind, peers, size);
         cluster.extra = extra.to_vec();
@@ -60,8 +60,8 @@ impl Cluster {
         cluster
     }
 
-    /// The same, of one member, with TLS for clients. The directory is given what
-    /// `certificates` writes: `ca.crt`, `server.crt`, `server.key`, `client.crt` and `client.key`.
+    /// The same with one member, and TLS for clients. `certificates` writes `ca.crt`, `server.crt`, `server.key`,
+    /// `client.crt` and `client.key` into the cluster's directory.
     pub(crate) fn start_secured(
         kind: Kind,
         peers: &Path,
@@ -85,7 +85,7 @@ impl Cluster {
         cluster
     }
 
-    /// The same as text.
+    /// The same path as text.
     pub(crate) fn file(&self, name: &str) -> String {
         self.path(name).display().to_string()
     }
@@ -99,7 +99,7 @@ impl Cluster {
         }
     }
 
-    /// A cluster that is not running yet: its data directories are created elsewhere.
+    /// A cluster that is not started yet, for data directories that a restore creates.
     pub(crate) fn blank(kind: Kind, peers: &Path, size: usize) -> Cluster {
         Cluster {
             kind,
@@ -111,12 +111,12 @@ impl Cluster {
         }
     }
 
-    /// A path next to the members' data.
+    /// A path in the cluster's directory, next to the members' data.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    /// The flags by which a member is restored, for either tool.
+    /// The flags for restoring a member; both tools accept them.
     pub(crate) fn restore_flags(&self, number: usize) -> Vec<String> {
         let initial: Vec<String> = self
             .members
@@ -133,7 +133,7 @@ impl Cluster {
         ]
     }
 
-    /// Adds the name and addresses of a further member, without starting it.
+    /// Adds a further member's name and addresses, without starting it.
     pub(crate) fn prepare(&mut self) -> usize {
         self.members.push(Member::new(self.members.len()));
         self.members.len() - 1
@@ -246,9 +246,9 @@ impl Cluster {
         answer.stdout
     }
 
-    /// Runs etcdctl against one member for a change of the membership, again for as long as the
-    /// answer is that members have not been connected for long enough: etcd's strict check wants
-    /// five seconds after a start, and so do we.
+    /// Runs etcdctl against one member for a change of the membership, and retries while the response is that members
+    /// have not been connected for long enough: etcd's strict check requires five seconds after a start, and so does
+    /// ours.
     pub(crate) fn change(&self, number: usize, arguments: &[&str]) -> Answer {
         let mut answer = self.ctl(number, arguments, "");
         let answered = eventually(|| {
@@ -291,7 +291,7 @@ impl Cluster {
         line.split(',').next().unwrap_or_default().to_owned()
     }
 
-    /// A running member that is not this one, if there is one.
+    /// Another running member, or this one if there is none.
     fn serving(&self, other: usize) -> usize {
         let mut running = (0..self.members.len()).filter(|at| self.members[*at].process.is_some());
         running.find(|at| *at != other).unwrap_or(other)

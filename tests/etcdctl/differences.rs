@@ -1,5 +1,5 @@
-//! Where Quorate deliberately answers differently from etcd: rows of docs/differences.md, measured on both, so that the
-//! page is correct.
+//! Deliberate differences from etcd: tests of rows in docs/differences.md, run against both servers, so that the page
+//! is correct.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use crate::cluster::{Cluster, Kind};
 use crate::process::peers;
 use crate::snapshots::revision;
 
-/// The hash at a revision and the compacted revision that it goes from, or the refusal.
+/// The hash at a revision and the compacted revision that it starts from, or the error.
 fn hash(cluster: &Cluster, revision: i64) -> Result<(u64, i64), String> {
     let revision = format!("--rev={revision}");
     let answer = cluster.ctl(0, &["endpoint", "hashkv", &revision, "-w", "json"], "");
@@ -29,7 +29,7 @@ fn both(peers: &Path) -> [Cluster; 2] {
     [Kind::Quorate, Kind::Etcd].map(|kind| Cluster::start(kind, peers, 1))
 }
 
-/// etcd's check for duplicates does not see how far an open end reaches.
+/// etcd's check for duplicate keys does not detect an overlap with an open-ended range.
 #[test]
 fn put_under_open_ended_delete_is_a_duplicate() {
     let test = "put_under_open_ended_delete_is_a_duplicate";
@@ -48,16 +48,16 @@ fn put_under_open_ended_delete_is_a_duplicate() {
         assert_eq!(taken.status, 0, "{taken:?}");
         assert_eq!(theirs.must(0, &["get", "b"]), left, "in its order: {txn}");
     }
-    // An end that is not open is seen by both.
+    // With a closed range, both detect the overlap.
     for cluster in [&ours, &theirs] {
         let closed = cluster.ctl(0, &["txn"], "\nput b 1\ndel a c\n\n\n");
         assert!(closed.stderr.contains("duplicate key given"), "{closed:?}");
     }
 }
 
-/// Found by comparing `HashKV` of one revision before and after a compaction there: ours continued with the hash of the
-/// remaining data, which no client could compare with the earlier answer. Now each keeps the earlier hash, until it
-/// restarts.
+/// Found by comparing `HashKV` at one revision before and after a compaction at that revision: ours returned the hash
+/// of the remaining data, which cannot be compared with the earlier one. Now both keep the earlier hash until they
+/// restart.
 #[test]
 fn hash_at_the_compact_revision_stays() {
     let test = "hash_at_the_compact_revision_stays";
@@ -71,13 +71,13 @@ fn hash_at_the_compact_revision_stays() {
         cluster.must(0, &["del", "k1"]);
         assert_eq!(revision(cluster, 0), 10);
         let before = [5, 7, 10].map(|at| hash(cluster, at).expect("a hash"));
-        // A revision between, one that is overwritten since, and a tombstone's.
+        // A revision in the middle, one whose key has been overwritten since, and that of a tombstone.
         let mut after = Vec::new();
         for at in ["5", "7", "10"] {
             cluster.must(0, &["compaction", at, "--physical"]);
             after.extend([5, 7, 10].map(|at| hash(cluster, at)));
         }
-        // As they were before, whichever came since: the first with no compaction before it.
+        // Equal to the hashes before the compactions, whichever compaction came last.
         assert!([0, 3, 6].iter().all(|at| after[*at] == Ok(before[0])));
         assert_eq!(after[4].as_ref().map(|hash| hash.1), Ok(5));
         assert_eq!(after[4], after[7]);
@@ -85,14 +85,13 @@ fn hash_at_the_compact_revision_stays() {
         (before, after)
     });
     assert_eq!(hashes[0], hashes[1]);
-    // Only at revisions of compactions: below and between, it is gone.
+    // Only at compacted revisions: at others below the last compaction there is no hash.
     for cluster in [&ours, &theirs] {
         for at in [4, 6, 9] {
             assert!(hash(cluster, at).is_err_and(|error| error.contains("compacted")));
         }
     }
-    // etcd forgets them when it ends. Ours goes through its log again, and so through what was
-    // compacted since its last checkpoint.
+    // etcd loses them when it stops. Ours replays its log, and with it the compactions since its last checkpoint.
     for cluster in [&mut ours, &mut theirs] {
         cluster.stop(0);
         cluster.run(0, "new");
@@ -103,7 +102,7 @@ fn hash_at_the_compact_revision_stays() {
     assert_eq!(hash(&theirs, 10).map(|(_, from)| from), Ok(10));
 }
 
-/// etcd returns the hash of that compaction when the newest is requested, which is also named 0.
+/// For the newest revision, which is requested as 0, etcd returns the hash of a compaction at 0.
 #[test]
 fn compaction_at_0_keeps_the_hash() {
     let test = "compaction_at_0_keeps_the_hash";
@@ -117,7 +116,7 @@ fn compaction_at_0_keeps_the_hash() {
     assert_eq!(moved, [true, false], "ours and etcd's");
 }
 
-/// Many keys that share what they are sorted by.
+/// Many keys with equal values of the sort target.
 #[test]
 fn ties_in_a_sort_are_in_the_order_of_keys_here() {
     let test = "ties_in_a_sort_are_in_the_order_of_keys_here";
@@ -139,7 +138,7 @@ fn ties_in_a_sort_are_in_the_order_of_keys_here() {
     let values = |all: &[(String, String)]| all.iter().map(|(value, _)| value.clone()).collect();
     let (own, other): (Vec<String>, Vec<String>) = (values(&ours), values(&theirs));
     assert_eq!(own, other);
-    assert!(!theirs.is_sorted(), "etcd's sort is stable by now");
+    assert!(!theirs.is_sorted(), "etcd's sort has become stable");
     theirs.sort();
     assert_eq!(ours, theirs);
 }

@@ -1,11 +1,11 @@
-//! The hash of the key space is etcd's for the same history, before and after compactions.
+//! The hash of the key space equals etcd's for the same history, before and after compactions.
 
 use crate::cluster::Cluster;
 use crate::process::eventually;
 use crate::story::{Recorder, compare};
 
-/// Records the hash at a revision (0: now), once all members return the same: `--physical` waits for only one of them,
-/// and where no key exists etcd's hash includes data that the others have not deleted yet.
+/// Records the hash at a revision (0: the newest), once all members return the same: `--physical` waits for one member
+/// only, and if no key exists, etcd's hash includes data that the other members have not deleted yet.
 fn note(recorder: &mut Recorder, revision: &str) {
     let mut hashes = Vec::new();
     let equal = eventually(|| {
@@ -37,7 +37,7 @@ fn hash_at(cluster: &Cluster, at: usize, revision: &str) -> String {
     )
 }
 
-/// Waits until every member has applied what the first has.
+/// Waits until every member has applied what the first one has applied.
 fn settle(recorder: &Recorder) {
     let revision = |at| {
         let status = recorder.cluster.json(at, &["endpoint", "status"]);
@@ -70,14 +70,14 @@ fn hashes_are_etcds_for_the_same_history() {
         for revision in 1..=12 {
             note(recorder, &revision.to_string());
         }
-        // Compact on a put, then on a delete, then let nothing live.
+        // Compact at a put, at a delete, and when no key exists.
         for compaction in ["4", "8", "9"] {
             recorder
                 .cluster
                 .must(1, &["compaction", compaction, "--physical"]);
             recorder.cluster.must(1, &["put", "b", compaction]);
             settle(recorder);
-            // At the revision of a compaction the hash stays what it was before that.
+            // At a compacted revision the hash stays what it was before the compaction.
             for revision in 1..=14 {
                 note(recorder, &revision.to_string());
             }

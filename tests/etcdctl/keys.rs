@@ -1,8 +1,8 @@
-//! put, get, del, txn and compaction, through every member, with their errors.
+//! put, get, del, txn and compaction through every member, with their errors.
 
 use crate::story::{Recorder, compare};
 
-/// Every way of reading that etcdctl has, over what is there.
+/// Reads all keys with every option of etcdctl get.
 fn read(recorder: &mut Recorder, at: usize) {
     for arguments in [
         &["get", "a"][..],
@@ -98,7 +98,7 @@ fn every_member_answers_as_etcds_do() {
     compare("every_member_answers_as_etcds_do", 3, |recorder| {
         let leader = recorder.cluster.leader();
         let (one, other) = ((leader + 1) % 3, (leader + 2) % 3);
-        // Stand for the roles, since either cluster may have another leader.
+        // Roles identify the members, because the two clusters may have different leaders.
         let members = [leader, one, other];
         for (role, at) in ["leader", "follower", "other follower"].iter().zip(members) {
             recorder.note(role);
@@ -116,7 +116,7 @@ fn every_member_answers_as_etcds_do() {
             ] {
                 answer(recorder, at, arguments);
             }
-            // What was acknowledged here is read everywhere.
+            // A write that one member acknowledged is read at every member.
             for at in members {
                 answer(recorder, at, &["get", "--prefix", "", "-w", "json"]);
             }
@@ -124,7 +124,7 @@ fn every_member_answers_as_etcds_do() {
     });
 }
 
-/// Notes an answer without the number of the member.
+/// Records etcdctl's output and error, without naming the member.
 fn answer(recorder: &mut Recorder, at: usize, arguments: &[&str]) {
     let answer = recorder.cluster.ctl(at, arguments, "");
     let error = answer.stderr.lines().last().unwrap_or_default().to_owned();

@@ -3,7 +3,7 @@
 use crate::process::eventually;
 use crate::story::{Recorder, compare};
 
-/// Grants a lease and lets `LEASE` and a number stand for its ID.
+/// Grants a lease, and replaces its ID by `LEASE` and a number in the transcript.
 fn grant(recorder: &mut Recorder, at: usize, ttl: &str, number: usize) -> String {
     let printed = recorder.cluster.must(at, &["lease", "grant", ttl]);
     let id = printed.split(' ').nth(1).unwrap_or_default().to_owned();

@@ -1,10 +1,10 @@
-//! Real etcdctl against Quorate's server, and the same commands against real etcd: the two
-//! transcripts must be equal but for names, ports and times.
+//! Runs real etcdctl against Quorate's server and, with the same commands, against real etcd: the transcripts must be
+//! equal except for names, ports and times.
 //!
 //! Needs the tools that `tests/interop/build.sh` builds. Without them each test reports that it was skipped; with
 //! `QUORATE_REQUIRE_INTEROP=1` it fails instead.
 
-// Helpers of tests end a test by panicking, and what runs in other processes has to be polled.
+// Helpers fail a test by panicking, and other processes have to be polled.
 #![allow(clippy::panic, clippy::disallowed_methods)]
 
 mod alarms;

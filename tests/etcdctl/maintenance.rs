@@ -1,4 +1,4 @@
-//! endpoint status and health, move-leader, and what else etcdctl asks of a running member.
+//! endpoint status, health and hashkv, move-leader, and the other commands for a running member.
 
 use crate::cluster::{Cluster, Kind};
 use crate::process::{eventually, peers};
@@ -72,7 +72,7 @@ fn health_needs_a_quorum() {
             .status
             != 0
     });
-    assert!(sick, "a minority calls itself healthy");
+    assert!(sick, "a member without a quorum reports healthy");
     let stale = cluster.must(left, &["get", "a", "--consistency=s"]);
     assert_eq!(stale, "a\n1\n", "a serializable read needs no quorum");
     cluster.run(leader, "new");
@@ -106,7 +106,7 @@ fn leadership_moves_as_in_etcd() {
         let done = eventually(|| recorder.cluster.leader() == target);
         assert!(done, "the leader stayed:\n{}", recorder.cluster.logs());
         for at in 0..3 {
-            // Another member may learn of the new leader a little later.
+            // Another member may apply the change of leader a little later.
             let put = ["put", "after", "move"];
             let done = eventually(|| recorder.cluster.ctl(at, &put, "").status == 0);
             assert!(done, "member {at}:\n{}", recorder.cluster.logs());

@@ -1,10 +1,10 @@
-//! Membership: list, add as learner, promote, remove, update, and what a learner refuses.
+//! Membership: list, add as learner, promote, remove, update, and the requests that a learner refuses.
 
 use crate::cluster::Answer;
 use crate::process::eventually;
 use crate::story::{Recorder, compare, compare_with};
 
-/// Adds a learner through a member and gives it names.
+/// Adds a learner through a member and names its ID and addresses.
 fn add(recorder: &mut Recorder, at: usize, flags: &[&str]) -> usize {
     let new = recorder.cluster.prepare();
     let name = recorder.cluster.members[new].name.clone();
@@ -13,14 +13,14 @@ fn add(recorder: &mut Recorder, at: usize, flags: &[&str]) -> usize {
     all.extend(flags);
     let answer = recorder.cluster.change(at, &all);
     recorder.introduce(new);
-    // The names of the others come in the order of their IDs, which is chance.
+    // The other members are listed in the order of their IDs, which is random.
     let line = answer.stdout.lines().next().unwrap_or_default().to_owned();
     let error = answer.stderr.lines().last().unwrap_or_default().to_owned();
     recorder.note(&format!("{} {line} {error}", answer.status));
     new
 }
 
-/// Notes the members in the order of their names.
+/// Records the members, sorted by name.
 fn list(recorder: &mut Recorder, at: usize) {
     list_with(recorder, at, "--consistency=l");
 }
@@ -45,7 +45,7 @@ fn note_last(recorder: &mut Recorder, at: usize, arguments: &[&str]) -> i32 {
     answer.status
 }
 
-/// Waits until a learner has been promoted through a member.
+/// Retries until a learner has been promoted through a member.
 fn promote(recorder: &mut Recorder, at: usize, id: &str) {
     let mut printed = String::new();
     let promoted = eventually(|| {
@@ -68,7 +68,7 @@ fn growth_by_learners_as_in_etcd() {
         let learner = add(recorder, 0, &["--learner"]);
         let id = recorder.cluster.id(learner);
         list(recorder, 0);
-        // It has not started, so it is not in sync; and one learner at a time is enough.
+        // It has not started, so it is not in sync; and a second learner is refused.
         note_last(recorder, 0, &["member", "promote", &id]);
         let surplus = [
             "member",
@@ -83,13 +83,13 @@ fn growth_by_learners_as_in_etcd() {
             recorder.cluster.members[learner].peer
         );
         let again = ["member", "add", "mx", "--learner", &taken];
-        // etcd makes IDs of addresses and the second: within the same one it is the ID that it
-        // finds taken.
+        // etcd derives member IDs from addresses and the time in seconds: within the same second it reports that the
+        // ID exists.
         let passed = eventually(|| {
             let answer = recorder.cluster.ctl(0, &again, "");
             !answer.stderr.contains("member ID already exist")
         });
-        assert!(passed, "the ID is taken for good");
+        assert!(passed, "the ID still exists after a second");
         note_last(recorder, 0, &again);
         recorder.cluster.run(learner, "existing");
         let copied = eventually(|| {
@@ -124,7 +124,7 @@ fn growth_by_learners_as_in_etcd() {
     });
 }
 
-/// The first line and the error that `member add` gave, with a name for the new ID.
+/// Records the first line and the error of `member add`, with a name for the new ID.
 fn note_added(recorder: &mut Recorder, new: usize, answer: &Answer) {
     let line = answer.stdout.lines().next().unwrap_or_default().to_owned();
     if let Some(id) = line.split_whitespace().nth(1) {
@@ -138,13 +138,12 @@ fn note_added(recorder: &mut Recorder, new: usize, answer: &Answer) {
     recorder.note(&format!("add {new}: {} {line} {error}", answer.status));
 }
 
-/// Records this member's own member list, sorted by name.
+/// Records the member list of this member itself, sorted by name.
 fn list_local(recorder: &mut Recorder, at: usize) {
     list_with(recorder, at, "--consistency=s");
 }
 
-/// A cluster grows by voters, as every guide for hosts does it: one member, then two, then three,
-/// then one goes.
+/// A cluster grows by voters, as the guides for hosts describe: one member, then two, then three; then one is removed.
 fn grow_by_voters(recorder: &mut Recorder) {
     recorder.cluster.must(0, &["put", "before", "growth"]);
     for new in [1, 2] {
@@ -155,7 +154,7 @@ fn grow_by_voters(recorder: &mut Recorder) {
         note_added(recorder, new, &answer);
         list_local(recorder, 0);
         if new == 1 {
-            // One of two: nothing that needs a quorum is answered.
+            // One of two voters: no request that needs a quorum is answered.
             for question in [&["get", "before"][..], &["member", "list"]] {
                 let mut all = question.to_vec();
                 all.push("--command-timeout=2s");
@@ -218,7 +217,7 @@ fn a_fourth_voter_is_added_before_it_starts() {
     });
 }
 
-/// What a learner answers to everything.
+/// The responses of a learner to requests that it refuses.
 fn refusals(recorder: &mut Recorder, learner: usize) {
     for arguments in [
         &["put", "a", "1"][..],
@@ -236,7 +235,7 @@ fn refusals(recorder: &mut Recorder, learner: usize) {
         &["watch", "before", "--rev=1"],
     ] {
         let mut all = arguments.to_vec();
-        // The client tries another endpoint for as long as it may, and there is none.
+        // The client retries at other endpoints until its timeout, and there are none.
         all.push("--command-timeout=3s");
         note_last(recorder, learner, &all);
     }
@@ -268,7 +267,7 @@ fn a_peer_url_can_be_changed() {
         recorder.note(&format!("{} {line}{error}", answer.status));
         let listed = recorder.cluster.must(leader, &["member", "list"]);
         assert!(listed.contains(&unused), "{listed}");
-        // It continues without that member being reachable by others again.
+        // The cluster continues although the others cannot reach that member at the new URL.
         recorder.cluster.must(leader, &["put", "a", "1"]);
     });
 }

@@ -1,4 +1,4 @@
-//! Child processes that end with the test, whatever becomes of it.
+//! Child processes that are killed when the test ends, also when it fails.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -6,10 +6,10 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long anything may take before a test gives up.
+/// The timeout of any step.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The directory of the real tools; `None`, with a message, when they have not been built.
+/// The directory of etcd's binaries; `None`, with a message, if they have not been built.
 pub(crate) fn peers(test: &str) -> Option<PathBuf> {
     let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/interop/bin");
     let directory = std::env::var_os("QUORATE_PEERS").map_or(built, PathBuf::from);
@@ -27,12 +27,12 @@ pub(crate) fn peers(test: &str) -> Option<PathBuf> {
     None
 }
 
-/// Reports that a test could not run and why; an error if everything has to run.
+/// Reports that a test was skipped and why; with `QUORATE_REQUIRE_INTEROP=1` it fails instead.
 pub(crate) fn skip(test: &str, reason: &str) {
     let suite = env!("CARGO_CRATE_NAME");
     let required = std::env::var("QUORATE_REQUIRE_INTEROP").is_ok_and(|value| value == "1");
     assert!(!required, "{suite}::{test}: {reason}");
-    // Straight to the handle: what a passing test prints through macros is not shown.
+    // Written to the handle directly: the test harness captures the macros' output of a passing test.
     let text = format!("skipped: {suite}::{test} ({reason})\n");
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
@@ -44,7 +44,7 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Starts a program with its output in a file.
+    /// Starts a program with its output redirected to a file.
     pub(crate) fn start(program: &Path, arguments: &[String], log: PathBuf) -> Running {
         let open = || {
             let file = std::fs::OpenOptions::new()
@@ -72,7 +72,7 @@ impl Running {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// Waits until its output satisfies a condition, and returns it.
+    /// Waits until the output satisfies a condition, and returns it.
     pub(crate) fn wait_for(&self, what: &str, done: impl Fn(&str) -> bool) -> String {
         let mut output = String::new();
         let seen = eventually(|| {
@@ -91,7 +91,7 @@ impl Drop for Running {
     }
 }
 
-/// Asks again and again until the answer is yes or patience is over.
+/// Polls a condition until it holds; false after the timeout.
 pub(crate) fn eventually(mut condition: impl FnMut() -> bool) -> bool {
     let start = Instant::now();
     while start.elapsed() < PATIENCE {
@@ -103,7 +103,7 @@ pub(crate) fn eventually(mut condition: impl FnMut() -> bool) -> bool {
     false
 }
 
-/// Runs a program to its end with some input.
+/// Runs a program with this input until it exits.
 pub(crate) fn finish(program: &Path, arguments: &[String], input: &str) -> Output {
     let mut child = Command::new(program)
         .args(arguments)

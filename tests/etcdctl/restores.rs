@@ -1,5 +1,5 @@
-//! `quorate restore`: clusters that start from what real etcd or Quorate has saved, with the same
-//! keys, history, hashes, leases, alarms and users; and what is refused.
+//! `quorate restore`: clusters that start from a snapshot of real etcd or of Quorate have the same keys, history,
+//! hashes, leases, alarms and users. Invalid snapshots are refused.
 
 use std::path::{Path, PathBuf};
 
@@ -19,7 +19,7 @@ fn restore(file: &str, flags: &[String]) -> Answer {
     }
 }
 
-/// A cluster of ours from a snapshot, started.
+/// Starts a cluster of ours from a snapshot.
 fn ours_from(peers: &Path, file: &str, size: usize, more: &[&str]) -> Cluster {
     let mut cluster = Cluster::blank(Kind::Quorate, peers, size);
     for number in 0..size {
@@ -53,7 +53,7 @@ fn three_members_start_from_etcds_snapshot() {
     let Some(peers) = peers("three_members_start_from_etcds_snapshot") else {
         return;
     };
-    // A learner and a removed member are in what is saved, and not in what begins.
+    // The snapshot contains a learner and a removed member, which are not in the restored cluster.
     let mut theirs = Cluster::start(Kind::Etcd, &peers, 1);
     let learner = theirs.prepare();
     let peer = format!("--peer-urls=http://{}", theirs.members[learner].peer);
@@ -77,7 +77,7 @@ fn three_members_start_from_etcds_snapshot() {
     }
     let members = ours.must(0, &["member", "list"]);
     assert_eq!(members.lines().count(), 3, "{members}");
-    // It goes on, and comes back after every member was killed.
+    // The cluster serves, also after every member was killed.
     ours.must(1, &["put", "next", "1"]);
     ours.must(2, &["compaction", &newest.to_string(), "--physical"]);
     for at in 0..3 {
@@ -88,7 +88,7 @@ fn three_members_start_from_etcds_snapshot() {
         reach(&ours, at, newest + 1);
         assert_eq!(ours.must(at, &["get", "next"]), "next\n1\n");
     }
-    // A new member takes the restored state from the others.
+    // A new member receives the restored state from the others.
     let joiner = ours.prepare();
     let peer = format!("--peer-urls=http://{}", ours.members[joiner].peer);
     let name = ours.members[joiner].name.clone();
@@ -100,7 +100,7 @@ fn three_members_start_from_etcds_snapshot() {
     assert_eq!(facts(&ours, joiner), facts(&ours, 0));
 }
 
-/// Where etcd's members would go on with different data.
+/// The case in which etcd's members would continue with different data.
 #[test]
 fn different_snapshots_make_different_clusters() {
     let test = "different_snapshots_make_different_clusters";
@@ -185,7 +185,7 @@ fn a_raised_revision_is_etcds() {
     assert_eq!(revision(&ours, 0), revision(&etcd, 0));
 }
 
-/// What stands in the way is named, and nothing is left behind.
+/// The error names the reason, and no files remain.
 #[test]
 fn what_cannot_be_restored_is_refused() {
     let Some(peers) = peers("what_cannot_be_restored_is_refused") else {
@@ -263,7 +263,7 @@ fn what_cannot_be_restored_is_refused() {
     );
     assert_eq!(answer.status, 2, "{answer:?}");
 
-    // A copy out of a data directory has no digest, and is as good.
+    // A copy of a database file in a data directory has no digest; it is accepted with --skip-hash-check.
     let mut with_skip = flags.clone();
     with_skip.push(skip.to_owned());
     let restored = restore(&no_digest, &with_skip);

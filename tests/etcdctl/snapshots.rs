@@ -1,5 +1,5 @@
-//! Snapshots that etcd's own tools save, check and restore: real etcd starts from ours, with the
-//! same keys, history, hashes and leases.
+//! Snapshots of Quorate that etcd's tools save, verify and restore: real etcd starts from them with the same keys,
+//! history, hashes and leases.
 
 use std::path::Path;
 
@@ -36,8 +36,7 @@ pub(crate) fn save(cluster: &Cluster, at: usize, name: &str) -> String {
     file
 }
 
-/// Lets a cluster go through a life: overwrites, deletions, transactions, leases, large values
-/// and a compaction at a deletion.
+/// Creates a history: overwrites, deletions, transactions, leases, large values and a compaction at a deletion.
 pub(crate) fn live(cluster: &Cluster) {
     for ttl in ["600", "1200"] {
         cluster.must(0, &["lease", "grant", ttl]);
@@ -66,14 +65,14 @@ pub(crate) fn live(cluster: &Cluster) {
     cluster.must(0, &["del", "gone"]);
 }
 
-/// The revision of a member.
+/// The revision of a member's store.
 pub(crate) fn revision(cluster: &Cluster, at: usize) -> i64 {
     let status = cluster.json(at, &["endpoint", "status"]);
     let header = &status[0]["Status"]["header"];
     header["revision"].as_i64().expect("a revision")
 }
 
-/// Everything that must survive, as text.
+/// Everything that a snapshot has to preserve, as text.
 pub(crate) fn facts(cluster: &Cluster, at: usize) -> Vec<String> {
     let newest = revision(cluster, at);
     let mut facts = vec![format!("revision {newest}")];
@@ -87,7 +86,7 @@ pub(crate) fn facts(cluster: &Cluster, at: usize) -> Vec<String> {
             Ok(keys) => format!("{revision} {} {:?}", keys["count"], short(&keys["kvs"])),
             Err(_) => keys.stderr.lines().last().unwrap_or_default().to_owned(),
         });
-        // At the compacted revision itself etcd answers with the hash from before.
+        // At the compacted revision, etcd returns the hash from before the compaction.
         if !hashed {
             continue;
         }
@@ -118,7 +117,7 @@ pub(crate) fn facts(cluster: &Cluster, at: usize) -> Vec<String> {
     facts
 }
 
-/// Keys as text, long values by their length.
+/// Keys as text, with long values replaced by their length.
 fn short(kvs: &Value) -> Vec<String> {
     let kvs = kvs.as_array().map(Vec::as_slice).unwrap_or_default();
     let text = |kv: &Value| {
@@ -145,9 +144,9 @@ fn hash_of(hash: &Value) -> String {
     )
 }
 
-/// The hash of a file and of a member at the same revision.
+/// Asserts that the file and the member have the same hash at the same revision.
 fn same_hash(peers: &Path, cluster: &Cluster, at: usize, file: &str) {
-    // The tool writes into the file that it looks at.
+    // etcdutl writes to the file that it reads.
     let copy = format!("{file}.copy");
     std::fs::copy(file, &copy).expect("a copy");
     let printed = util_json(peers, &["hashkv", &copy]);
@@ -155,7 +154,7 @@ fn same_hash(peers: &Path, cluster: &Cluster, at: usize, file: &str) {
     assert_eq!(hash_of(&printed), hash_of(&served[0]["HashKV"]));
 }
 
-/// Starts real etcd, as so many members, from a snapshot.
+/// Starts a cluster of real etcd of this size from a snapshot.
 pub(crate) fn etcd_from(peers: &Path, file: &str, size: usize, more: &[&str]) -> Cluster {
     let mut cluster = Cluster::blank(Kind::Etcd, peers, size);
     for number in 0..size {
@@ -192,14 +191,14 @@ fn etcd_starts_from_our_snapshot() {
     let length = std::fs::metadata(&file).expect("a file").len();
     assert_eq!(status["totalSize"].as_u64(), Some(length - 32), "{status}");
     assert_eq!(status["version"].as_str(), Some("3.7.0"), "{status}");
-    // A second one of the same state is the same, but for the index that etcd keeps in it.
+    // A second snapshot of the same state is equal, except for the consistent index that etcd keeps in it.
     let again = save(&ours, 0, "two.db");
     let status = util_json(&peers, &["snapshot", "status", &again]);
     assert_eq!(status["totalSize"].as_u64(), Some(length - 32), "{status}");
     same_hash(&peers, &ours, 0, &again);
     let theirs = etcd_from(&peers, &file, 1, &[]);
     assert_eq!(facts(&theirs, 0), before, "etcd's on the left");
-    // And it goes on from there.
+    // The restored cluster accepts writes.
     let next = revision(&ours, 0) + 1;
     theirs.must(0, &["put", "next", "1"]);
     assert_eq!(revision(&theirs, 0), next);
@@ -254,7 +253,7 @@ fn an_empty_store_makes_a_snapshot_too() {
     same_hash(&peers, &ours, 0, &file);
     let theirs = etcd_from(&peers, &file, 1, &[]);
     assert_eq!(facts(&theirs, 0), facts(&ours, 0));
-    // Compacted to nothing: the revision is known from the compaction alone.
+    // All keys are compacted away: the revision is known from the compaction alone.
     ours.must(0, &["put", "a", "1"]);
     ours.must(0, &["del", "a"]);
     ours.must(0, &["compaction", "3", "--physical"]);

@@ -1,16 +1,16 @@
-//! A story is a sequence of etcdctl commands with a transcript. Run against Quorate and real etcd, the transcripts must
-//! be equal.
+//! A story is a sequence of etcdctl commands, recorded as a transcript. The transcripts of Quorate and of real etcd
+//! must be equal.
 
 use std::thread;
 
 use crate::cluster::{Answer, Cluster, Kind};
 use crate::process::peers;
 
-/// A cluster that runs a story.
+/// Runs a story against a cluster and records the transcript.
 pub(crate) struct Recorder {
     pub(crate) cluster: Cluster,
     transcript: Vec<String>,
-    /// What differs between two runs, and what stands for it in the transcript.
+    /// Texts that differ between two runs, and the names that replace them in the transcript.
     names: Vec<(String, String)>,
 }
 
@@ -19,7 +19,7 @@ pub(crate) fn compare(test: &str, size: usize, story: impl Fn(&mut Recorder) + S
     compare_with(test, size, &[], story);
 }
 
-/// The same with further flags for every member.
+/// The same with additional flags for every member.
 pub(crate) fn compare_with(
     test: &str,
     size: usize,
@@ -70,7 +70,7 @@ impl Recorder {
         recorder
     }
 
-    /// Gives a member's ID and addresses names.
+    /// Names a member's ID and addresses.
     pub(crate) fn introduce(&mut self, number: usize) {
         let member = &self.cluster.members[number];
         let (client, peer) = (member.client.clone(), member.peer.clone());
@@ -83,17 +83,17 @@ impl Recorder {
         }
     }
 
-    /// Lets a name stand for a text in the transcript.
+    /// Replaces a text by a name in the transcript from here on.
     pub(crate) fn name(&mut self, text: String, name: &str) {
         self.names.push((text, name.to_owned()));
     }
 
-    /// Runs etcdctl against a member and notes command and answer.
+    /// Runs etcdctl against a member, and records the command and its output.
     pub(crate) fn at(&mut self, number: usize, arguments: &[&str]) -> Answer {
         self.with_input(number, arguments, "")
     }
 
-    /// The same, with lines for etcdctl to read.
+    /// The same with input for etcdctl.
     pub(crate) fn with_input(&mut self, number: usize, arguments: &[&str], input: &str) -> Answer {
         let answer = self.cluster.ctl(number, arguments, input);
         let entry = format!(
@@ -107,7 +107,7 @@ impl Recorder {
         answer
     }
 
-    /// Notes a text.
+    /// Appends a text to the transcript.
     pub(crate) fn note(&mut self, text: &str) {
         let mut text = text.to_owned();
         for (from, to) in &self.names {
@@ -117,7 +117,7 @@ impl Recorder {
     }
 }
 
-/// etcdctl's error, without the client library's log around it.
+/// etcdctl's error, without the other log lines of the client library.
 fn errors(stderr: &str) -> String {
     let mut text = String::new();
     for line in stderr.lines() {
@@ -132,7 +132,7 @@ fn errors(stderr: &str) -> String {
     text
 }
 
-/// Replaces what depends on time or identity alone: `"raft_term":3`, `took = 2ms`.
+/// Replaces values that depend on time or on IDs only: `"raft_term":3`, `took = 2ms`.
 fn plain(text: &str) -> String {
     let mut text = text.to_owned();
     for (mark, ends) in [
@@ -158,7 +158,7 @@ fn plain(text: &str) -> String {
         result.push_str(rest);
         text = result;
     }
-    // IDs are padded to one width.
+    // Columns with IDs are padded to a width that depends on the IDs.
     while text.contains("  ") {
         text = text.replace("  ", " ");
     }

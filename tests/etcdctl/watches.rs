@@ -1,4 +1,4 @@
-//! Watches: from now, from a revision, with keys as they were, through followers, compacted.
+//! Watches: from now, from a revision, with previous values, through followers, and at compacted revisions.
 
 use crate::story::{Recorder, compare};
 
@@ -36,7 +36,8 @@ fn history_is_watched_as_in_etcd() {
         }
         recorder.cluster.must(follower, &["compaction", "6"]);
         for at in [leader, follower] {
-            // A member that has not applied the compaction yet would answer the requests below.
+            // The linearizable read waits until this member has applied the compaction; before that it would accept
+            // the watches below.
             recorder.cluster.must(at, &["get", "a"]);
             watch(recorder, at, &["--prefix", "a", "--rev=6", "--prev-kv"], 9);
             let answer = recorder.cluster.ctl(at, &["watch", "a", "--rev=5"], "");
@@ -55,7 +56,7 @@ fn what_happens_is_watched_through_every_member() {
         |recorder| {
             let watches: Vec<_> = (0..3)
                 .map(|at| {
-                    // Starts in the future of an empty store, so that no write can come before it.
+                    // They start at a revision after the store's current one, so that no write can precede them.
                     recorder
                         .cluster
                         .follow(at, &["watch", "--prefix", "k", "--rev=2", "--prev-kv"])
@@ -73,7 +74,7 @@ fn what_happens_is_watched_through_every_member() {
             }
             recorder.cluster.must(0, &["put", "other", "x"]);
             for watch in &watches {
-                // A put shows 3 lines, with the key before it 5; a delete 2, and 4.
+                // A put prints 3 lines, with the previous value 5; a delete 2, and 4.
                 let lines = 5 * (3 + 5 + 5 + 4);
                 let printed =
                     watch.wait_for("all events", |output| output.matches('\n').count() >= lines);
