@@ -1,14 +1,14 @@
-//! The layers of the crate, as a test: pure rooms know no runtime, no Kubernetes client, no file,
-//! socket, clock, thread or thread-local randomness, and rooms use only the rooms below them.
+//! Checks the layers of the crate: pure rooms use no runtime, Kubernetes client, file, socket, clock, thread or
+//! thread-local randomness, and each room uses only the rooms below it.
 //!
-//! Reads the sources as text. It cannot see through macros or re-exports, so `clippy.toml` bans
-//! the methods that matter a second time.
+//! Reads the sources as text and therefore does not see through macros or re-exports, so `clippy.toml` bans the
+//! important methods as well.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What no pure room may name.
+/// Texts that no pure room may contain.
 const IMPURE: &[&str] = &[
     "tokio::",
     "tonic::",
@@ -54,9 +54,9 @@ const PURE: &[(&str, &[&str])] = &[
     ("build", &["crd", "plan"]),
 ];
 
-/// The other rooms and what they may use; rooms not named here may use every room.
+/// The other rooms and the rooms that they may use; rooms not listed here may use every room.
 const SHELLS: &[(&str, &[&str])] = &[
-    // Types only, but their derive names the Kubernetes client's crate.
+    // Contains types only, but their derive names the crate of the Kubernetes client.
     ("crd", &[]),
     ("disk", &["raft"]),
     ("wire", &[]),
@@ -67,13 +67,13 @@ const SHELLS: &[(&str, &[&str])] = &[
     ("sim", &["raft", "store", "node", "disk"]),
 ];
 
-/// The room of planted faults. Every room, pure or not, may use one macro, [`THE_QUESTION`], and it uses no room.
-/// Its switch reads the environment and uses a thread-local, but is compiled only with its feature; without it the
-/// answer is a constant.
+/// The room of planted faults. Every room, pure or not, may use its one macro, [`THE_QUESTION`], and it uses no room
+/// itself. The macro reads the environment and a thread-local, but only if its feature is compiled in; otherwise it is
+/// a constant.
 const PLANTED: &str = "mutants";
 const THE_QUESTION: &str = "use crate::mutants::mutant;";
 
-/// Which rooms exist at all: a new folder must be given its place above.
+/// Rooms that may use every room: a new folder in `src` has to be listed here or above.
 const FREE: &[&str] = &["operator", "opsim", "cli"];
 
 #[test]
@@ -107,7 +107,7 @@ fn rooms_use_only_the_rooms_below_them() {
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
-/// The switch of the planted faults is the one exception to purity, and part of no shipped build.
+/// The planted faults are the one exception to purity, and no release build contains them.
 #[test]
 fn mutants_need_their_feature() {
     for (place, line) in code_of(PLANTED) {
@@ -126,8 +126,8 @@ fn mutants_need_their_feature() {
     assert!(!default, "a feature that is on by default");
 }
 
-/// What the tests turn on for themselves, a build without tests has not: each such room is compiled
-/// under its feature alone. `tests/release-binary.sh` looks into the binary that ships.
+/// A room of simulators is compiled only with its feature, which the tests enable and a build without tests does not.
+/// `tests/release-binary.sh` checks the released binary.
 #[test]
 fn simulators_need_their_feature() {
     let lib = fs::read_to_string(source().join("lib.rs")).expect("it is there");
@@ -161,7 +161,7 @@ fn every_room_has_its_place_and_its_head() {
             .expect("every room has a mod.rs");
         assert!(
             head.starts_with("//! "),
-            "src/{room}/mod.rs does not say what the room is for"
+            "src/{room}/mod.rs does not state the purpose of the room"
         );
     }
 }
@@ -186,7 +186,7 @@ fn files_have_heads_and_stay_small() {
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
-/// The checker must see what it is there to see: planted lines are found.
+/// The checks must be able to fail: violations in sample lines are found.
 #[test]
 fn the_checks_can_fail() {
     assert_eq!(rooms_named_in("use crate::server::handle;"), vec!["server"]);
@@ -217,7 +217,7 @@ fn rooms() -> Vec<String> {
     names
 }
 
-/// Every line of code of a room, with its place; comments and test code left out.
+/// Every line of code in a room with its file and number, without comments and test code.
 fn code_of(room: &str) -> Vec<(String, String)> {
     let mut lines = Vec::new();
     for file in files_below(&source().join(room)) {
@@ -261,7 +261,7 @@ fn files_below(folder: &Path) -> Vec<PathBuf> {
     files.into_values().collect()
 }
 
-/// Lines of code with their numbers: no comments, and no item under `#[cfg(test)]`.
+/// Lines of code with their numbers, without comments and items under `#[cfg(test)]`.
 fn code_lines(text: &str) -> Vec<(usize, String)> {
     let mut lines = Vec::new();
     let mut skipping: Option<i64> = None;
@@ -296,7 +296,7 @@ fn strip_comment(line: &str) -> String {
     line.split("//").next().unwrap_or_default().to_owned()
 }
 
-/// The rooms of this crate that a line names after `crate::`, also inside braces.
+/// The rooms of this crate that a line names after `crate::`, also in braces.
 fn rooms_named_in(line: &str) -> Vec<String> {
     let mut named = Vec::new();
     for part in line.split("crate::").skip(1) {

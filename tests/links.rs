@@ -1,5 +1,5 @@
-//! Links between the pages lead somewhere: the file is there, and where a link names a heading, the
-//! heading is. What leads out of the repository is not followed.
+//! Checks the links between the pages: the file exists, and so does the heading if the link names one. Links out of
+//! the repository are not followed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,7 +9,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Every page below a folder, but for what was built or fetched there.
+/// Every page below a folder, without built or downloaded files.
 fn pages(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).expect("a folder") {
         let path = entry.expect("an entry").path();
@@ -24,7 +24,7 @@ fn pages(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The lines of a page that are text: not those of a block of code.
+/// The lines of a page outside of code blocks.
 fn text(page: &str) -> impl Iterator<Item = &str> {
     let mut code = false;
     page.lines().filter(move |line| {
@@ -34,12 +34,12 @@ fn text(page: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// A line without what is quoted as code in it.
+/// A line without its inline code.
 fn without_code(line: &str) -> String {
     line.split('`').step_by(2).collect()
 }
 
-/// Where the links of a page lead.
+/// The targets of the links on a page.
 fn links(page: &str) -> Vec<String> {
     let mut found = Vec::new();
     for line in text(page) {
@@ -59,12 +59,12 @@ fn links(page: &str) -> Vec<String> {
     found
 }
 
-/// The names that a page's headings have in links, as GitHub makes them.
+/// The anchors of a page's headings, as GitHub generates them.
 fn headings(page: &str) -> BTreeSet<String> {
     let mut seen = BTreeMap::new();
     let heads = text(page).filter(|line| line.starts_with('#'));
     let names = heads.map(|line| {
-        // Of a link in a heading only its text counts.
+        // Of a link in a heading, only the text is part of the anchor.
         let mut words = String::new();
         for (at, part) in line.trim_start_matches('#').split("](").enumerate() {
             let part = match at {
@@ -88,7 +88,7 @@ fn headings(page: &str) -> BTreeSet<String> {
     names.collect()
 }
 
-/// A path without its `..` and `.`.
+/// The path with `..` and `.` resolved.
 fn plain(path: &Path) -> PathBuf {
     let mut whole = PathBuf::new();
     for part in path.components() {
@@ -101,7 +101,7 @@ fn plain(path: &Path) -> PathBuf {
     whole
 }
 
-/// Why a link of a page leads nowhere; nothing where it does.
+/// Why a link of a page is broken; `None` if it is not.
 fn broken(page: &Path, link: &str) -> Option<String> {
     if link.contains("://") || link.starts_with("mailto:") {
         return None;

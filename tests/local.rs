@@ -1,5 +1,5 @@
-//! `quorate local` as a person uses it: a cluster grows, a killed member comes back with its data,
-//! a lost disk is replaced, and the same command goes on after a stop.
+//! Runs `quorate local` as a user would: a cluster grows, a killed member comes back with its data, a lost disk is
+//! replaced, and the cluster continues when the command is run again after a stop.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use quorate::operator::local::writer::Client;
 use serde_json::Value;
 use tokio::sync::watch;
 
-/// Each wait is bounded by this.
+/// The timeout of each wait.
 const BOUND: Duration = Duration::from_secs(60);
 
 const RESOURCE: &str = "apiVersion: quorate.dev/v1alpha1
@@ -68,12 +68,12 @@ impl Local {
                 let out = self.child.stdout.as_mut().expect("it is piped");
                 let _ = out.read_to_string(&mut output);
             }
-            assert!(!late, "waited in vain for {what}; it output:\n{output}");
+            assert!(!late, "timed out waiting for {what}; the output:\n{output}");
             wait();
         }
     }
 
-    /// The process of a member.
+    /// The process ID of a member.
     fn pid(&self, member: &str) -> Option<i32> {
         let name = format!("--name={member}");
         let directory = self.directory.canonicalize().ok()?.display().to_string();
@@ -100,7 +100,7 @@ impl Local {
         Client::new(endpoints)
     }
 
-    /// Ctrl-C, and the exit code.
+    /// Sends Ctrl-C and returns the exit code.
     fn stop(mut self) -> Option<i32> {
         signal(
             i32::try_from(self.child.id()).expect("a process ID"),
@@ -129,7 +129,7 @@ fn signal(pid: i32, number: i32) {
     assert_eq!(unsafe { libc::kill(pid, number) }, 0);
 }
 
-/// Healthy voters: name and ID.
+/// The healthy voters: name and ID.
 fn voters(state: &Value) -> Vec<(String, String)> {
     let members = state["status"]["members"]
         .as_array()
@@ -208,7 +208,7 @@ fn a_cluster_lives_on_this_machine() {
     local.until("the same three voters", |state| voters(state) == before);
     put(&local, "k/2", "after the kill");
 
-    // A lost disk is a lost member: removed, and replaced under a new name.
+    // A member whose disk is lost is removed, and replaced under a new name.
     let pvc = state["sets"]["test-3"]["claim"]
         .as_str()
         .expect("a PVC")
@@ -222,7 +222,7 @@ fn a_cluster_lives_on_this_machine() {
     let keys: Vec<&str> = all.iter().map(|(key, _)| key.as_str()).collect();
     assert_eq!(keys, ["k/1", "k/2", "k/3"]);
 
-    // It stops in order, leaves nothing running, and goes on from its data.
+    // It stops gracefully, leaves no process running, and continues with its data at the next start.
     let member = local.pid("test-1").expect("a process");
     assert_eq!(local.stop(), Some(0));
     assert!(
@@ -240,7 +240,7 @@ fn a_cluster_lives_on_this_machine() {
     });
     assert_eq!(list(&local), all);
 
-    // Even its sudden death leaves no member behind.
+    // No member keeps running when the program itself is killed.
     let member = local.pid("test-1").expect("a process");
     drop(local);
     let started = Instant::now();
@@ -250,7 +250,7 @@ fn a_cluster_lives_on_this_machine() {
     }
 }
 
-/// Whether a process runs; one that only waits to be collected does not.
+/// Whether a process runs; a zombie does not.
 fn is_running(pid: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat

@@ -1,9 +1,9 @@
-//! The commands of the Makefile on a machine without their prerequisites: each names what is missing before it begins.
+//! Runs the commands of the Makefile without their prerequisites: each reports what is missing before it starts.
 //!
-//! Found on a fresh machine: `make e2e` worked for minutes and then ended with the compiler's "can't
-//! find crate for `core`", because the musl target was something that only `.ci/run` installed.
+//! Found on a fresh machine: `make e2e` ran for minutes and then failed with the compiler's "can't find crate for
+//! `core`", because only `.ci/run` installed the musl target.
 
-// Helpers of tests end a test by panicking, and other programs are what is tested here.
+// Helpers fail a test by panicking, and the tests run other programs.
 #![allow(clippy::panic, clippy::disallowed_methods)]
 
 use std::collections::BTreeMap;
@@ -34,7 +34,7 @@ fn recipes() -> BTreeMap<String, Vec<String>> {
     recipes
 }
 
-/// Words of a recipe, and what must have been looked for before it.
+/// Words in a recipe, and the prerequisites that must have been checked before it.
 const SIGNS: &[(&str, &[&str])] = &[
     ("cargo ", &["rust", "cc"]),
     ("tests/interop/build.sh", &["go"]),
@@ -54,7 +54,7 @@ fn every_make_target_checks_its_needs() {
     let recipes = recipes();
     assert!(recipes.len() > 15, "{:?}", recipes.keys());
     for (target, recipe) in &recipes {
-        // Those that need nothing, that only change the sources, or whose script begins with it.
+        // Targets that need nothing or only change the sources, or whose script does the check.
         if ["help", "fix", "e2e"].contains(&target.as_str()) {
             continue;
         }
@@ -72,7 +72,7 @@ fn every_make_target_checks_its_needs() {
             }
         }
     }
-    // The two whose order counts: packages are installed first, and one of them is musl-gcc.
+    // In these two scripts the order matters: packages are installed first, among them musl-gcc.
     for (script, names) in [
         ("tests/e2e/run.sh", ["rust go", "cc musl"]),
         ("tests/kubernetes/quorate-image.sh", ["rust cc musl", ""]),
@@ -85,7 +85,7 @@ fn every_make_target_checks_its_needs() {
     }
 }
 
-/// Every command that the pages for developers name is one of the Makefile.
+/// Every command on the pages for developers is a target of the Makefile.
 #[test]
 fn documented_commands_exist() {
     let recipes = recipes();
@@ -109,7 +109,7 @@ fn documented_commands_exist() {
     assert!(found > 20, "{found} commands found");
 }
 
-/// On a machine that has nothing but a shell: everything is named, with how to get it, at once.
+/// On a machine with only a shell, all missing prerequisites are reported at once, each with how to install it.
 #[cfg(unix)]
 #[test]
 fn what_is_missing_is_named() {

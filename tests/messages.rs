@@ -1,10 +1,9 @@
-//! The protobuf messages of our own log, checkpoints, disks and peer protocol have no `.proto`: they are
-//! the structs of `src` (docs/decisions/046-messages-without-proto-files.md). This test reads their numbers
-//! from the source and writes them down, one line a field.
+//! The protobuf messages of our log, checkpoints, disks and peer protocol have no `.proto` files: they are defined by
+//! the structs in `src` (docs/decisions/046-messages-without-proto-files.md). This test reads their field numbers from
+//! the sources and lists them, one line per field.
 //!
-//! Fails where a number is used twice, where `tests/data/messages.txt` differs from the code (`MESSAGES_WRITE=1`
-//! writes it, so that each change of a number is seen in review), and where a number that a release has
-//! written means something else today.
+//! Fails if a number is used twice, if `tests/data/messages.txt` differs from the code (`MESSAGES_WRITE=1` writes it,
+//! so that a review shows each change of a number), or if a number that a release has written has another meaning now.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -12,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 const NOW: &str = "tests/data/messages.txt";
 const RELEASED: &str = "tests/data/releases/0.1.0/messages.txt";
-/// Messages that have another name since a release: names are not on the wire.
+/// Messages that were renamed since a release: names are not encoded.
 const RENAMED: &[(&str, &str)] = &[
     ("node.Fate", "node.ForwardedOutcome"),
     ("node.FateKind", "node.ForwardedOutcomeKind"),
@@ -21,14 +20,14 @@ const RENAMED: &[(&str, &str)] = &[
     ("node.Settle", "node.ConfigurationApplied"),
 ];
 
-/// One field of a message, or one choice of a oneof.
+/// A field of a message, or a variant of a oneof.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Field {
-    /// With its room, since two rooms may have a name in common.
+    /// Prefixed with its room, because two rooms may use the same name.
     message: String,
-    /// Its number; a oneof has those of its choices.
+    /// Its number; for a oneof, the numbers of its variants.
     numbers: String,
-    /// What is on the wire, as prost writes it.
+    /// The type that is encoded, in prost's notation.
     kind: String,
     name: String,
 }
@@ -98,7 +97,7 @@ fn fields_of(room: &str, source: &str) -> Vec<Field> {
     found
 }
 
-/// The name of a struct or an enum whose declaration begins on this line.
+/// The name of the struct or enum whose declaration begins on this line.
 fn declared(line: &str) -> Option<String> {
     let rest = ["struct ", "enum "]
         .iter()
@@ -119,7 +118,7 @@ fn field(message: &str, attribute: &str, owner: &str) -> Field {
         .trim_start_matches("#[prost(")
         .trim_end_matches(")]")
         .trim();
-    // `tag = "1"`, or `tags = "1, 2"` of a oneof.
+    // `tag = "1"`, or `tags = "1, 2"` for a oneof.
     let (kind, numbers) = inside.rsplit_once("tag").expect("a number");
     let numbers = numbers.split('"').nth(1).expect("a quoted number");
     let (visible, plain) = owner
@@ -163,8 +162,8 @@ fn numbers_are_those_that_are_written_down() {
     );
 }
 
-/// Data of a release is read for ever, and members of a release are peers during an upgrade: a number
-/// keeps its type. One that is not used any more is not given to something else.
+/// Data written by a release must stay readable, and members of a release are peers during an upgrade: a number keeps
+/// its type, and a number that is no longer used is not reused.
 #[test]
 fn numbers_of_a_release_keep_their_meaning() {
     let now: BTreeMap<(String, String), String> = fields()
@@ -187,7 +186,7 @@ fn numbers_of_a_release_keep_their_meaning() {
     assert!(compared > 300, "{compared} are too few");
 }
 
-/// The part of a field's type that is on the wire: the name of a oneof and the Rust type of bytes are not.
+/// The encoded part of a field's type, without the name of a oneof and the Rust type of bytes.
 fn wire_type(kind: &str) -> String {
     match kind.split_once('=') {
         Some((first @ ("oneof" | "bytes"), _)) => first.to_owned(),

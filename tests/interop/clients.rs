@@ -1,4 +1,4 @@
-//! Runs the client programs, and kills and restarts members when they ask for it.
+//! Runs the client programs, and kills and restarts members on their request.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 use crate::cluster::{Cluster, Kind};
 use crate::process::{peers, skip};
 
-/// How long a whole story may take on a slow machine.
+/// The timeout of a whole story on a slow machine.
 const LIMIT: Duration = Duration::from_secs(240);
-/// On both sides: a busy machine or a slow disk must not cost the leader its place in the middle of
-/// a chapter, where not every client asks again. What a kill loses is not in question here: what
-/// was written is there for the next process, synced or not.
+/// Used on both sides: on a busy machine or a slow disk the leader must not lose an election in the middle of a
+/// chapter, because not every client retries. Without syncs a kill loses nothing: written data is still in the page
+/// cache for the restarted process.
 const FLAGS: &[&str] = &[
     "--heartbeat-interval=200",
     "--election-timeout=2000",
@@ -34,7 +34,7 @@ fn built(name: &str) -> PathBuf {
         .join(name)
 }
 
-/// Whether a program exists and prints its version.
+/// Whether a program is installed and prints its version.
 fn is_there(program: &str) -> bool {
     let mut command = Command::new(program);
     command
@@ -44,7 +44,7 @@ fn is_there(program: &str) -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
-/// Runs one step of preparation, with its output in the error.
+/// Runs one step of preparation; an error contains its output.
 fn run(what: &str, command: &mut Command) {
     let output = command
         .output()
@@ -54,7 +54,7 @@ fn run(what: &str, command: &mut Command) {
     assert!(output.status.success(), "{what} failed:\n{text}");
 }
 
-/// Prepares a folder of packages once for each content of a lock file.
+/// Prepares a folder of packages once for each version of a lock file.
 fn prepared(name: &str, lock: &Path, prepare: impl FnOnce(&Path)) -> PathBuf {
     let (folder, lock) = (built(name), std::fs::read(lock).expect("a lock file"));
     let stamp = folder.join("stamp");
@@ -68,7 +68,7 @@ fn prepared(name: &str, lock: &Path, prepare: impl FnOnce(&Path)) -> PathBuf {
     folder
 }
 
-/// Ends a child that takes too long, so that reading from it ends.
+/// Kills a child that exceeds the time limit, so that reading from it ends.
 struct Watchdog {
     child: Arc<Mutex<Child>>,
     over: Arc<AtomicBool>,
@@ -103,7 +103,7 @@ impl Drop for Watchdog {
     }
 }
 
-/// Runs a client's story against three members; returns the successful chapters.
+/// Runs a client's story against three members; returns the chapters that it completed.
 fn run_story(kind: Kind, peers: &Path, program: &[String]) -> Vec<String> {
     let flags: Vec<String> = FLAGS.iter().map(|flag| (*flag).to_owned()).collect();
     let mut cluster = Cluster::start_with(kind, peers, 3, &flags);
@@ -147,7 +147,7 @@ fn run_story(kind: Kind, peers: &Path, program: &[String]) -> Vec<String> {
         .wait()
         .expect("a status");
     let stderr = std::fs::read_to_string(errors.path()).unwrap_or_default();
-    // The client's output comes last, where a truncated output still shows it.
+    // The client's output comes last, so that it is visible in a truncated message.
     assert!(
         status.success(),
         "{kind:?}\n{}--- {kind:?}: {program:?} ended with {status} after {chapters:?} with stderr:\n{stderr}",
@@ -156,7 +156,7 @@ fn run_story(kind: Kind, peers: &Path, program: &[String]) -> Vec<String> {
     chapters
 }
 
-/// Against ours, and against real etcd, so that a failure shows which side is wrong.
+/// Runs the story against ours and against real etcd, so that a failure shows which side is wrong.
 fn run_on_both(peers: &Path, program: &[String], least: usize) {
     let (ours, theirs) = thread::scope(|scope| {
         let theirs = scope.spawn(|| run_story(Kind::Etcd, peers, program));
@@ -194,7 +194,7 @@ fn the_rust_client_etcd_client() {
     if !is_there("bash") {
         return skip(test, "no bash");
     }
-    // Cargo detects what is built already, which after `make interop` is everything.
+    // After `make interop` everything is built, and cargo has nothing to do.
     let mut build = Command::new("bash");
     let script = folder("rust/build.sh");
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| env!("CARGO").to_owned());
@@ -248,7 +248,7 @@ fn the_node_client_etcd3() {
         npm.args(["ci", "--ignore-scripts", "--no-audit", "--no-fund"]);
         run("npm ci", npm.current_dir(folder));
     });
-    // Packages are searched next to the program.
+    // Node searches packages next to the program.
     let program = packages.join("story.js");
     std::fs::copy(source.join("story.js"), &program).expect("copied");
     run_on_both(&peers, &["node".to_owned(), text(&program)], 9);

@@ -1,5 +1,5 @@
-//! Our `.proto` files are our own text; their content must match etcd's descriptors. `descriptors.txt` contains those,
-//! printed by the Go program in `descriptors` from etcd's module.
+//! Our `.proto` files are written by us and must define the same messages and calls as etcd's. `descriptors.txt`
+//! contains etcd's descriptors, printed by the Go program in `descriptors` from etcd's module.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::process::Command;
 
 use crate::process::{peers, skip};
 
-/// The packages of etcd's that are kept in descriptors.txt.
+/// The packages of etcd in descriptors.txt.
 const PACKAGES: &[&str] = &[
     "etcdserverpb",
     "mvccpb",
@@ -29,7 +29,7 @@ fn theirs() -> BTreeSet<String> {
         .collect()
 }
 
-/// The same lines of ours, by the message, enum or service that they belong to.
+/// The same lines for our files, by message, enum or service.
 fn ours() -> BTreeMap<String, BTreeSet<String>> {
     let folder = root().join("src/wire/proto");
     let files: Vec<_> = std::fs::read_dir(&folder)
@@ -120,7 +120,7 @@ fn ours() -> BTreeMap<String, BTreeSet<String>> {
     facts
 }
 
-/// The lines of etcd's that belong to a message, an enum or a service.
+/// The lines of etcd's descriptors that belong to a message, an enum or a service.
 fn of<'a>(theirs: &'a BTreeSet<String>, name: &str) -> BTreeSet<&'a str> {
     let member = |line: &str, kind: &str| {
         let rest = line
@@ -135,7 +135,7 @@ fn of<'a>(theirs: &'a BTreeSet<String>, name: &str) -> BTreeSet<&'a str> {
             || line.strip_prefix("message ") == Some(name)
             || line.starts_with(&format!("enum {name}: "))
     };
-    // Of a newer health protocol; not part of what etcd offers its clients.
+    // From a newer version of the health protocol; etcd does not serve it.
     let newer = |line: &&str| !line.starts_with("rpc grpc.health.v1.Health.List ");
     theirs
         .iter()

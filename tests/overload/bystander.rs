@@ -1,5 +1,4 @@
-//! A well-behaved client that writes and reads all the time during a test's load on the server, and records its longest
-//! wait.
+//! A well-behaved client that writes and reads during a test's load on the server, and records its longest round trip.
 
 use std::time::{Duration, Instant};
 
@@ -9,8 +8,8 @@ use tokio::task::JoinHandle;
 
 use super::fixture::{Server, put};
 
-/// Bystanders, each on a connection of its own: connections are dealt to the server's threads
-/// in turn, so some of them share a thread with the client that misbehaves.
+/// Bystanders, each with its own connection: the server assigns connections to its threads in turn, so some share a
+/// thread with the misbehaving client.
 const HOW_MANY: usize = 4;
 
 /// The running bystanders.
@@ -48,7 +47,7 @@ impl Bystanders {
         Bystanders { stop, running }
     }
 
-    /// Ends them: how many rounds they made, and the longest of them.
+    /// Stops them; returns the number of rounds and the longest one.
     pub(crate) async fn stop(self) -> (u64, Duration) {
         self.stop.send(true).expect("they listen");
         let (mut asked, mut longest) = (0, Duration::ZERO);

@@ -1,4 +1,4 @@
-//! Server processes with data directories and addresses of their own.
+//! Server processes, each with its own data directory and address.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -11,7 +11,7 @@ use quorate::wire::etcd::kv_client::KvClient;
 use quorate::wire::etcd::{PutRequest, RangeRequest};
 use tonic::transport::Channel;
 
-/// Time for anything that a test waits for.
+/// The timeout of any wait.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A unique loopback address, one per process and call.
@@ -28,7 +28,7 @@ pub(crate) fn size(variable: &str, default: usize) -> usize {
     given.and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-/// Prints a figure also where the test passes.
+/// Prints a figure even if the test passes.
 pub(crate) fn figure(text: &str) {
     let _ = writeln!(std::io::stderr(), "figure: {text}");
 }
@@ -43,7 +43,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// One that is not started yet.
+    /// A server that is not started yet.
     pub(crate) fn new(home: &Path, name: &str) -> Server {
         Server {
             name: name.to_owned(),
@@ -54,7 +54,7 @@ impl Server {
         }
     }
 
-    /// A cluster of one without syncs, once it serves.
+    /// A cluster of one member without syncs, once it serves.
     pub(crate) async fn alone(home: &Path) -> Server {
         let mut server = Server::new(home, "one");
         server.arguments.push("--unsafe-no-fsync".to_owned());
@@ -63,7 +63,7 @@ impl Server {
         server
     }
 
-    /// A cluster of three on real disk, once each serves.
+    /// A cluster of three members on a real disk, once each serves.
     pub(crate) async fn three(home: &Path) -> Vec<Server> {
         let mut servers: Vec<Server> = (1..=3)
             .map(|number| Server::new(home, &format!("n{number}")))
@@ -83,7 +83,7 @@ impl Server {
         servers
     }
 
-    /// Starts the process, the first time or again.
+    /// Starts the process, or restarts it.
     pub(crate) fn start(&mut self) {
         let log = || {
             let path = self.folder.with_extension("log");
@@ -111,7 +111,7 @@ impl Server {
         format!("http://{}:2379", self.host)
     }
 
-    /// A connection of its own.
+    /// A new connection.
     pub(crate) async fn channel(&self) -> Channel {
         let endpoint = Channel::from_shared(self.endpoint()).expect("a URL");
         endpoint.connect().await.expect("connects")
@@ -142,7 +142,7 @@ impl Server {
         }
     }
 
-    /// MiB of memory that it holds now.
+    /// The resident memory of the process, in MiB.
     pub(crate) fn resident_mib(&self) -> f64 {
         let id = self.process.as_ref().expect("it runs").id();
         let status = std::fs::read_to_string(format!("/proc/{id}/status")).expect("it runs");
@@ -151,7 +151,7 @@ impl Server {
         kib.and_then(|kib| kib.parse::<f64>().ok()).expect("a size") / 1024.0
     }
 
-    /// Asks it to stop, as an init system would, and waits until it has ended well.
+    /// Sends SIGTERM, as an init system does, and waits until the process exits successfully.
     pub(crate) async fn terminate(&mut self) {
         let mut process = self.process.take().expect("it runs");
         let id = process.id().to_string();
@@ -159,7 +159,7 @@ impl Server {
         assert!(asked.expect("kill runs").success());
         let begun = Instant::now();
         loop {
-            if let Some(status) = process.try_wait().expect("ours to wait for") {
+            if let Some(status) = process.try_wait().expect("a child process") {
                 assert!(status.success(), "{} ended with {status}", self.name);
                 return;
             }

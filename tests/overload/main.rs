@@ -1,7 +1,7 @@
-//! Operation under bad clients and much data: memory stays bounded and others are served.
+//! Runs the server with misbehaving clients and large data: its memory stays bounded, and other clients are served.
 //!
-//! Sizes are small enough for every run of the tests; `OPERATION_MIB` and `OPERATION_WATCHERS`
-//! make them large. Each test prints its figure.
+//! The default sizes are small enough for every run of the tests; `OPERATION_MIB` and `OPERATION_WATCHERS` set larger
+//! ones. Each test prints its figure.
 
 mod bystander;
 mod fixture;

@@ -15,12 +15,12 @@ use super::fixture::{PATIENCE, Server, figure, put, size};
 
 /// Bytes of a value.
 const VALUE: usize = 4096;
-/// Puts of one transaction: 400 KiB.
+/// Puts in a transaction: 400 KiB.
 const BATCH: usize = 100;
-/// Clients that do not read, each with answers of its own.
+/// Clients that do not read, and the number of responses to each.
 const CLIENTS: usize = 4;
 const ANSWERS: usize = 8;
-/// Longest round of a bystander that is no stall: a debug build on a busy machine.
+/// The longest acceptable round of a bystander, for a debug build on a busy machine.
 const STALL: Duration = Duration::from_secs(5);
 
 async fn fill(server: &Server, mib: usize) -> usize {
@@ -42,8 +42,7 @@ async fn fill(server: &Server, mib: usize) -> usize {
     batches * BATCH
 }
 
-/// Asks for all data in one answer. The answer is taken as a stream, so that nothing of it is
-/// read until the caller does.
+/// Requests all data in one response. The response is a stream, so that nothing is read before the caller reads.
 async fn ask_for_everything(channel: Channel) -> Streaming<RangeResponse> {
     let mut client = tonic::client::Grpc::new(channel).max_decoding_message_size(usize::MAX);
     client.ready().await.expect("connected");
@@ -59,8 +58,8 @@ async fn ask_for_everything(channel: Channel) -> Streaming<RangeResponse> {
     answer.await.expect("it begins").into_inner()
 }
 
-/// Unread answers use memory for references to the data, not for the data; others are served; and an answer that is
-/// finally read is complete.
+/// Unread responses use memory for references to the data, not for copies; other clients are served; and a response
+/// that is read late is complete.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_that_never_read_long_answers() {
     let home = tempfile::tempdir().expect("folder");
@@ -77,7 +76,7 @@ async fn clients_that_never_read_long_answers() {
         }
     }
     let grown = server.resident_mib() - before;
-    // On a connection of its own: the unread ones have used up the windows of theirs.
+    // On a new connection: the unread responses have used up the flow-control windows of the others.
     let mut read = ask_for_everything(server.channel().await).await;
     let answer = timeout(PATIENCE, read.message()).await.expect("in time");
     let answer = answer.expect("well").expect("a message");
@@ -87,13 +86,13 @@ async fn clients_that_never_read_long_answers() {
     assert_eq!(end, None, "one message, then the end of the call");
     let (rounds, longest) = bystanders.stop().await;
     figure(&format!(
-        "{} answers of {mib} MiB that nobody reads: {grown:.0} MiB of memory; {rounds} rounds of \
+        "{} unread responses of {mib} MiB: {grown:.0} MiB of memory; {rounds} rounds of \
          others meanwhile, the longest {} ms",
         unread.len(),
         longest.as_millis()
     ));
-    // Whole answers would be 1.5 GiB; what is held of each is a tenth of a KiB a key, and what
-    // its connection's windows let through.
+    // The whole responses would be 1.5 GiB; each one holds a tenth of a KiB per key, and the data in its connection's
+    // windows.
     assert!(grown < (mib * unread.len()) as f64 / 8.0, "{grown} MiB");
     assert!(longest < STALL, "a bystander waited {longest:?}");
 }

@@ -1,4 +1,4 @@
-//! Graceful stops under load.
+//! Graceful stops under load, as in a rolling restart.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use tokio::sync::watch;
 
 use super::fixture::{Server, figure};
 
-/// Writers, each with one write at a time.
+/// Writers, each with one write in flight.
 const WRITERS: usize = 16;
 
-/// Each member in turn is stopped, as in a rolling restart, while clients write through all of them: no acknowledged
-/// write is lost, and no write fails permanently.
+/// Each member in turn is stopped while clients write through all of them: no acknowledged write is lost, and no write
+/// fails permanently.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rolling_stops_lose_no_acknowledged_write() {
     let home = tempfile::tempdir().expect("folder");

@@ -14,10 +14,10 @@ use tonic::Streaming;
 use super::bystander::Bystanders;
 use super::fixture::{PATIENCE, Server, figure, put, size};
 
-/// Longest round of a bystander that is no stall: a debug build on a busy machine.
+/// The longest acceptable round of a bystander, for a debug build on a busy machine.
 const STALL: Duration = Duration::from_secs(5);
 
-/// A stream with watchers of one key.
+/// A watch stream with several watchers of one key.
 struct Stream {
     answers: Streaming<WatchResponse>,
     _requests: mpsc::UnboundedSender<WatchRequest>,
@@ -55,8 +55,7 @@ impl Stream {
         answer.expect("not the end")
     }
 
-    /// Reads until each watcher has seen as many events, and checks that each saw one revision
-    /// after the other.
+    /// Reads until each watcher has received this many events, and checks that the revisions of each increase.
     async fn events(&mut self, watchers: usize, each: usize) {
         let mut seen: BTreeMap<i64, (usize, i64)> = BTreeMap::new();
         let mut left = watchers * each;
@@ -77,8 +76,8 @@ impl Stream {
     }
 }
 
-/// Ten thousand watchers of one key on a hundred streams each see every put, and others are
-/// served meanwhile.
+/// Ten thousand watchers of one key, on a hundred streams, all receive every put, and other clients are served
+/// meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_watchers_of_one_key() {
     const STREAMS: usize = 100;
@@ -123,8 +122,8 @@ async fn ten_thousand_watchers_of_one_key() {
     assert!(longest < STALL, "a bystander waited {longest:?}");
 }
 
-/// A client with a thousand watchers stops reading while its key changes a thousand times. What
-/// it has not read is not kept for it a million times; once it reads again, nothing is missing.
+/// A client with a thousand watchers stops reading while its key changes a thousand times. The server does not store a
+/// million events for it; once the client reads again, no event is missing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_watcher_that_stops_reading() {
     const WATCHERS: usize = 1_000;
@@ -145,7 +144,7 @@ async fn a_watcher_that_stops_reading() {
         stream.events(WATCHERS, PUTS).await;
         drop(done);
     });
-    // The most that it holds while the stream catches up.
+    // The peak memory while the stream catches up.
     let mut most = paused;
     while timeout(Duration::from_millis(20), look.recv())
         .await

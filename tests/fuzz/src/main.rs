@@ -1,5 +1,5 @@
-//! The fuzzer: libFuzzer around the targets, one of them a process by the variable `TARGET`. Run it
-//! by `make fuzz`; see `tests/fuzz.sh`.
+//! The fuzzer: runs libFuzzer on one target per process, which the variable `TARGET` selects. Run it with `make fuzz`;
+//! see `tests/fuzz.sh`.
 
 #![no_main]
 
@@ -22,7 +22,8 @@ static CHOSEN: LazyLock<&Target> = LazyLock::new(|| {
 });
 
 fuzz_target!(|bytes: &[u8]| {
-    // The bound of memory counts from this length on.
+    // Inputs beyond the target's length limit are skipped, because the memory bound is a multiple of the input's
+    // length.
     if bytes.len() <= CHOSEN.longest {
         CHOSEN.run(bytes);
     }

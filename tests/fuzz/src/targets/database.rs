@@ -1,4 +1,4 @@
-//! Snapshots of etcd: bbolt's file format, and what etcd keeps in it.
+//! Snapshots of etcd: bbolt's file format, and the buckets of etcd in it.
 
 use quorate::backup;
 use quorate::bolt::Reader;
@@ -6,8 +6,8 @@ use quorate::store::Store;
 
 use super::choice;
 
-/// A database that is to be restored; by the first byte its two metas get right checksums, and its
-/// revision is raised.
+/// Imports a database. The first byte selects whether its two meta pages get valid checksums, and whether its revision
+/// is raised.
 pub(crate) fn import(bytes: &[u8]) {
     let Some((mode, bytes)) = choice(bytes) else {
         return;
@@ -21,7 +21,7 @@ pub(crate) fn import(bytes: &[u8]) {
     walk(&file);
     let bump = if mode & 2 == 2 { 1_000_000 } else { 0 };
     if let Ok(imported) = backup::import(&file[..], bump) {
-        // Whatever was taken can be given away again.
+        // An imported store must be exportable.
         let view = imported.store.publish();
         let chunks: Vec<_> = view.export().collect();
         let again = Store::import(&chunks).unwrap();
@@ -29,7 +29,7 @@ pub(crate) fn import(bytes: &[u8]) {
     }
 }
 
-/// Every key of every bucket, whether etcd has such a bucket or not.
+/// Reads every key of every bucket, also of buckets that etcd does not have.
 fn walk(file: &[u8]) {
     let Ok(reader) = Reader::open(file) else {
         return;

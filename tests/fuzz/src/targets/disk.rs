@@ -1,5 +1,5 @@
-//! Files of a data directory. The first byte selects how much of the damage the checksums hide: none, so that they are
-//! tested too, or all, as if the damaged file had been rewritten with valid checksums.
+//! Files of a data directory. The first byte selects whether checksums stay as they are, which tests that they detect
+//! damage, or are recomputed, as if the damaged file had been written with valid checksums.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ pub(crate) fn log(bytes: &[u8]) {
     let shape = log.shape();
     let read = log.tail(shape.floor(), u64::MAX).unwrap();
     let state = log.hard_state();
-    // Accepted data is written again: it must be accepted again, and be the same.
+    // Data that was accepted is opened again: it must be accepted again with the same content.
     drop(log);
     let again = Log::open(disk, UUID, OPTIONS).unwrap();
     assert_eq!(again.hard_state(), state);
@@ -55,8 +55,8 @@ fn sectors(bytes: &[u8]) -> Vec<u8> {
     file
 }
 
-/// A segment whose checksums, lengths and stamps are right around contents from `bytes`: the
-/// numbers of its head, then batches, each its length and then its records.
+/// A segment with valid checksums, lengths and stamps around content from `bytes`: the numbers of its header, then
+/// batches, each a length and its records.
 fn segment(sequence: u64, bytes: &[u8]) -> Vec<u8> {
     const NUMBERS: usize = 7 * 8;
     let mut numbers = [0; NUMBERS];
@@ -91,7 +91,7 @@ fn sealed_batch(seed: u32, number: u64, bytes: &[u8]) -> Vec<u8> {
     let mut body = Vec::new();
     let mut count = 0_u32;
     let mut rest = records;
-    // A record is its length in two bytes, its kind and its payload.
+    // A record is a length in two bytes, a kind and a payload.
     while rest.len() >= 3 {
         let length = usize::from(u16::from_le_bytes([rest[0], rest[1]])).min(rest.len() - 3);
         let (kind, payload) = (rest[2], &rest[3..3 + length]);
@@ -149,7 +149,7 @@ pub(crate) fn checkpoint(bytes: &[u8]) {
             Err(_) => return,
         }
     }
-    // What was accepted can be written, and is read as it was.
+    // A checkpoint that was accepted can be written, and is read back with the same content.
     let disk = MemoryDisk::new();
     disk.create_directory("checkpoints").unwrap();
     let other = Checkpoints::new(Arc::new(disk));
@@ -162,7 +162,7 @@ pub(crate) fn checkpoint(bytes: &[u8]) {
     assert_eq!(again.next_chunk().unwrap(), None);
 }
 
-/// Frames of any kind and length with right checksums, and an end that adds up.
+/// Frames of any kind and length with valid checksums, and a matching trailer.
 fn sealed_checkpoint(position: Position, bytes: &[u8]) -> Vec<u8> {
     let mut fields = position.index.to_le_bytes().to_vec();
     fields.extend_from_slice(&position.term.to_le_bytes());
@@ -190,7 +190,7 @@ fn sealed_checkpoint(position: Position, bytes: &[u8]) -> Vec<u8> {
         let length = usize::from(u16::from_le_bytes([rest[0], rest[1]])).min(rest.len() - 3);
         let (kind, payload) = (rest[2], &rest[3..3 + length]);
         rest = &rest[3 + length..];
-        // One kind in many stands for a length that is a lie.
+        // Kind 0xff stands for a frame whose length field is wrong.
         let claimed = match kind {
             0xff => MAX_CHUNK_BYTES as u32,
             _ => length as u32,
@@ -208,7 +208,7 @@ fn sealed_checkpoint(position: Position, bytes: &[u8]) -> Vec<u8> {
     file
 }
 
-/// A small file as it is, or with a head that fits what is in it.
+/// A small file as it is, or with a valid header for its content.
 fn small(magic: &[u8], mode: u8, bytes: &[u8]) -> Vec<u8> {
     if mode & 1 == 0 {
         return bytes.to_vec();

@@ -1,5 +1,5 @@
-//! What a member applies: states that a leader sends, and entries of the log. Whatever their source, nothing may panic:
-//! the entry would be there again at the next start.
+//! Input of a member's state machine: snapshots sent by a leader, and entries of the log. None may cause a panic,
+//! because the entry would be applied again at the next start.
 
 use bytes::Bytes;
 use prost::Message as _;
@@ -10,7 +10,7 @@ use quorate::store::{Command, Operation, Put};
 
 use super::choice;
 
-/// A state: its description, a length before it, and the stream of its chunks.
+/// A snapshot: its length, its metadata, and the stream of its chunks.
 pub(crate) fn state(bytes: &[u8]) {
     let Some((mode, rest)) = choice(bytes) else {
         return;
@@ -29,7 +29,7 @@ pub(crate) fn state(bytes: &[u8]) {
         key: "key".into(),
         ..Put::default()
     });
-    // A store at the end of its numbers may refuse; it must not fall.
+    // At the greatest index no further entry is possible.
     let Some(index) = machine.index().checked_add(1) else {
         return;
     };
@@ -37,7 +37,7 @@ pub(crate) fn state(bytes: &[u8]) {
     let _ = machine.apply(&entry);
 }
 
-/// Entries one after another, each a choice of its kind and a length before it.
+/// A sequence of entries, each with a kind and a length before it.
 pub(crate) fn entries(bytes: &[u8]) {
     let mut machine = StateMachine::founded(Membership::default());
     let mut rest = bytes;
@@ -47,7 +47,7 @@ pub(crate) fn entries(bytes: &[u8]) {
         rest = &rest[3 + length..];
         let index = machine.index() + 1;
         let entry = match kind % 4 {
-            // As the log holds it.
+            // As it is in the log.
             0 => Entry::normal(1, index, data),
             1 => Entry {
                 kind: EntryKind::Configuration as i32,
@@ -73,7 +73,7 @@ pub(crate) fn entries(bytes: &[u8]) {
             },
         };
         if machine.apply(&entry).is_err() {
-            // A member that meets such an entry stops.
+            // A member stops at such an entry.
             break;
         }
         machine.part();
@@ -89,7 +89,7 @@ fn message(data: Bytes) {
     }
 }
 
-/// A machine made of another's checkpoint answers alike.
+/// A machine restored from another's checkpoint returns the same responses.
 fn restored_is_the_same(machine: &StateMachine) {
     let checkpoint = machine.checkpoint();
     let chunks: Vec<Bytes> = checkpoint.chunks.collect();

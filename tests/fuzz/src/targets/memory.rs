@@ -1,4 +1,4 @@
-//! How much memory a thread holds, counted where it is allocated.
+//! Counts how much memory a thread has allocated.
 
 #![expect(
     unsafe_code,
@@ -8,7 +8,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-/// The system's allocator, which counts what each thread holds.
+/// The system's allocator with a counter for each thread.
 pub(crate) struct Counting;
 
 thread_local! {
@@ -17,7 +17,7 @@ thread_local! {
 }
 
 fn count(bytes: isize) {
-    // A thread that ends may free what it can no longer count.
+    // An exiting thread may free memory after its counter is gone.
     let _ = HELD.try_with(|held| {
         held.set(held.get() + bytes);
         let _ = PEAK.try_with(|peak| peak.set(peak.get().max(held.get())));
@@ -29,8 +29,8 @@ fn size(layout: Layout) -> isize {
     layout.size() as isize
 }
 
-// SAFETY: every call goes to the system's allocator with the arguments as they came, and counting
-// neither allocates nor unwinds.
+// SAFETY: every call is passed to the system's allocator with unchanged arguments, and counting neither allocates nor
+// unwinds.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(size(layout));

@@ -1,6 +1,6 @@
-//! Every decoder of bytes that someone else wrote, as a function of bytes: none may panic, none may
-//! take more memory than its input explains, and what is read and written again must read the same.
-//! `tests/decoders` calls these with the inputs that are kept.
+//! Every decoder of untrusted bytes, as a function of bytes: none may panic or use more memory than a multiple of its
+//! input, and a decoded value that is encoded again must decode to the same value. `tests/decoders` runs these with
+//! the stored inputs.
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
@@ -15,9 +15,9 @@ pub(crate) use memory::Counting;
 
 /// A decoder under test.
 pub(crate) struct Target {
-    /// What the folder of its inputs is called.
+    /// The name of the folder with its inputs.
     pub(crate) name: &'static str,
-    /// Longest input that is kept, in bytes.
+    /// The maximum length of an input, in bytes.
     pub(crate) longest: usize,
     /// Bytes of memory that it may hold at once for each byte of its input, in addition to [`ANYWAY`].
     pub(crate) bytes_per_byte: usize,
@@ -27,7 +27,7 @@ pub(crate) struct Target {
 /// Bytes of memory that any decoder may hold at once: tables made at first use, one read buffer.
 const ANYWAY: usize = 24 << 20;
 
-/// All of them.
+/// All targets.
 pub(crate) const TARGETS: &[Target] = &[
     target("log", 16 << 10, 64, disk::log),
     target("checkpoint", 16 << 10, 64, disk::checkpoint),
@@ -63,8 +63,8 @@ const fn target(
 }
 
 impl Target {
-    /// Runs it, and panics if it held more memory than its input explains. That is known only
-    /// where [`Counting`] allocates for the process.
+    /// Runs the target, and panics if it used more memory than its bound. Memory is counted only where [`Counting`] is
+    /// the global allocator.
     pub(crate) fn run(&self, bytes: &[u8]) {
         let peak = memory::peak_of(|| (self.run)(bytes));
         let allowed = ANYWAY + self.bytes_per_byte * bytes.len();
@@ -77,7 +77,7 @@ impl Target {
     }
 }
 
-/// The first byte as a choice, and the rest.
+/// The first byte, which selects a variant, and the rest.
 fn choice(bytes: &[u8]) -> Option<(u8, &[u8])> {
     bytes.split_first().map(|(first, rest)| (*first, rest))
 }

@@ -1,5 +1,5 @@
-//! What people write: flags, variables, the configuration file, the resource of `quorate local` and
-//! its records, keys, certificates; and the tokens and proofs that callers bring.
+//! Text from users: flags, variables, the configuration file, the resource and the records of `quorate local`, keys
+//! and certificates; and tokens and signatures from callers.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use quorate::server::tls::certificates::{Certificate, Chain};
 
 use super::choice;
 
-/// Arguments, a line each; those that begin with `ETCD_` are variables.
+/// Arguments, one per line; lines that begin with `ETCD_` are environment variables.
 pub(crate) fn flags(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else {
         return;
@@ -39,7 +39,7 @@ pub(crate) fn flags(bytes: &[u8]) {
     }
 }
 
-/// The text of `--config-file`.
+/// The content of the file given by `--config-file`.
 pub(crate) fn config_file(bytes: &[u8]) {
     if let Ok(text) = str::from_utf8(bytes)
         && let Ok(flags) = file::parse("a file", text)
@@ -71,7 +71,7 @@ pub(crate) fn cluster(bytes: &[u8]) {
     }
 }
 
-/// By the first byte a token, claims that are signed, a key, a proof, or the parts of one.
+/// The first byte selects a token, claims to be signed, a key, the signature of a call, or its parts.
 pub(crate) fn tokens(bytes: &[u8]) {
     let Some((mode, bytes)) = choice(bytes) else {
         return;
@@ -91,8 +91,8 @@ pub(crate) fn tokens(bytes: &[u8]) {
     }
 }
 
-/// By the first byte one certificate as it is shown, or a file of them. What is read is written and
-/// read as the same.
+/// The first byte selects one certificate, which is displayed, or a file of several. What is decoded is encoded, and
+/// decoded to the same value.
 pub(crate) fn certificates(bytes: &[u8]) {
     let Some((mode, bytes)) = choice(bytes) else {
         return;
@@ -113,7 +113,7 @@ pub(crate) fn certificates(bytes: &[u8]) {
     assert!(!chain.fits("no key"));
 }
 
-/// Records of a local cluster; they contain the resource's status.
+/// Records of a local cluster; they contain the resource and its status.
 pub(crate) fn records(bytes: &[u8]) {
     let Some((mode, bytes)) = choice(bytes) else {
         return;
@@ -130,7 +130,7 @@ pub(crate) fn records(bytes: &[u8]) {
     };
     let status: EtcdClusterStatus = serde_json::from_value(state.status.take()).unwrap_or_default();
     let _ = status_memory::of_status(&status);
-    // Fractions may be rounded, and neither a specification nor a status has any.
+    // Fractions may be rounded; neither a specification nor a status contains any.
     state.spec.take();
     let again = serde_json::to_vec(&state).unwrap();
     assert_eq!(State::read(&again).unwrap(), state);

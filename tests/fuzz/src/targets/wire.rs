@@ -1,11 +1,11 @@
-//! What arrives from clients and peers: frames of links, bodies of gRPC, JSON of the gateway.
+//! Input from clients and peers: frames of links, gRPC messages, JSON of the gateway.
 
 use quorate::server::decoders::{self, Request};
 use quorate::store::{Limits, Operation, Position, Put, Store, check, check_range};
 
 use super::choice;
 
-/// Frames of a link; by the first byte as they are, or bodies that get their heads.
+/// Frames of a link; the first byte selects whether they are complete, or bodies that get a valid header.
 pub(crate) fn frames(bytes: &[u8]) {
     let Some((mode, bytes)) = choice(bytes) else {
         return;
@@ -21,7 +21,7 @@ pub(crate) fn frames(bytes: &[u8]) {
     let _ = decoders::frames(mode >> 1, &stream);
 }
 
-/// Requests of clients: decoded, converted, checked, and carried out if they pass.
+/// Requests of clients: decoded, converted, validated, and executed if they are valid.
 pub(crate) fn requests(bytes: &[u8]) {
     let Some((kind, body)) = choice(bytes) else {
         return;
@@ -52,7 +52,7 @@ fn at(index: u64) -> Position {
     Position { index, term: 1 }
 }
 
-/// JSON of the gateway: the message it stands for, as JSON, stands for the same message.
+/// JSON of the gateway: the decoded message, encoded as JSON, decodes to the same message.
 pub(crate) fn json(bytes: &[u8]) {
     let Some((route, text)) = choice(bytes) else {
         return;
@@ -64,8 +64,8 @@ pub(crate) fn json(bytes: &[u8]) {
     assert_eq!(again, Some(message), "{}", String::from_utf8_lossy(&text));
 }
 
-/// JSON objects one after another, as a websocket or a streamed body brings them: however they are
-/// cut into pieces, they are the same messages.
+/// A sequence of JSON objects, as in a websocket or a streamed body: however it is split into pieces, it yields the
+/// same messages.
 pub(crate) fn stream(bytes: &[u8]) {
     let Some((route, bytes)) = choice(bytes) else {
         return;

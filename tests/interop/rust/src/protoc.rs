@@ -1,5 +1,5 @@
-//! As much of protoc as build scripts ask for: writes the descriptors of some files, with all that
-//! they import, so that no protoc has to be installed.
+//! The part of protoc that build scripts use: writes the descriptors of some files and of all their imports, so that
+//! protoc need not be installed.
 //!
 //! protoc --include_imports --include_source_info -o OUT -I DIRECTORY... FILE...
 

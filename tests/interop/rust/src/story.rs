@@ -1,7 +1,7 @@
 //! The story that every client runs, with the Rust client etcd-client: story HOST:PORT...
 //!
-//! Prints a line for each chapter that went well. "please kill the leader" asks the test around it
-//! for that, which answers with a line on standard input.
+//! Prints a line for each completed chapter. "please kill the leader" requests this of the test that runs the program,
+//! which responds with a line on standard input.
 
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ use etcd_client::{
     WatchOptions,
 };
 
-/// How long any one chapter may take.
+/// The timeout of a chapter.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long one call may take.
+/// The timeout of a call.
 const CALL: Duration = Duration::from_secs(10);
 
 type Outcome = Result<(), Error>;
 
-/// A client of some members.
+/// A client of these members.
 async fn client(members: &[String], user: Option<(&str, &str)>) -> Result<Client, Error> {
     let mut options = ConnectOptions::new();
     if let Some((name, password)) = user {
@@ -28,7 +28,7 @@ async fn client(members: &[String], user: Option<(&str, &str)>) -> Result<Client
     Client::connect(members, Some(options)).await
 }
 
-/// Asks the test around this program for something.
+/// Requests something of the test that runs this program, and waits until it is done.
 async fn please(what: &str) {
     println!("please {what}");
     let read = || std::io::stdin().read_line(&mut String::new());
@@ -171,13 +171,13 @@ async fn maintenance(members: &[String]) -> Outcome {
             left = piece.remaining_bytes();
             size += piece.blob().len();
         }
-        // Whole pages, and a SHA-256 behind them.
+        // Whole pages, followed by a SHA-256 digest.
         assert!(left == 0 && size % 512 == 32, "{size} with {left} missing");
     }
     Ok(())
 }
 
-/// Three count under one lock.
+/// Clients increment one counter under one lock.
 // Shows Lock.Lock, Lock.Unlock: Rust client etcd-client.
 async fn locks(members: &[String]) -> Outcome {
     let count = |member: String| async move {
@@ -216,7 +216,7 @@ async fn locks(members: &[String]) -> Outcome {
 
 // Shows Election.Campaign, Election.Leader, Election.Observe, Election.Resign: Rust client etcd-client.
 async fn elections(members: &[String]) -> Outcome {
-    // One member: it has a lease once it has granted it.
+    // A single member: another one may not have applied the lease yet.
     let member = &members[..1];
     let mut etcd = client(member, None).await?;
     let one = etcd.lease_grant(30, None).await?.id();
@@ -242,15 +242,15 @@ async fn elections(members: &[String]) -> Outcome {
     Ok(())
 }
 
-/// Sees every event once, in order. The library leaves it to its user to watch again, from behind
-/// the last revision that was seen, and goes to another member then.
+/// Receives every event once, in order. The library leaves it to its user to watch again after the last revision
+/// received, here at another member.
 // Shows Watch.Watch: Rust client etcd-client watches on over a killed leader.
 async fn watch_over_kill(members: &[String]) -> Outcome {
     const LAST: usize = 30;
     let mut etcd = client(members, None).await?;
     let start = etcd.put("rs/start", "", None).await?;
     let start = start.header().expect("a header").revision();
-    // One watch begins at each member, so that one of them loses the leader.
+    // One watch starts at each member, so that one of them is connected to the leader.
     let watching: Vec<_> = (0..members.len())
         .map(|first| tokio::spawn(watch(members.to_vec(), first, start, LAST)))
         .collect();
@@ -261,7 +261,8 @@ async fn watch_over_kill(members: &[String]) -> Outcome {
         if number == 20 {
             please("restart it").await;
         }
-        // A put that failed may have been done; a create that is repeated is not done twice.
+        // A put that failed may have been applied; a transaction that creates the key is applied once, however often
+        // it is retried.
         let key = format!("rs/w/{number:02}");
         loop {
             let create = Txn::new()
@@ -282,7 +283,7 @@ async fn watch_over_kill(members: &[String]) -> Outcome {
     Ok(())
 }
 
-/// Watches through one member after another until so many events were seen.
+/// Watches through one member after another until this many events were received.
 async fn watch(members: Vec<String>, first: usize, mut revision: i64, last: usize) -> Vec<String> {
     let mut seen = Vec::new();
     for member in members.iter().cycle().skip(first) {
@@ -295,7 +296,7 @@ async fn watch(members: Vec<String>, first: usize, mut revision: i64, last: usiz
     seen
 }
 
-/// Watches through one member until that fails.
+/// Watches through one member until the watch fails.
 async fn watch_member(
     member: &String,
     revision: &mut i64,
@@ -320,7 +321,8 @@ async fn watch_member(
     Ok(())
 }
 
-/// Last, because it locks out all clients for a while. One member: another may apply it later.
+/// Last, because enabling authentication refuses all other clients for a while. A single member: another one may apply
+/// the change later.
 // Shows Auth.AuthEnable, Auth.AuthDisable, Auth.Authenticate, Auth.UserAdd, Auth.UserGrantRole, Auth.RoleAdd, Auth.RoleGrantPermission: Rust client etcd-client.
 async fn users(members: &[String]) -> Outcome {
     let member = &members[..1];
