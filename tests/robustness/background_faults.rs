@@ -13,7 +13,7 @@ use crate::schedule::{SOFT, Schedule, Soft};
 use crate::server::Place;
 use crate::traffic::client::Directory;
 
-/// Faults of the second kind, concurrent with those of the first, until stopped; their changes are reverted.
+/// Background faults, concurrent with those of the nemesis, until stopped; then their changes are reverted.
 pub(crate) async fn background_faults(
     network: Arc<Network>,
     directory: Directory,
@@ -78,7 +78,7 @@ pub(crate) async fn background_faults(
     }
 }
 
-/// An hour, a day, a year: forwards and backwards.
+/// An hour, a day and a year, forwards and backwards, in seconds.
 fn jump(number: usize) -> i64 {
     const JUMPS: [i64; 6] = [3_600, -3_600, 86_400, -86_400, 31_536_000, -31_536_000];
     JUMPS[number % JUMPS.len()]

@@ -1,6 +1,6 @@
-//! What clients did and the answers that they received: each operation with its start and end, and each answer of each
-//! watch. Times are nanoseconds since the start of the run, of one monotonic clock. Stored as lines of JSON, which
-//! porcupine reads too. Never judges.
+//! The record of a run: each operation of a client with its start, end and response, and each response on each watch.
+//! Times are nanoseconds since the start of the run, on one monotonic clock. It is stored as lines of JSON, which
+//! porcupine reads too. Contains no checks.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 /// Nanoseconds since the run began.
 pub(crate) type Nanos = u64;
 
-/// A key with all its metadata.
+/// A key with its value and metadata.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Kv {
     pub(crate) key: String,
@@ -23,18 +23,17 @@ pub(crate) struct Kv {
     pub(crate) lease: i64,
 }
 
-/// What must hold of a key for a transaction to take its first branch.
+/// A condition on a key for a transaction to take its first branch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Compare {
     pub(crate) key: String,
-    /// The revision that the key must have been changed last at, 0: absent. `None`: it is the
-    /// value that is compared.
+    /// The key's mod revision must equal this; 0: the key does not exist. `None`: the value is compared instead.
     pub(crate) modified: Option<i64>,
-    /// The value at that revision, which its writer alone gives; empty: absent.
+    /// The value at that revision, unique to its writer; empty: the key does not exist.
     pub(crate) value: String,
 }
 
-/// One act of an operation, or of a transaction's branch.
+/// One act of an operation, or of a branch of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub(crate) enum Act {
@@ -47,23 +46,23 @@ pub(crate) enum Act {
     },
     Delete {
         key: String,
-        /// Empty: the one key.
+        /// Empty: a single key.
         end: String,
         prev: bool,
     },
     Range {
         key: String,
-        /// Empty: the one key.
+        /// Empty: a single key.
         end: String,
         limit: i64,
-        /// 0: as it is now.
+        /// 0: the newest revision.
         revision: i64,
         keys_only: bool,
         count_only: bool,
     },
 }
 
-/// What an act gave.
+/// The result of an act.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub(crate) enum Given {
@@ -81,11 +80,11 @@ pub(crate) enum Given {
     },
 }
 
-/// What a client asked for.
+/// The request of a client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "lowercase")]
 pub(crate) enum Request {
-    /// Everything with keys: a single act is a transaction of one branch.
+    /// Any operation on keys: a single act is a transaction with one branch.
     Txn {
         compares: Vec<Compare>,
         then: Vec<Act>,
@@ -107,21 +106,21 @@ pub(crate) enum Request {
     },
 }
 
-/// What became of it.
+/// The outcome of an operation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "lowercase")]
 pub(crate) enum Outcome {
-    /// Answered.
+    /// It was answered.
     Done {
         revision: i64,
         succeeded: bool,
         given: Vec<Given>,
-        /// Seconds that a lease got; 0: there is none.
+        /// The TTL of a lease in seconds; 0: there is no lease.
         ttl: i64,
     },
     /// Refused with an error that guarantees that it was not applied.
     Refused { code: String, text: String },
-    /// It may have been carried out, or be carried out yet.
+    /// It may have been applied, or may still be.
     Unknown { text: String },
 }
 
@@ -129,17 +128,17 @@ pub(crate) enum Outcome {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Operation {
     pub(crate) client: u64,
-    /// The member that was asked.
+    /// The member that received the request.
     pub(crate) member: String,
     pub(crate) began: Nanos,
-    /// When the answer was there, or was not waited for any longer.
+    /// When the response arrived, or the client stopped waiting.
     pub(crate) ended: Nanos,
     pub(crate) request: Request,
     pub(crate) outcome: Outcome,
 }
 
 impl Operation {
-    /// The revision of its answer.
+    /// The revision of its response.
     pub(crate) fn revision(&self) -> Option<i64> {
         match self.outcome {
             Outcome::Done { revision, .. } => Some(revision),
@@ -152,7 +151,7 @@ impl Operation {
     }
 }
 
-/// One change that a watcher was shown.
+/// One event that a watcher received.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Event {
     pub(crate) deleted: bool,
@@ -160,16 +159,16 @@ pub(crate) struct Event {
     pub(crate) prev: Option<Kv>,
 }
 
-/// One answer on a watch stream.
+/// One response on a watch stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Shown {
     pub(crate) at: Nanos,
-    /// Of the header.
+    /// The revision in the header.
     pub(crate) revision: i64,
     pub(crate) events: Vec<Event>,
-    /// It is a sign of life without events: nothing up to `revision` is still to come.
+    /// It is a progress notification without events: no event up to `revision` follows.
     pub(crate) bookmark: bool,
-    /// Greater than 0: cancelled, since the history up to here is gone.
+    /// If greater than 0, the watch was cancelled, and the history before this revision is compacted.
     pub(crate) compacted: i64,
 }
 
@@ -179,9 +178,9 @@ pub(crate) struct Watch {
     pub(crate) watcher: String,
     pub(crate) member: String,
     pub(crate) key: String,
-    /// Empty: the one key; one zero byte: everything from `key` on.
+    /// Empty: a single key; one zero byte: all keys from `key` on.
     pub(crate) end: String,
-    /// The first revision that it wants; 0: whatever comes.
+    /// The first revision that it wants; 0: from now on.
     pub(crate) start: i64,
     pub(crate) no_put: bool,
     pub(crate) no_delete: bool,
@@ -189,7 +188,7 @@ pub(crate) struct Watch {
     pub(crate) shown: Vec<Shown>,
 }
 
-/// What was found at rest, on one member.
+/// The state of one member at rest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct AtRest {
     pub(crate) member: String,
@@ -197,11 +196,11 @@ pub(crate) struct AtRest {
     pub(crate) hash: u32,
     pub(crate) compacted: i64,
     pub(crate) kvs: Vec<Kv>,
-    /// Leases that there are.
+    /// The IDs of all leases.
     pub(crate) leases: Vec<i64>,
 }
 
-/// Everything that a run recorded.
+/// The whole record of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct History {
     pub(crate) operations: Vec<Operation>,
@@ -210,7 +209,7 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// Writes `operations.jsonl`, `watches.jsonl` and `rest.jsonl` into a folder.
+    /// Writes `operations.jsonl`, `watches.jsonl` and `rest.jsonl` to a folder.
     pub(crate) fn write(&self, folder: &Path) -> std::io::Result<()> {
         lines(&folder.join("operations.jsonl"), &self.operations)?;
         lines(&folder.join("watches.jsonl"), &self.watches)?;
@@ -242,7 +241,7 @@ fn parse<T: for<'a> Deserialize<'a>>(path: &Path) -> std::io::Result<Vec<T>> {
     Ok(all.collect::<Result<_, _>>()?)
 }
 
-/// Where all clients write what they see.
+/// Collects the records of all clients.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     began: Instant,
@@ -257,7 +256,7 @@ impl Recorder {
         }
     }
 
-    /// Now.
+    /// The time since the start of the run.
     pub(crate) fn now(&self) -> Nanos {
         u64::try_from(self.began.elapsed().as_nanos()).expect("a run ends within centuries")
     }
@@ -274,13 +273,13 @@ impl Recorder {
         self.with(|history| history.rest.push(rest));
     }
 
-    /// Takes what was recorded.
+    /// Takes the record.
     pub(crate) fn finish(&self) -> History {
         self.with(std::mem::take)
     }
 
-    /// Looks at what is recorded so far.
+    /// Accesses the record so far.
     pub(crate) fn with<T>(&self, look: impl FnOnce(&mut History) -> T) -> T {
-        look(&mut self.history.lock().expect("nobody panics in here"))
+        look(&mut self.history.lock().expect("no thread panics with the lock"))
     }
 }

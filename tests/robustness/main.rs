@@ -1,16 +1,16 @@
-//! Real servers under faults: three to five processes on loopback are killed, stopped, cut off from one another,
-//! starved of their disks, given wrong clocks, emptied and replaced, while clients write, read, watch and hold leases,
-//! and record all answers. Afterwards the record is checked by our own checks (`checks`) and by porcupine.
+//! Runs real servers under faults: three to five processes on loopback are killed, stopped, partitioned, deprived of
+//! their disks, given wrong clocks, emptied and replaced, while clients write, read, watch and hold leases, and record
+//! all responses. Afterwards the record is checked by our own checks (`checks`) and by porcupine.
 //!
-//! `MINUTES` (none: only the tests of the checks run), `SEED` (of the schedule of faults and of
-//! what clients ask for; what that meets differs from run to run), `MEMBERS` (3 to 5), `QUORATE`
-//! (the server's binary), `CHECK=folder` (judges a kept record again). `make robustness` sets them.
+//! `MINUTES` (if unset, only the tests of the checks run), `SEED` (of the schedule of faults and of the clients'
+//! requests; the servers' behaviour differs from run to run), `MEMBERS` (3 to 5), `QUORATE` (the server's binary),
+//! `CHECK=folder` (checks a stored record again). `make robustness` sets them.
 //!
-//! How the faults are made: the network by a proxy in this process that every member advertises as its own address
-//! (`proxy`), disk and wall clock by a library that is preloaded into the servers (`faults.c`), which also notes what
-//! every write replaces, so that a power loss can drop what was not synced; everything else by signals and by regular
-//! API calls. All of it works without privileges and leaves nothing behind. What this cannot show: jumps of monotonic
-//! clocks, and faulty memory.
+//! How faults are injected: the network by a proxy in this process, whose address every member advertises as its own
+//! (`proxy`); disk and wall clock by a library that is preloaded into the servers (`faults.c`), which also records the
+//! bytes that every write replaces, so that a power loss can drop writes that were not synced; everything else by
+//! signals and regular API calls. None of this needs privileges or leaves anything behind. It cannot test jumps of the
+//! monotonic clock, or faulty memory.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods)]
 
@@ -41,7 +41,7 @@ fn real_processes_under_faults() {
         return report::judge_again(folder.as_ref());
     }
     let Some(minutes) = number("MINUTES") else {
-        // Straight to the handle: what a passing test prints through macros is not shown.
+        // Written to the handle directly: the test harness captures the macros' output of a passing test.
         let text = "skipped: robustness::real_processes_under_faults (make robustness runs it)\n";
         let _ = std::io::stderr().write_all(text.as_bytes());
         return;

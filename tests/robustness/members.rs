@@ -1,5 +1,5 @@
-//! Members that go and come: lost disks, replaced machines, restarts one after the other, a leader
-//! that hands over. All by the calls that people make.
+//! Changes of members: lost disks, replaced machines, rolling restarts, leadership transfers; all with the API calls
+//! that administrators use.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use crate::nemesis::{Broken, Cluster};
 use crate::server::{PATIENCE, Server};
 
 impl Cluster {
-    /// A member comes back with an empty disk: the old one is removed, a new one takes its place.
+    /// A member loses its disk: it is removed, and a new member replaces it.
     pub(crate) async fn lose_disk(&mut self, target: usize, lasts: Duration) -> Result<(), Broken> {
         let mut server = self.servers.remove(target);
         self.publish();
@@ -28,7 +28,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// A new member on a new machine, and then the old one goes.
+    /// Adds a new member on a new machine, and then removes the old one.
     pub(crate) async fn replace(&mut self, target: usize) -> Result<(), Broken> {
         let fresh = self.another().await;
         self.join(fresh).await?;
@@ -49,7 +49,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Asks any member again and again until there is an answer.
+    /// Polls the members until one returns a result.
     async fn eventually<T>(
         &self,
         what: &str,
@@ -64,7 +64,7 @@ impl Cluster {
             }
             sleep(Duration::from_millis(100)).await;
         }
-        Err(format!("waited in vain until {what}"))
+        Err(format!("timed out waiting until {what}"))
     }
 
     async fn remove(&self, peer_url: &str) -> Result<(), Broken> {
@@ -137,7 +137,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// All members are stopped and started again, one at a time.
+    /// Stops and restarts all members, one at a time.
     pub(crate) async fn restart_all(&mut self) -> Result<(), Broken> {
         for at in 0..self.servers.len() {
             let server = &mut self.servers[at];

@@ -1,5 +1,5 @@
-//! Carries out the schedule: faults come, are taken back, and everyone must serve again before the
-//! next one. Counts what was really done; a fault that could not be done ends the run.
+//! Executes the schedule: each fault is injected and reverted, and every member must serve again before the next one.
+//! Counts the injected faults; a fault that cannot be injected ends the run.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,14 +14,14 @@ use crate::schedule::{HARD, Hard, Schedule, Strike};
 use crate::server::{PATIENCE, Page, Place, Server};
 use crate::traffic::client::{self, Directory};
 
-/// Exit codes of a server whose disk is full, failed to sync, or failed to write.
+/// Exit codes of a server whose disk is full, fails to sync, or fails to write.
 const DISK_FULL: i32 = 22;
 const FSYNC: i32 = 23;
 const IO: i32 = 26;
 const EIO: i64 = 5;
 const ENOSPC: i64 = 28;
 
-/// What was done, by name.
+/// The number of injected faults, by name.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counts(Arc<Mutex<BTreeMap<String, u64>>>);
 
@@ -36,24 +36,23 @@ impl Counts {
     }
 }
 
-/// Why the nemesis cannot go on: the cluster did not come back, or a fault had another outcome than
-/// it must have.
+/// Why the nemesis cannot continue: the cluster did not recover, or a fault did not have its required outcome.
 pub(crate) type Broken = String;
 
-/// The members, and what they are tied together with.
+/// The members, and the parts that they share.
 pub(crate) struct Cluster {
     home: PathBuf,
     pub(crate) servers: Vec<Server>,
     pub(crate) network: Arc<Network>,
     pub(crate) directory: Directory,
-    /// Of every member that there ever was.
+    /// The fault pages of all members, including those removed.
     pub(crate) pages: Arc<Mutex<Vec<Page>>>,
     named: usize,
     pub(crate) counts: Counts,
 }
 
 impl Cluster {
-    /// Members that found a cluster, once each serves.
+    /// Starts the initial members of a cluster, and waits until each serves.
     pub(crate) async fn start(
         home: &Path,
         size: usize,
@@ -95,7 +94,7 @@ impl Cluster {
         server
     }
 
-    /// Publishes the members to clients and background faults.
+    /// Publishes the current members to clients and background faults.
     pub(crate) fn publish(&self) {
         let places = self.servers.iter().map(|server| client::Place {
             name: server.name.clone(),
@@ -105,7 +104,7 @@ impl Cluster {
         *self.directory.lock().expect("unpoisoned") = places.collect();
     }
 
-    /// Waits until everyone serves linearizable reads.
+    /// Waits until every member serves linearizable reads.
     pub(crate) async fn settle(&mut self, after: &str) -> Result<(), Broken> {
         let begun = Instant::now();
         for at in 0..self.servers.len() {
@@ -131,7 +130,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// The leader with the newest term; the one at `otherwise` if none reports it.
+    /// The leader with the newest term; the member at `otherwise` if none reports a leader.
     pub(crate) async fn leader(&self, otherwise: usize) -> usize {
         let begun = Instant::now();
         while begun.elapsed() < Duration::from_secs(10) {
@@ -153,7 +152,7 @@ impl Cluster {
         otherwise % self.servers.len()
     }
 
-    /// One fault from its beginning to its end.
+    /// Injects and reverts one fault.
     async fn strike(&mut self, strike: Strike<Hard>) -> Result<(), Broken> {
         let size = self.servers.len();
         let leader = self.leader(strike.target).await;
@@ -211,8 +210,8 @@ impl Cluster {
         }
     }
 
-    /// Loss of power: what was not synced is gone. The disks hang for a moment before it, so that
-    /// there is something to lose.
+    /// Loss of power: writes that were not synced are lost. The disks hang for a moment before, so that there are such
+    /// writes.
     async fn power(&mut self, target: &[usize], strike: Strike<Hard>) -> Result<(), Broken> {
         for at in target {
             self.servers[*at].page.set(Place::SyncMicros, 30_000_000);
@@ -264,7 +263,7 @@ impl Cluster {
         change(false);
     }
 
-    /// A disk that fails ends its server with the right evidence; then the disk is well again.
+    /// A failing disk must end its server with the right exit code and message; then the disk is repaired.
     async fn fail(
         &mut self,
         target: usize,
@@ -290,7 +289,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Faults of the first kind until the time is over and each kind has been.
+    /// Injects faults until the time is over and each kind has occurred.
     pub(crate) async fn nemesis(&mut self, seed: u64, lasts: Duration) -> Result<(), Broken> {
         let begun = Instant::now();
         for (number, strike) in Schedule::new(HARD, seed, (1_500, 4_000)).enumerate() {

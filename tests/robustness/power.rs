@@ -1,6 +1,6 @@
-//! What a loss of power does to files: writes that were not synced are gone, whole or in part. The
-//! library in the server's process notes what every write replaces (`faults.c`); this puts it back
-//! once the process has been killed.
+//! The effect of a power loss on files: writes that were not synced are lost, whole or in part. The library in the
+//! server's process records the bytes that every write replaces (`faults.c`); this restores them after the process has
+//! been killed.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -10,9 +10,9 @@ use std::path::Path;
 
 use crate::traffic::client::Generator;
 
-/// Five numbers of eight bytes.
+/// The header of a note: five numbers of eight bytes.
 const HEAD: usize = 40;
-/// What a disk writes as a whole.
+/// The unit that a disk writes atomically, in bytes.
 const SECTOR: usize = 512;
 
 /// A write that was not synced.
@@ -29,9 +29,9 @@ pub(crate) fn lose_unsynced(notes: &Path, seed: u64) -> std::io::Result<u64> {
     let mut lost = 0;
     for (path, writes) in unsynced(&notes)? {
         let Ok(file) = File::options().read(true).write(true).open(path) else {
-            continue; // removed, or renamed by now
+            continue; // removed or renamed since
         };
-        // All of it, or what each sector makes of it.
+        // Either all these writes to the file are lost, or each sector of them by chance.
         let whole = generator.one_in(2);
         for write in writes.iter().rev() {
             for (at, sector) in write.had.chunks(SECTOR).enumerate() {
@@ -51,7 +51,7 @@ pub(crate) fn lose_unsynced(notes: &Path, seed: u64) -> std::io::Result<u64> {
 fn unsynced(notes: &[u8]) -> std::io::Result<BTreeMap<&str, Vec<Write<'_>>>> {
     let mut files: BTreeMap<&str, Vec<Write<'_>>> = BTreeMap::new();
     let mut rest = notes;
-    // The last note may be cut off: its write has not happened then.
+    // The last note may be cut off: then its write did not happen.
     while let Some((head, after)) = rest.split_at_checked(HEAD) {
         let field = |at: usize| -> std::io::Result<usize> {
             let bytes = head[at * 8..][..8].try_into().expect("eight bytes");
@@ -105,7 +105,7 @@ mod tests {
         note(&mut notes, [1, length(&other), 0, 0, 0], &other, b"");
         let path = folder.path().join("notes");
         std::fs::write(&path, &notes[..]).expect("written");
-        // A seed that takes all.
+        // A seed for which whole writes are lost.
         let seed = (0..)
             .find(|seed| Generator::new(*seed).one_in(2))
             .expect("one");

@@ -1,10 +1,10 @@
-//! The network between the members: every member advertises the address of a proxy in this process, and every message
-//! to it passes here, where it can be held, delayed or lost for each pair of members and each direction. Unlike packet
-//! filters and namespaces, this needs no privileges on the machine, and works on messages: one that is lost here is
-//! lost for good, while TCP would send it again.
+//! The network between the members: every member advertises the address of a proxy in this process, so every message
+//! to it passes through here, where it can be held, delayed or dropped for each pair of members and each direction.
+//! Unlike packet filters and namespaces, this needs no privileges, and it works on messages: a message dropped here is
+//! lost, while TCP would retransmit it.
 //!
-//! What is cut is held, as a switch that is gone holds it: connections neither end nor fail, and
-//! what was under way arrives when the cut is over, old as it is.
+//! A partitioned direction holds its bytes, as a failed switch does: connections neither close nor fail, and what was
+//! in transit arrives late, when the partition ends.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,16 +20,16 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// The first bytes of a link between members; anything else is passed on as it is.
+/// The first bytes of a link between members; the bytes of any other connection are forwarded as they are.
 const PREFACE: &[u8; 8] = b"QUORATE\n";
-/// Length and checksum.
+/// Length and checksum of a frame.
 const HEAD: usize = 8;
-/// Of a link that carries messages, as opposed to checkpoints and questions.
+/// The purpose of a link that carries messages, as opposed to snapshots and queries.
 const MESSAGES: i32 = 1;
-/// Pieces that one connection may have under way.
+/// The number of pieces in transit on one connection.
 const UNDER_WAY: usize = 1024;
 
-/// Enough of a hello to identify the peer and its purpose.
+/// The fields of a hello that identify the peer and its purpose.
 #[derive(Clone, PartialEq, prost::Message)]
 struct Hello {
     #[prost(string, tag = "5")]
@@ -42,14 +42,14 @@ struct Hello {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Way {
     pub(crate) cut: bool,
-    /// How long each piece takes, and by how much that varies.
+    /// The delay of each piece, and its variation.
     pub(crate) delay: Duration,
     pub(crate) jitter: Duration,
-    /// Messages lost in a thousand.
+    /// Dropped messages per thousand.
     pub(crate) loss: u64,
 }
 
-/// What passed.
+/// Counters of the forwarded and dropped messages.
 #[derive(Debug, Default)]
 pub(crate) struct Passed {
     pub(crate) messages: AtomicU64,
@@ -58,7 +58,7 @@ pub(crate) struct Passed {
     pub(crate) held: AtomicU64,
 }
 
-/// All ways between all members.
+/// The directions between all members.
 #[derive(Debug)]
 pub(crate) struct Network {
     ways: Mutex<BTreeMap<(String, String), Way>>,
@@ -77,7 +77,7 @@ impl Network {
         })
     }
 
-    /// Changes one way; the other direction stays as it is.
+    /// Changes one direction; the opposite one stays as it is.
     pub(crate) fn change(&self, from: &str, to: &str, change: impl FnOnce(&mut Way)) {
         let mut ways = self.ways.lock().expect("unpoisoned");
         change(ways.entry((from.to_owned(), to.to_owned())).or_default());
@@ -85,7 +85,7 @@ impl Network {
         self.changed.send_replace(());
     }
 
-    /// Changes all ways.
+    /// Changes all directions.
     pub(crate) fn change_all(&self, names: &[String], change: impl Fn(&mut Way)) {
         for from in names {
             for to in names.iter().filter(|to| *to != from) {
@@ -115,7 +115,7 @@ impl Network {
         }
     }
 
-    /// When a piece that comes now is to leave; `None` where it is lost.
+    /// When a piece that arrives now is to be forwarded; `None` if it is dropped.
     fn leaves(&self, from: &str, to: &str, message: bool) -> Option<Instant> {
         let way = self.way(from, to);
         if message {
@@ -135,7 +135,7 @@ impl Network {
     }
 }
 
-/// Takes connections for a member and carries them to where it really listens.
+/// Accepts connections for a member and forwards them to its real address.
 pub(crate) async fn serve(
     network: Arc<Network>,
     listener: TcpListener,
@@ -149,7 +149,7 @@ pub(crate) async fn serve(
         };
         let (network, to, target) = (Arc::clone(&network), to.clone(), target.clone());
         tokio::spawn(async move {
-            // However it ends, both ends see it end.
+            // An error closes both sides, which is all that is needed.
             let _ = connection(&network, stream, &to, &target).await;
         });
     }
@@ -173,7 +173,7 @@ async fn connection(
     let from = hello.name.clone();
     network.open(&from, to).await;
     network.open(to, &from).await;
-    // A peer that gave up meanwhile was never connected.
+    // A peer that has disconnected meanwhile is treated as never connected.
     if let Ok(Ok(0)) = tokio::time::timeout(Duration::ZERO, dialled.peek(&mut [0])).await {
         return Ok(());
     }
@@ -201,7 +201,7 @@ async fn connection(
     Ok(())
 }
 
-/// A frame as it is, head and body.
+/// A whole frame, header and body.
 async fn frame(from: &mut (impl AsyncRead + Unpin)) -> std::io::Result<Bytes> {
     let mut frame = vec![0; HEAD];
     from.read_exact(&mut frame).await?;
@@ -216,7 +216,7 @@ struct Carrier {
     network: Arc<Network>,
     from: String,
     to: String,
-    /// Frames that may be lost one by one.
+    /// Frames may be dropped individually.
     messages: bool,
 }
 

@@ -1,4 +1,4 @@
-//! The verdict of a run: what was done and seen, whether it was enough, and whether it was right.
+//! The verdict of a run: what was injected and recorded, whether it was enough, and whether it was correct.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::porcupine::{self, Opinion};
 use crate::run::{Outcome, Plan};
 use crate::schedule::{HARD, SOFT};
 
-/// What each whole minute of a run must have seen at least, and each run once.
+/// Minimum counts: those of the first list for each whole minute of a run, those of the second for the whole run.
 const LEAST_A_MINUTE: &[(&str, u64)] = &[
     ("operations answered", 500),
     ("events shown", 2_000),
@@ -42,7 +42,7 @@ const LEAST_A_RUN: &[(&str, u64)] = &[
     ("wrong clocks read", 1),
 ];
 
-/// Prints and asserts.
+/// Prints the report and asserts the verdict.
 pub(crate) fn judge(plan: Plan, outcome: Outcome) {
     let Outcome {
         history,
@@ -88,7 +88,7 @@ pub(crate) fn judge(plan: Plan, outcome: Outcome) {
     );
 }
 
-/// Judges a record that was kept.
+/// Checks a stored record again.
 pub(crate) fn judge_again(folder: &Path) {
     let history = History::read(folder).expect("a record");
     let (looked, violations, opinion, _) = verdict(&history, folder);
@@ -182,7 +182,7 @@ fn logs(home: &Path, words: &str) -> u64 {
     found.sum()
 }
 
-/// What a run must have seen and has not.
+/// The counts that are below their minimum.
 fn missing(counts: &BTreeMap<String, u64>, lasts: Duration) -> Vec<String> {
     let minutes = lasts.as_secs() / 60;
     let often = LEAST_A_MINUTE.iter();
@@ -196,7 +196,7 @@ fn missing(counts: &BTreeMap<String, u64>, lasts: Duration) -> Vec<String> {
     let short = wanted.filter_map(|(what, least)| {
         let there = counts.get(&what).copied().unwrap_or(0);
         (there < least)
-            .then(|| format!("too little happened: {there} {what}, at least {least} wanted"))
+            .then(|| format!("too few events: {there} {what}, at least {least} required"))
     });
     short.collect()
 }

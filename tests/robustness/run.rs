@@ -1,5 +1,5 @@
-//! One run from the first member to rest: load and faults together, then calm, then everything is
-//! brought to an end that can be judged.
+//! One run, from the start of the first member to rest: load and faults together, then no faults, then the state is
+//! brought to an end that can be checked.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ use crate::traffic::client::{Client, Directory, kv};
 use crate::traffic::load;
 use crate::traffic::watcher::{Interest, Watcher};
 
-/// What to do.
+/// The parameters of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     pub(crate) lasts: Duration,
@@ -30,18 +30,18 @@ pub(crate) struct Plan {
     pub(crate) members: usize,
 }
 
-/// What came of it.
+/// The result of a run.
 pub(crate) struct Outcome {
     pub(crate) history: History,
     pub(crate) counts: Counts,
-    /// Data, logs, and the record; removed after a run that was right.
+    /// The folder of data, logs and the record; removed after a correct run.
     pub(crate) home: PathBuf,
     pub(crate) took: Duration,
-    /// The cluster did not come back, or not to rest.
+    /// Why the cluster did not recover or come to rest.
     pub(crate) broken: Option<Broken>,
 }
 
-/// Runs it.
+/// Executes the run.
 pub(crate) async fn run(plan: Plan) -> Outcome {
     let begun = Instant::now();
     let home = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!(
@@ -132,10 +132,10 @@ async fn under_load(
     result
 }
 
-/// How long to wait for tasks once the run has failed.
+/// How long to wait for tasks after the run has failed.
 const SHORT: Duration = Duration::from_secs(4);
 
-/// Waits for a task that was asked to stop. If no member can be reached it may never notice, and is aborted.
+/// Waits for a task that was asked to stop. If no member can be reached the task may never notice, and is aborted.
 async fn ended(task: JoinHandle<()>, patience: Duration) -> Result<(), Broken> {
     let abort = task.abort_handle();
     match tokio::time::timeout(patience, task).await {
@@ -152,7 +152,7 @@ fn flag() -> Arc<AtomicBool> {
     Arc::default()
 }
 
-/// Watchers of everything, whose record is the history.
+/// Watchers of the whole key space, whose record is the history.
 const RECORDERS: usize = 3;
 
 fn watchers(
@@ -267,7 +267,7 @@ async fn sample(
     }
 }
 
-/// Faults and load are over: leases expire, watchers catch up, and all members are checked.
+/// When faults and load have ended, leases expire, watchers catch up, and all members are checked.
 async fn rest(
     cluster: &mut Cluster,
     recorder: &Arc<Recorder>,
@@ -284,7 +284,7 @@ async fn rest(
             break;
         }
         if begun.elapsed() > PATIENCE {
-            return Err(format!("{left} leases that nobody keeps do not end"));
+            return Err(format!("{left} leases without keep-alives do not expire"));
         }
         sleep(Duration::from_millis(200)).await;
     }
@@ -304,9 +304,7 @@ async fn rest(
     {
         if begun.elapsed() > PATIENCE {
             let seen = shown[at].load(Ordering::Relaxed);
-            return Err(format!(
-                "watcher {at} has come to {seen} of {newest} and no further"
-            ));
+            return Err(format!("watcher {at} stopped at {seen} of {newest}"));
         }
         sleep(Duration::from_millis(50)).await;
     }
@@ -320,7 +318,7 @@ async fn leases(server: &Server) -> Option<Vec<i64>> {
     Some(leases.map(|lease| lease.id).collect())
 }
 
-/// Members that differ, or are full, would have raised an alarm.
+/// Members with different data, or without space, would have activated an alarm.
 async fn no_alarms(server: &Server) -> Result<(), Broken> {
     let mut client = MaintenanceClient::new(server.channel());
     let answer = client.alarm(AlarmRequest::default()).await;

@@ -1,13 +1,13 @@
-//! Which faults occur, in which order, on which member and for how long: a function of the seed. Their effects differ
+//! Which faults occur, in which order, at which member and for how long: a function of the seed. The effects differ
 //! from run to run, because the processes are real; the schedule does not. Each deck contains every kind once, so that
-//! no run is without one.
+//! every kind occurs.
 
 use std::time::Duration;
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
 
-/// Faults that take members or what they need away; one at a time.
+/// Faults of members or of something that they need; one at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Hard {
     KillOne,
@@ -85,12 +85,12 @@ pub(crate) const SOFT: &[Soft] = &[
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Strike<F> {
     pub(crate) fault: F,
-    /// Chooses a member, modulo how many there are.
+    /// Selects a member, modulo their number.
     pub(crate) target: usize,
-    /// Chooses another one.
+    /// Selects another member.
     pub(crate) other: usize,
     pub(crate) lasts: Duration,
-    /// Quiet before it.
+    /// The pause before it.
     pub(crate) after: Duration,
 }
 
@@ -103,7 +103,7 @@ pub(crate) struct Schedule<F: 'static> {
 }
 
 impl<F: Copy> Schedule<F> {
-    /// `lasts` are the least and the most milliseconds of a fault.
+    /// `lasts`: the minimum and maximum duration of a fault, in milliseconds.
     pub(crate) fn new(kinds: &'static [F], seed: u64, lasts: (u64, u64)) -> Schedule<F> {
         Schedule {
             kinds,

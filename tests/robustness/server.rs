@@ -1,5 +1,5 @@
-//! Members as processes on loopback: started, stopped, killed, paused, given another disk. Each
-//! listens on an address of its own and advertises that of a proxy to its peers.
+//! Members as processes on loopback: started, stopped, killed, paused, moved to another disk. Each listens on its own
+//! address and advertises that of a proxy to its peers.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -18,17 +18,17 @@ use tonic::transport::{Channel, Endpoint};
 
 use crate::proxy::{self, Network};
 
-/// Far more than anything here takes; reached only when something is broken.
+/// Longer than any step takes on a slow machine; reached only if something is broken.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
 const CLIENT_PORT: u16 = 12_379;
 const PEER_PORT: u16 = 12_380;
 const PROXY_PORT: u16 = 12_381;
 
-/// What is wrong with one member's disk and clock: the page of `faults.c`.
+/// The faults of one member's disk and clock: the shared page of `faults.c`.
 #[derive(Clone, Debug)]
 pub(crate) struct Page(Arc<File>);
 
-/// Places in the page.
+/// Offsets in the page.
 #[derive(Clone, Copy, Debug)]
 #[repr(u64)]
 pub(crate) enum Place {
@@ -69,13 +69,13 @@ impl Page {
     }
 }
 
-/// A member that may run or not.
+/// A member, running or not.
 pub(crate) struct Server {
     pub(crate) name: String,
     pub(crate) page: Page,
     address: String,
     home: PathBuf,
-    /// What ties it to its cluster.
+    /// The arguments that make it part of its cluster.
     pub(crate) membership: Vec<String>,
     child: Option<Child>,
     proxy: tokio::task::JoinHandle<()>,
@@ -95,7 +95,7 @@ pub(crate) fn build_faults(home: &Path) {
     );
 }
 
-/// The binary under test: `$QUORATE`, else the one of this build.
+/// The binary under test: `$QUORATE`, or the one of this build.
 pub(crate) fn binary() -> PathBuf {
     std::env::var_os("QUORATE").map_or_else(
         || PathBuf::from(env!("CARGO_BIN_EXE_quorate")),
@@ -126,12 +126,12 @@ impl Server {
         }
     }
 
-    /// Where its peers find it.
+    /// The URL that its peers dial.
     pub(crate) fn peer_url(&self) -> String {
         format!("http://{}:{PROXY_PORT}", self.address)
     }
 
-    /// Where clients find it.
+    /// The URL that clients dial.
     pub(crate) fn client_url(&self) -> String {
         format!("http://{}:{CLIENT_PORT}", self.address)
     }
@@ -140,7 +140,7 @@ impl Server {
         self.home.join(&self.name)
     }
 
-    /// What its writes replaced that it has not synced.
+    /// The record of the bytes that its unsynced writes replaced.
     pub(crate) fn undo(&self) -> PathBuf {
         self.home.join(format!("{}.faults.undo", self.name))
     }
@@ -169,7 +169,7 @@ impl Server {
                 "--election-timeout=1000",
                 "--snapshot-count=100",
                 "--watch-progress-notify-interval=500ms",
-                // The members look for themselves, too, whether they hold the same.
+                // The members also compare their data themselves.
                 "--feature-gates=CompactHashCheck=true",
                 "--compact-hash-check-time=5s",
             ])
@@ -199,12 +199,12 @@ impl Server {
         assert!(done.expect("kill runs").success());
     }
 
-    /// Waits until the process ends by itself; `None` where it does not.
+    /// Waits until the process exits by itself; `None` if it does not.
     pub(crate) async fn ended(&mut self, within: Duration) -> Option<ExitStatus> {
         let child = self.child.as_mut()?;
         let begun = Instant::now();
         loop {
-            if let Some(status) = child.try_wait().expect("ours to wait for") {
+            if let Some(status) = child.try_wait().expect("a child process") {
                 self.child = None;
                 return Some(status);
             }
@@ -215,7 +215,7 @@ impl Server {
         }
     }
 
-    /// The end of its log, for people.
+    /// The end of its log, for error messages.
     pub(crate) fn last_words(&self) -> String {
         let path = self.home.join(format!("{}.log", self.name));
         let log = std::fs::read_to_string(path).unwrap_or_default();
@@ -244,7 +244,7 @@ impl Server {
         KvClient::new(self.channel()).range(request).await.is_ok()
     }
 
-    /// Members as this one lists them.
+    /// The member list of this member.
     pub(crate) async fn members(&self) -> Option<Vec<quorate::wire::etcd::Member>> {
         let request = MemberListRequest { linearizable: true };
         let answer = ClusterClient::new(self.channel())
@@ -254,7 +254,7 @@ impl Server {
     }
 }
 
-/// A lazy connection, with a timeout for each call.
+/// A channel that connects on first use, with a timeout for each call.
 pub(crate) fn channel(url: &str, limit: Duration) -> Channel {
     Endpoint::from_shared(url.to_owned())
         .expect("a URL")

@@ -1,7 +1,7 @@
-//! A lease ends by time only when its time is over, counted from when its grant or its last
-//! answered renewal was asked for; all its keys go with it; and what has ended is not renewed.
-//! The end is noticed when a watcher is shown it, which is later than it happened: whatever looks
-//! early here was earlier still.
+//! A lease expires only after its TTL, counted from the time when its grant or its last acknowledged renewal was
+//! requested; all its keys are deleted with it; and an expired lease is not renewed. The time of the expiry is when a
+//! watcher first received the deletions, which is after the expiry itself: a lease that seems to have expired early
+//! here did expire early.
 
 use std::collections::BTreeMap;
 
@@ -10,21 +10,21 @@ use super::{Found, Looked};
 use crate::history::{Act, History, Nanos, Outcome, Request};
 
 const SECOND: Nanos = 1_000_000_000;
-/// Members count whole milliseconds.
+/// Members count in whole milliseconds.
 const SLACK: Nanos = 2_000_000;
 
-/// What is known of a lease.
+/// The recorded operations on a lease.
 #[derive(Debug, Default)]
 struct Lease {
-    /// (when a renewal was asked for, when it was answered, until when it holds)
+    /// (when a renewal was requested, when it was acknowledged, until when it is valid)
     renewed: Vec<(Nanos, Nanos, Nanos)>,
     /// The first time that a client requested its revocation.
     revoked: Option<Nanos>,
-    /// When a client received "lease not found".
+    /// When a client requested it and when it received "lease not found".
     missed: Vec<(Nanos, Nanos)>,
 }
 
-/// Judges all leases.
+/// Checks all leases.
 pub(crate) fn check(history: &History, log: &Log, looked: &mut Looked, found: &mut Found) {
     let leases = leases(history);
     let ends = ends(log);
@@ -37,10 +37,10 @@ pub(crate) fn check(history: &History, log: &Log, looked: &mut Looked, found: &m
             for (asked, _, until) in &lease.renewed {
                 if asked < seen && seen + SLACK < *until {
                     let early = (until - seen) / 1_000_000;
-                    let text = format!("lease {id} was over {early} ms early: {lease:?}");
+                    let text = format!("lease {id} ended {early} ms early: {lease:?}");
                     found.add("leases: never early", text);
                 } else if asked > seen {
-                    let text = format!("lease {id} was over at {seen}: {lease:?}");
+                    let text = format!("lease {id} ended at {seen}: {lease:?}");
                     found.add("leases: what has ended is not renewed", text);
                 }
             }
@@ -110,8 +110,8 @@ fn leases(history: &History) -> BTreeMap<i64, Lease> {
     leases
 }
 
-/// When the keys of each lease were first seen to be deleted. Clients of this run delete no keys
-/// that have a lease, so these are the ends of the leases.
+/// When the deletion of each lease's keys was first received. The clients of this run delete no keys with a lease, so
+/// a deletion means the end of the lease.
 fn ends(log: &Log) -> BTreeMap<i64, Nanos> {
     let mut ends = BTreeMap::new();
     for (revision, events) in &log.changes {

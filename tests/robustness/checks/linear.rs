@@ -1,6 +1,6 @@
-//! Linearizability: every answer is that of the state at its revision, every change belongs to one
-//! operation (or to the end of a lease), and no operation comes before one that had ended when it
-//! began. A write without an answer may have happened at any time since it began, or not at all.
+//! Linearizability: every response is that of the state at its revision, every change belongs to one operation (or to
+//! the end of a lease), and no operation takes effect before one that had completed when it started. A write without a
+//! response may have been applied at any time since it started, or not at all.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::log::{Log, contains};
 use super::{Compactions, Found, Looked};
 use crate::history::{Act, Compare, Event, Given, History, Kv, Nanos, Operation, Outcome, Request};
 
-/// Judges all operations with keys.
+/// Checks all operations on keys.
 pub(crate) fn check(
     history: &History,
     log: &Log,
@@ -31,7 +31,7 @@ pub(crate) fn check(
     looked.unknown_done = judge.orphans(&history.operations);
 }
 
-/// The newest revision that any client had seen, at any time.
+/// The newest revision that any client had received, over time.
 struct Seen(Vec<(Nanos, i64)>);
 
 impl Seen {
@@ -56,7 +56,7 @@ impl Seen {
         Seen(all)
     }
 
-    /// What had been seen before a time.
+    /// The newest revision received before a time.
     fn before(&self, time: Nanos) -> i64 {
         let earlier = self.0.partition_point(|(at, _)| *at < time);
         earlier.checked_sub(1).map_or(0, |last| self.0[last].1)
@@ -67,7 +67,7 @@ struct Judge<'a> {
     log: &'a Log,
     compactions: &'a Compactions,
     seen: Seen,
-    /// Whose a revision is.
+    /// The operation that made each revision.
     owners: BTreeMap<i64, &'a Operation>,
     found: &'a mut Found,
 }
@@ -135,7 +135,7 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// A read at a revision that was compacted for sure must be refused.
+    /// A read at a revision that is certainly compacted must be refused.
     fn not_gone(&mut self, operation: &Operation, branch: &[Act], serializable: bool) {
         let sure = self.compactions.sure(operation.began);
         for act in branch {
@@ -150,7 +150,7 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// A read may be refused for a revision that is gone, or not there yet.
+    /// A read may be refused if its revision is compacted or does not exist yet.
     fn refused(&mut self, operation: &Operation, then: &[Act], code: &str) {
         let [Act::Range { revision, .. }] = then else {
             return;
@@ -170,8 +170,8 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Changes that no answer explains: an operation of unknown fate each, or the end of a lease.
-    /// Gives how many operations they were.
+    /// Changes that no response explains: each is the effect of an operation with an unknown outcome, or the end of a
+    /// lease. Returns the number of such operations.
     fn orphans(&mut self, operations: &'a [Operation]) -> u64 {
         let mut writers: BTreeMap<&str, &Operation> = BTreeMap::new();
         let mut deleters: Vec<&Operation> = Vec::new();
@@ -205,7 +205,7 @@ impl<'a> Judge<'a> {
                 None => self.deleter(&mut deleters, revision, events),
             };
             let Some(owner) = owner else {
-                let text = format!("nobody asked for {events:?}");
+                let text = format!("no operation requested {events:?}");
                 self.found.add("every change was asked for", text);
                 continue;
             };
@@ -221,20 +221,20 @@ impl<'a> Judge<'a> {
             .values()
             .any(|other| std::ptr::eq(*other, owner));
         if !owner.is_unknown() || elsewhere {
-            let text = format!("{owner:?} also made {events:?}, or was refused and made it");
+            let text = format!("{owner:?} also caused {events:?}, or was refused and caused it");
             self.found.add("a write happens once, as answered", text);
         } else if !may_give(self.log, owner, revision, events) {
-            let text = format!("{owner:?} cannot have made {events:?}");
+            let text = format!("{owner:?} cannot have caused {events:?}");
             self.found.add("every change was asked for", text);
         } else if revision <= self.seen.before(owner.began) {
-            let text = format!("{owner:?} began after its change at {revision} could come");
+            let text = format!("{owner:?} began after its change at {revision} was possible");
             self.found.add("real time", text);
         }
         self.owners.insert(revision, owner);
     }
 
-    /// An operation of unknown fate that may have made these deletions. Who may explain one
-    /// revision may explain each later one too, so the first that fits is as good as any.
+    /// An operation with an unknown outcome that may have made these deletions. An operation that may explain one
+    /// revision may explain each later one as well, so the choice of the first match is safe.
     fn deleter(
         &self,
         deleters: &mut Vec<&'a Operation>,
@@ -248,7 +248,7 @@ impl<'a> Judge<'a> {
         Some(deleters.remove(at))
     }
 
-    /// All keys of one lease go at once when it ends.
+    /// When a lease ends, all its keys are deleted at one revision.
     fn is_a_leases_end(&self, revision: i64, events: &[Event]) -> bool {
         let before = |event: &Event| self.log.at(&event.kv.key, revision - 1);
         let Some(lease) = events.first().and_then(before).map(|kv| kv.lease) else {
@@ -280,11 +280,11 @@ fn may_give(log: &Log, operation: &Operation, revision: i64, events: &[Event]) -
     )
 }
 
-/// What an operation does to a state.
+/// The effect of an operation on a state.
 struct Evaluated {
     holds: bool,
     given: Vec<Given>,
-    /// Keys as they are afterwards; `None`: deleted.
+    /// Keys after the operation; `None`: deleted.
     changes: Vec<(String, Option<Kv>)>,
 }
 
@@ -299,7 +299,7 @@ fn same(changes: &[(String, Option<Kv>)], events: &[Event]) -> bool {
             })
 }
 
-/// Carries out a branch on the state at a revision.
+/// Executes a branch on the state at a revision.
 fn evaluate(log: &Log, compares: &[Compare], branch: &[Act], base: i64) -> Evaluated {
     let holds = compares.iter().all(|compare| {
         let kv = log.at(&compare.key, base);
@@ -321,7 +321,7 @@ fn evaluate(log: &Log, compares: &[Compare], branch: &[Act], base: i64) -> Evalu
 }
 
 impl Evaluated {
-    /// A range on the state with the changes so far; at an older revision without them.
+    /// A range over the state with the changes so far; at an older revision, without them.
     fn range(&self, log: &Log, key: &str, end: &str, base: i64, old: bool) -> Vec<Kv> {
         let kvs = log.range(key, end, base);
         let mut all: BTreeMap<&str, Kv> = kvs.map(|kv| (kv.key.as_str(), kv.clone())).collect();

@@ -1,5 +1,5 @@
-//! All changes in order, put together from the watchers of everything, and every state since the
-//! first: what a key was at any revision.
+//! The history of the store: all changes in order, merged from the watchers of the whole key space, and the state at
+//! every revision.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -8,13 +8,13 @@ use std::ops::Bound;
 use super::Found;
 use crate::history::{Event, History, Kv, Nanos, Watch};
 
-/// The first revision that a change can have.
+/// The revision of the first change.
 const FIRST: i64 = 2;
 
-/// The store's whole history.
+/// The whole history of the store.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
-    /// Changes by revision, without the keys as they were before.
+    /// Changes by revision, without previous values.
     pub(crate) changes: BTreeMap<i64, Vec<Event>>,
     /// When a change was first delivered to any client.
     pub(crate) seen: BTreeMap<i64, Nanos>,
@@ -22,7 +22,7 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// Merges it; watchers with different events are violations already.
+    /// Merges the watchers' records; events that differ between watchers are violations.
     pub(crate) fn of(history: &History, found: &mut Found) -> Log {
         let mut log = Log::default();
         for watch in &history.watches {
@@ -48,7 +48,7 @@ impl Log {
                     Entry::Occupied(known) => found.add(
                         "one history",
                         format!(
-                            "{} was shown {plain:?} by {}, and somebody else {:?}",
+                            "{} received {plain:?} from {}, and another watcher {:?}",
                             watch.watcher,
                             watch.member,
                             known.get()
@@ -67,7 +67,10 @@ impl Log {
             if revision != expected {
                 found.add(
                     "no gap in the revisions",
-                    format!("nobody was shown revisions {expected} to {}", revision - 1),
+                    format!(
+                        "no watcher received revisions {expected} to {}",
+                        revision - 1
+                    ),
                 );
             }
             expected = revision + 1;
@@ -96,7 +99,7 @@ impl Log {
         versions.range(..=revision).next_back()?.1.as_ref()
     }
 
-    /// The keys of a range at a revision, in order.
+    /// The keys in a range at a revision, in order.
     pub(crate) fn range<'a>(
         &'a self,
         key: &'a str,
@@ -110,7 +113,7 @@ impl Log {
         keys.filter_map(move |(each, _)| self.at(each, revision))
     }
 
-    /// Changes of the revisions from one on, as a watcher of a range with filters is shown them.
+    /// Changes from a revision on, as a watcher of a range with these filters receives them.
     pub(crate) fn for_watch<'a>(
         &'a self,
         watch: &'a Watch,
@@ -142,7 +145,7 @@ fn wants(watch: &Watch, event: &Event) -> bool {
     !filtered && contains(&watch.key, &watch.end, &event.kv.key)
 }
 
-/// The event alone.
+/// The event without the previous value.
 pub(crate) fn without_prev(event: &Event) -> Event {
     Event {
         prev: None,
@@ -150,7 +153,7 @@ pub(crate) fn without_prev(event: &Event) -> Event {
     }
 }
 
-/// What is wrong with an event's numbers, given the key before it.
+/// Why an event's revisions and version do not follow from the key's previous state; `None` if they do.
 fn misfit(event: &Event, before: Option<&Kv>) -> Option<String> {
     let kv = &event.kv;
     let fits = match (event.deleted, before) {

@@ -1,8 +1,9 @@
-//! Our own check of a recorded history, after the run. The store numbers its changes, so no search is needed: all
-//! changes in order are known from the watchers of everything, each write belongs to its revision, and each read has a
-//! revision. What remains is to compare every answer with the state at its revision, and revisions with real time.
+//! Our own check of a recorded history, after the run. Every change in the store has a revision, so no search is
+//! needed: the watchers of the whole key space recorded all changes in order, each write belongs to its revision, and
+//! each read has a revision. The check compares every response with the state at its revision, and the order of
+//! revisions with real time.
 //!
-//! Never talks to a server, and never takes a failed write for one that did not happen.
+//! It sends no requests, and treats a failed write as one that may have been applied.
 
 pub(crate) mod leases;
 pub(crate) mod linear;
@@ -15,10 +16,10 @@ pub(crate) mod watches;
 use crate::history::{History, Nanos, Operation, Outcome, Request};
 use log::Log;
 
-/// A promise that was broken.
+/// A guarantee that was violated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Violation {
-    /// Which promise.
+    /// The name of the guarantee.
     pub(crate) rule: &'static str,
     pub(crate) text: String,
 }
@@ -29,7 +30,7 @@ impl std::fmt::Display for Violation {
     }
 }
 
-/// Violations as they are found; only so many are kept.
+/// The violations found, up to a maximum number.
 #[derive(Debug, Default)]
 pub(crate) struct Found(pub(crate) Vec<Violation>);
 
@@ -43,12 +44,12 @@ impl Found {
     }
 }
 
-/// What the checks looked at.
+/// How much the checks examined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Looked {
     pub(crate) revisions: u64,
     pub(crate) answered: u64,
-    /// Operations of unknown fate that turn out to have been carried out, and all of them.
+    /// Operations with an unknown outcome: those that turn out to have been applied, and all of them.
     pub(crate) unknown_done: u64,
     pub(crate) unknown: u64,
     pub(crate) events: u64,
@@ -58,7 +59,7 @@ pub(crate) struct Looked {
     pub(crate) leases_expired: u64,
 }
 
-/// Judges a whole history.
+/// Checks a whole history.
 pub(crate) fn check(history: &History) -> (Looked, Vec<Violation>) {
     let mut found = Found::default();
     let mut looked = Looked::default();
@@ -72,10 +73,10 @@ pub(crate) fn check(history: &History) -> (Looked, Vec<Violation>) {
     (looked, found.0)
 }
 
-/// How far history may be gone, and how far it is gone for sure.
+/// Up to which revision history may be compacted, and up to which it certainly is.
 #[derive(Debug, Default)]
 pub(crate) struct Compactions {
-    /// (when it was asked for, when it was acknowledged, up to)
+    /// (when it was requested, when it was acknowledged, the revision)
     all: Vec<(Nanos, Option<Nanos>, i64)>,
 }
 
@@ -94,13 +95,13 @@ impl Compactions {
         }
     }
 
-    /// The most that can be gone at a time.
+    /// The greatest revision that may be compacted at a time.
     pub(crate) fn possible(&self, at: Nanos) -> i64 {
         let asked = self.all.iter().filter(|(began, _, _)| *began <= at);
         asked.map(|(_, _, to)| *to).max().unwrap_or(0)
     }
 
-    /// What is gone for all requests from that time on.
+    /// The revision that is compacted for all requests from that time on.
     pub(crate) fn sure(&self, at: Nanos) -> i64 {
         let done = self.all.iter();
         let done = done.filter(|(_, done, _)| done.is_some_and(|done| done < at));

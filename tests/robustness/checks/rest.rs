@@ -1,10 +1,10 @@
-//! Once everything is at rest: all members have the same data, which follows from the history, and equal hashes.
+//! When the run has come to rest, all members have the same data, which follows from the history, and equal hashes.
 
 use super::Found;
 use super::log::Log;
 use crate::history::{History, Kv};
 
-/// Judges the members at rest.
+/// Checks the members at rest.
 pub(crate) fn check(history: &History, log: &Log, found: &mut Found) {
     for rest in &history.rest {
         let expected: Vec<&Kv> = log.range("", "\0", rest.revision).collect();
@@ -22,7 +22,7 @@ pub(crate) fn check(history: &History, log: &Log, found: &mut Found) {
                 .zip(&rest.kvs)
                 .find(|(expected, there)| **expected != *there);
             let text = format!(
-                "{} has {} keys, the history {}; the first other one: {differs:?}",
+                "{} has {} keys, the history {}; the first difference: {differs:?}",
                 rest.member,
                 rest.kvs.len(),
                 expected.len()

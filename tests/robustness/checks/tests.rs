@@ -1,5 +1,5 @@
-//! Histories that are wrong, one fault each: the checks must find every one of them, and porcupine
-//! those that are its business.
+//! Incorrect histories with one fault each: the checks must detect every one, and porcupine those that concern
+//! linearizability.
 
 use std::io::Write as _;
 
@@ -107,7 +107,7 @@ fn watch(watcher: &str, shown: Vec<Shown>) -> Watch {
 
 const NONE: Given = Given::Put { prev: None };
 
-/// g/a is 1.1, then 2.1, then 1.2 and g/b, with a read of each; nothing is wrong.
+/// g/a is set to 1.1, then 2.1, then 1.2 together with g/b, and each is read; this history is correct.
 fn right() -> History {
     let (first, second) = (kv("g/a", "1.1", 2, 2, 1), kv("g/a", "2.1", 2, 3, 2));
     let third = kv("g/b", "1.2", 4, 4, 1);
@@ -137,7 +137,7 @@ fn right() -> History {
     }
 }
 
-/// Only what porcupine is given.
+/// The part of the history that porcupine checks.
 fn second_opinion(history: &History) -> Option<porcupine::Opinion> {
     let folder = tempfile::tempdir().expect("a folder");
     history.write(folder.path()).expect("written");
@@ -200,12 +200,12 @@ fn unknown_writes_may_or_may_not_apply() {
 #[test]
 fn a_lost_write_is_found() {
     let mut history = right();
-    // Acknowledged, and never read: only the history of all changes can show it.
+    // The write was acknowledged and never read: only the history of all changes can show the loss.
     history
         .operations
         .push(operation(3, (110, 120), put("g/c", "3.1"), done(5, NONE)));
     found(&history, "no acknowledged write is lost");
-    // A read of what should exist makes it relevant for all checks.
+    // With a read of the missing key, all checks detect the loss.
     let lost = operation(3, (130, 140), get("g/c"), done(5, got(None)));
     history.operations.push(lost);
     found_by_both(&history, "no acknowledged write is lost");
@@ -298,7 +298,7 @@ fn another_order_is_found() {
     found(&history, "watch: reliable");
 }
 
-/// Two keys of one revision, of which a watcher is shown the second in an answer of its own.
+/// Two keys changed at one revision, of which a watcher receives the second in a separate response.
 #[test]
 fn a_split_revision_is_found() {
     let mut history = right();
@@ -318,7 +318,7 @@ fn a_split_revision_is_found() {
     assert_eq!(check(&history).1, Vec::new());
     history.watches[1].shown[2].events.pop();
     history.watches[1].shown.push(shown(103, vec![other]));
-    history.watches[1].no_delete = true; // not one of those whose story is the history
+    history.watches[1].no_delete = true; // with a filter, so its record is not part of the history
     found(&history, "watch: atomic");
 }
 
@@ -379,7 +379,7 @@ fn members_that_differ_at_rest_are_found() {
     found(&history, "at rest: what was written is there");
 }
 
-/// A lease of two seconds, granted at one second, whose key goes at some time.
+/// A lease of two seconds, granted at one second, whose key is deleted at this time.
 fn lease_that_ends(at: u64) -> History {
     const SECOND: u64 = 1_000_000_000;
     let key = Kv {

@@ -1,5 +1,5 @@
-//! What watchers are promised, held against the whole history: ordered, unique, atomic, reliable,
-//! resumable, bookmarks, the key as it was, filters; and cancelled only for what is gone.
+//! Checks the guarantees of watches against the whole history: ordered, unique, atomic, reliable, resumable, progress
+//! notifications, previous values, filters; and cancelled only for a compacted revision.
 
 use std::iter::Peekable;
 
@@ -7,7 +7,7 @@ use super::log::{Log, without_prev};
 use super::{Compactions, Found, Looked};
 use crate::history::{Event, History, Shown, Watch};
 
-/// Judges all watches.
+/// Checks all watches.
 pub(crate) fn check(
     history: &History,
     log: &Log,
@@ -30,7 +30,7 @@ pub(crate) fn check(
             looked.bookmarks += u64::from(shown.bookmark);
             looked.compacted_watches += u64::from(shown.compacted > 0);
             if !judge.shown(shown) {
-                break; // what comes after a first fault is noise
+                break; // what follows a first violation is not informative
             }
         }
     }
@@ -64,7 +64,7 @@ impl<'a, I: Iterator<Item = (i64, Vec<&'a Event>)>> Judge<'a, I> {
         self.found.0.len() == before
     }
 
-    /// One revision's events must be the next that it wants, whole.
+    /// The events of one revision must be complete, and the next ones that match the watch.
     fn revision(&mut self, events: &[Event], shown: &Shown) {
         let revision = events[0].kv.modified;
         if revision <= self.seen {
@@ -73,7 +73,7 @@ impl<'a, I: Iterator<Item = (i64, Vec<&'a Event>)>> Judge<'a, I> {
         }
         let Some((expected, changes)) = self.next.next() else {
             let rule = "watch: only what happened";
-            return self.broken(rule, format!("{events:?}, which nobody else saw"));
+            return self.broken(rule, format!("{events:?}, which no other watcher received"));
         };
         let plain: Vec<Event> = events.iter().map(without_prev).collect();
         if expected < revision {
@@ -82,7 +82,7 @@ impl<'a, I: Iterator<Item = (i64, Vec<&'a Event>)>> Judge<'a, I> {
         }
         if expected > revision {
             let rule = "watch: filter and range";
-            return self.broken(rule, format!("{events:?}, which it has not asked for"));
+            return self.broken(rule, format!("{events:?}, which it has not requested"));
         }
         if !plain.iter().eq(changes.iter().copied()) {
             let rule = "watch: atomic";
@@ -94,7 +94,7 @@ impl<'a, I: Iterator<Item = (i64, Vec<&'a Event>)>> Judge<'a, I> {
         self.seen = revision;
     }
 
-    /// The key as it was; it may be missing only where a compaction has taken it.
+    /// The previous value; it may be missing only after a compaction.
     fn prev(&mut self, event: &Event, shown: &Shown) {
         let before = self.log.at(&event.kv.key, event.kv.modified - 1);
         let fits = match (&event.prev, before) {
@@ -113,10 +113,12 @@ impl<'a, I: Iterator<Item = (i64, Vec<&'a Event>)>> Judge<'a, I> {
 
     fn bookmark(&mut self, revision: i64) {
         if let Some((missed, changes)) = self.next.next_if(|(next, _)| *next <= revision) {
-            let text = format!("told to be at {revision} before revision {missed}: {changes:?}");
+            let text = format!(
+                "received a progress notification for {revision} before revision {missed}: {changes:?}"
+            );
             self.broken("watch: bookmarks", text);
         }
-        // A progress notification may be older than its events, and proves nothing about what it requested.
+        // A progress notification may be older than its events, and proves nothing about what the watcher requested.
         self.seen = self.seen.max(revision);
     }
 
@@ -124,7 +126,7 @@ impl<'a, I: Iterator<Item = (i64, Vec<&'a Event>)>> Judge<'a, I> {
         let possible = self.compactions.possible(shown.at);
         if self.seen >= shown.compacted || shown.compacted > possible {
             let text = format!(
-                "cancelled for what is gone up to {}; it has seen {}, and {possible} was asked for",
+                "cancelled as compacted up to {}; it has received {}, and a compaction to {possible} was requested",
                 shown.compacted, self.seen
             );
             self.broken("watch: cancelled for cause", text);
@@ -136,7 +138,7 @@ impl<'a, I: Iterator<Item = (i64, Vec<&'a Event>)>> Judge<'a, I> {
             watcher, member, ..
         } = self.watch;
         let start = self.watch.start;
-        let text = format!("{watcher} on {member} from {start} was shown {text}");
+        let text = format!("{watcher} on {member} from {start} received {text}");
         self.found.add(rule, text);
     }
 }

@@ -1,5 +1,5 @@
-//! One client: asks one member at a time and records every answer. Whatever is neither done nor
-//! refused for a reason of the request itself is of unknown fate.
+//! One client: sends requests to one member at a time and records every response. A request that neither succeeded nor
+//! was refused for a reason in the request itself has an unknown outcome.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -25,13 +25,13 @@ use crate::server::Page;
 
 /// Timeout of a request.
 const LIMIT: Duration = Duration::from_secs(3);
-/// Of a member that has not begun to look at requests.
+/// Part of the error of a member that does not serve requests yet.
 const STARTING: &str = "starting";
-/// Values of these keys are padded, so that logs grow and checkpoints come.
+/// Values of these keys are padded, so that logs grow and checkpoints are written.
 const BALLAST: &str = "ballast/";
 const PADDED: usize = 200 << 10;
 
-/// A member that clients may ask.
+/// A member that clients may use.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub(crate) name: String,
@@ -39,7 +39,7 @@ pub(crate) struct Place {
     pub(crate) page: Page,
 }
 
-/// The current members, shared by all.
+/// The current members, shared by all clients.
 pub(crate) type Directory = Arc<Mutex<Vec<Place>>>;
 
 /// Random choices of one client.
@@ -58,7 +58,7 @@ impl Generator {
         self.below(sides) == 0
     }
 
-    /// One of the members of the moment.
+    /// A random current member.
     pub(crate) fn place(&mut self, directory: &Directory) -> Option<Place> {
         let places = directory.lock().expect("unpoisoned");
         let at = self.below(places.len() as u64);
@@ -110,9 +110,9 @@ impl Client {
         i64::try_from(self.id * 1_000_000 + self.written).expect("small")
     }
 
-    /// A connection that stands: what cannot be sent at all is no operation.
+    /// An established connection: a request that cannot be sent at all is not an operation.
     async fn seat(&mut self) -> (String, Channel) {
-        // Now and then another member, so that each client sees several.
+        // Sometimes another member, so that each client uses several.
         if self.generator.one_in(40) {
             self.seat = None;
         }
@@ -136,7 +136,7 @@ impl Client {
         }
     }
 
-    /// Carries out one request and records it; gives what was given.
+    /// Sends one request and records it; returns the outcome.
     pub(crate) async fn ask(&mut self, request: Request) -> Outcome {
         let (member, channel) = self.seat().await;
         let began = self.recorder.now();
@@ -178,7 +178,7 @@ impl Client {
 }
 
 impl Outcome {
-    /// Whether another member may know better.
+    /// Whether to try another member next.
     fn asks_elsewhere(&self) -> bool {
         match self {
             Outcome::Done { .. } => false,
@@ -188,7 +188,7 @@ impl Outcome {
     }
 }
 
-/// What a failure implies for the request's outcome.
+/// What a failure implies for the outcome of the request.
 fn failed(status: &Status) -> Outcome {
     let text = status.message().to_owned();
     let code = match status.code() {
@@ -391,7 +391,7 @@ fn padded(key: &str, value: &str) -> Bytes {
     bytes.into()
 }
 
-/// A key as the history keeps it: padding that is whole is left out.
+/// A key in the form of the history: complete padding is removed.
 pub(crate) fn kv(kv: &KeyValue) -> Kv {
     let text = |bytes: &Bytes| String::from_utf8_lossy(bytes).into_owned();
     let (key, mut value) = (text(&kv.key), text(&kv.value));

@@ -1,8 +1,8 @@
-//! What the clients do: single keys and small transactions on a few keys that change with the
-//! time, objects as an API server keeps them, leases, compactions, and ballast.
+//! The requests of the clients: single keys and small transactions on a few keys that change over time, objects as an
+//! API server stores them, leases, compactions, and ballast.
 //!
-//! Keys live in groups that are left behind after a few seconds, so that the search of the second
-//! opinion has short histories to look at, each complete in itself.
+//! Groups of keys are abandoned after a few seconds, so that porcupine can check short histories, each complete in
+//! itself.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use tokio::time::sleep;
 use super::client::Client;
 use crate::history::{Act, Compare, Given, Kv, Nanos, Outcome, Request};
 
-/// How long keys of a group are written.
+/// How long the keys of a group are used.
 const GROUP: Nanos = 6_000_000_000;
 
 /// Set when all clients should stop.
@@ -35,12 +35,12 @@ fn get(key: &str, end: &str) -> Act {
     }
 }
 
-/// The end of a group's range: its name ends with a slash, and this is the character after it.
+/// The end of a group's range: its name ends with a slash, and this is the next character.
 pub(crate) fn end_of(group: &str) -> String {
     format!("{}0", group.trim_end_matches('/'))
 }
 
-/// A client's picture of one group.
+/// A client's knowledge of one group.
 #[derive(Default)]
 struct Picture {
     group: String,
@@ -119,7 +119,7 @@ fn one(act: Act) -> Request {
     txn(Vec::new(), vec![act], Vec::new())
 }
 
-/// The next operation of a client, and whether a read may be answered by any member.
+/// The next operation of a client, and whether a read is serializable.
 fn next(client: &mut Client, picture: &Picture) -> (Request, bool) {
     let group = &picture.group;
     let slot = client.generator.below(5);
@@ -201,8 +201,8 @@ fn whole(client: &mut Client, group: &str) -> Act {
     }
 }
 
-/// Objects as an API server keeps them: lists in pages of one revision, and updates that succeed
-/// only on what was read.
+/// Objects as an API server stores them: lists in pages at one revision, and updates that succeed only if the object
+/// has not changed since it was read.
 pub(crate) async fn objects(mut client: Client, enough: Enough) {
     let mut picture = Picture::default();
     while !over(&enough) {
@@ -277,7 +277,7 @@ async fn update(client: &mut Client, picture: &mut Picture) {
     let outcome = client
         .ask(txn(vec![compare], vec![then], vec![get(&key, "")]))
         .await;
-    // Whatever was known of it is not known any more.
+    // The update may have been applied, whatever its outcome, so the earlier state of the key is removed.
     picture.keys.remove(&key);
     picture.learn(&outcome);
     if client.generator.one_in(3) {
@@ -286,7 +286,7 @@ async fn update(client: &mut Client, picture: &mut Picture) {
     }
 }
 
-/// Leases with keys that are kept alive for a while, then revoked or left to end.
+/// Leases with keys that are kept alive for a while, then revoked or left to expire.
 pub(crate) async fn leases(mut client: Client, enough: Enough) {
     while !over(&enough) {
         let id = client.number();
@@ -319,8 +319,8 @@ pub(crate) async fn leases(mut client: Client, enough: Enough) {
     }
 }
 
-/// Compacts up to a little before what all recording watchers have been shown, so that those at
-/// least miss nothing. Others do.
+/// Compacts up to a revision shortly before the one that all recording watchers have received, so that at least these
+/// are not cancelled. Other watchers may be.
 pub(crate) async fn compactions(mut client: Client, enough: Enough, shown: Vec<Arc<AtomicI64>>) {
     while !over(&enough) {
         let pause = 2_000 + client.generator.below(3_000);
@@ -334,7 +334,7 @@ pub(crate) async fn compactions(mut client: Client, enough: Enough, shown: Vec<A
     }
 }
 
-/// Large values, so that logs grow, are compacted into checkpoints, and cannot be kept for members that are far behind.
+/// Large values, so that logs grow, are compacted into checkpoints, and are not kept for members that are far behind.
 pub(crate) async fn ballast(mut client: Client, enough: Enough) {
     while !over(&enough) {
         let put = Act::Put {

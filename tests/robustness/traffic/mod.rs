@@ -1,4 +1,4 @@
-//! Clients and watchers: they send requests, watch, and record the answers. They judge nothing.
+//! Clients and watchers: they send requests, watch, and record the responses. They contain no checks.
 
 pub(crate) mod client;
 pub(crate) mod load;

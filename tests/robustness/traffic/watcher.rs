@@ -1,5 +1,5 @@
-//! Watchers: each sits on one member for as long as that lives and pleases it, and goes on at
-//! another one from where it was; restless ones also go back, to be shown again what they know.
+//! Watchers: each uses one member while that serves and for a limited time, and then resumes at another one. Some
+//! resume from an earlier revision, to receive events again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -21,10 +21,10 @@ use tonic::transport::Endpoint;
 use super::client::{Directory, Generator, kv};
 use crate::history::{Event, Recorder, Shown, Watch};
 
-/// Silence after which a stream is left: signs of life come twice a second.
+/// A stream that is silent for this long is abandoned: progress notifications arrive twice a second.
 const SILENCE: Duration = Duration::from_secs(3);
 
-/// What to watch, and how.
+/// The parameters of a watcher.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Interest {
     pub(crate) name: String,
@@ -33,21 +33,21 @@ pub(crate) struct Interest {
     pub(crate) no_put: bool,
     pub(crate) no_delete: bool,
     pub(crate) prev: bool,
-    /// Milliseconds that it stays on one stream, at most.
+    /// The maximum time on one stream, in milliseconds.
     pub(crate) stays: u64,
-    /// Whether it wants its stream to end where there is no leader, as an API server does.
+    /// Whether it requires a leader, as an API server does, so that its stream ends when there is none.
     pub(crate) needs_leader: bool,
-    /// How many revisions it may go back when it goes on elsewhere.
+    /// The maximum number of revisions that it goes back when it resumes.
     pub(crate) back: u64,
 }
 
-/// A watcher at work.
+/// A running watcher.
 pub(crate) struct Watcher {
     interest: Interest,
     generator: Generator,
     directory: Directory,
     recorder: Arc<Recorder>,
-    /// Everything up to here was shown or is nothing for it.
+    /// It has received all events up to this revision.
     pub(crate) shown: Arc<AtomicI64>,
     enough: Arc<AtomicBool>,
 }
@@ -75,7 +75,7 @@ impl Watcher {
         }
     }
 
-    /// Watches until it is enough.
+    /// Watches until stopped.
     pub(crate) async fn run(mut self) {
         let mut next = 1;
         while !self.enough.load(Ordering::Relaxed) {
@@ -110,7 +110,7 @@ impl Watcher {
         let channel = timeout(SILENCE, dial).await.ok()?.ok()?;
         let (requests, receiver) = mpsc::unbounded_channel();
         let Interest { key, end, .. } = &self.interest;
-        // What an empty key means is the first key there can be.
+        // An empty key stands for the smallest key.
         let key = if key.is_empty() { "\0" } else { key };
         let filters = [
             (
@@ -150,7 +150,7 @@ impl Watcher {
         (created.created && !created.canceled).then_some((place.name, Stream { answers, requests }))
     }
 
-    /// Takes what comes; gives how far it has come.
+    /// Reads the stream; returns the revision that it reached.
     async fn sit(&mut self, mut stream: Stream, watch: &mut Watch) -> i64 {
         let mut reached = watch.start - 1;
         let until =
@@ -174,7 +174,7 @@ impl Watcher {
                 reached = reached.max(shown.revision);
             }
             if shown.compacted > 0 {
-                // What is gone cannot be had; the first revision that is left can.
+                // Compacted revisions cannot be watched; the first revision that is left can.
                 reached = reached.max(shown.compacted - 1);
             }
             watch.shown.push(shown);
