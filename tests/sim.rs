@@ -1,9 +1,9 @@
-//! Many seeds of the simulator, or one with its trace.
+//! Runs many seeds of the simulator, or one with its trace.
 //!
-//! `SEEDS` (20), `SEED_BASE` (1), `FAILURES` (3) after which to stop; `SEED=x` replays one; `TRACE=1` prints every step of it.
-//! `make sim SEEDS=n` runs it at release speed with every assertion on.
+//! `SEEDS` (20), `SEED_BASE` (1), `FAILURES` (3), the number of failures after which to stop; `SEED=x` replays one
+//! seed; `TRACE=1` prints every step of it. `make sim SEEDS=n` runs an optimized build with all assertions.
 
-#![expect(clippy::panic, reason = "a failing seed is told in full")]
+#![expect(clippy::panic, reason = "a failing seed is reported in full")]
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use quorate::sim::{Counters, Options, Report, run};
 
-/// From this many seeds on, everything must have happened as often as the counters ask.
+/// From this number of seeds on, each counter must reach its minimum.
 const ENOUGH_SEEDS: u64 = 100;
 
 #[test]
@@ -69,7 +69,7 @@ fn seeds() {
     }
 }
 
-/// A seed is what it is said to be, by what was counted.
+/// Asserts that a seed has the size that the documentation states.
 fn assert_measure(report: &Report) {
     let (lasted, operations) = (report.lasted, report.counters.operations());
     let faults = report.counters.faults();
@@ -89,7 +89,7 @@ fn a_seed_run_twice_gives_one_trace() {
     }
 }
 
-/// A disk whose syncs do nothing must be found out, or the oracles are blind.
+/// A disk whose syncs have no effect must be detected; otherwise the oracles detect nothing.
 #[test]
 fn lying_disks_are_found_out() {
     let options = Options {

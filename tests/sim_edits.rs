@@ -1,6 +1,6 @@
-//! Edits of the specification in the simulation of the operator. A few paths run with the other
-//! tests; `make sim-operator` runs all of `SEEDS` seeds from `SEED_BASE`, each of which edits every
-//! field. `SEED` replays one and tells its writes, with `EDITS` one path of it alone.
+//! Edits of the specification in the simulation of the operator. A few paths run with the other tests; `make
+//! sim-operator` runs all paths of `SEEDS` seeds from `SEED_BASE` on, each of which edits every field. `SEED` replays
+//! one seed and prints its writes; with `EDITS`, only one path of it.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,7 +20,7 @@ fn number(name: &str) -> Option<u64> {
     })
 }
 
-/// Seeds and numbers of their paths.
+/// Seeds and the numbers of their paths.
 fn jobs() -> Vec<(u64, usize)> {
     let one = number("EDITS").map(|at| usize::try_from(at).expect("a small number"));
     let paths = || match one {

@@ -1,7 +1,7 @@
-//! The simulation of the operator: scenarios, undisturbed and disturbed. A few runs of each kind go
-//! with the other tests; `make sim-operator` runs all of it: `SEEDS` seeds from `SEED_BASE`,
-//! `SCENARIO` chooses one. `SEED`, with `CRASH` (such as `12:After`), `LAG` (milliseconds), `LATE`
-//! (a kind), `SECOND_LEADER` (a number of a write) or `INTRUDER`, replays one run and tells its writes.
+//! The simulation of the operator: scenarios, undisturbed and disturbed. A few runs of each kind are part of the other
+//! tests; `make sim-operator` runs all of them: `SEEDS` seeds from `SEED_BASE` on; `SCENARIO` selects one scenario.
+//! `SEED`, with `CRASH` (such as `12:After`), `LAG` (milliseconds), `LATE` (a kind), `SECOND_LEADER` (the number of a
+//! write) or `INTRUDER`, replays one run and prints its writes.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -10,11 +10,11 @@ use std::time::Instant;
 
 use quorate::opsim::{self, CACHED, Counts, Crash, Kind, Options, Outcome, Scenario, Wrong};
 
-/// A simulated API server makes and drops JSON values most of its time.
+/// A simulated API server spends most of its time allocating and freeing JSON values.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// How late caches are that are late, in milliseconds at most.
+/// The maximum delay of a stale cache, in milliseconds.
 const LATE_MS: u64 = 4_000;
 
 /// Scenarios that run with the other tests, undisturbed.
@@ -56,12 +56,12 @@ fn kind(name: &str) -> Kind {
     found.expect("LATE is a kind that operators have a cache of")
 }
 
-/// Whether only what goes with the other tests is to run.
+/// Whether to run only the part that belongs to the other tests.
 fn is_bounded() -> bool {
     given("SCENARIO").is_none() && number("SEEDS").is_none()
 }
 
-/// `SCENARIO`, or all where `SEEDS` asks for them; with the other tests those of these names.
+/// `SCENARIO`, or all scenarios if `SEEDS` is set; otherwise those with these names.
 fn chosen(with_the_others: &[&str]) -> Vec<Scenario> {
     let wanted = given("SCENARIO");
     let all = opsim::scenarios().into_iter();
@@ -75,7 +75,7 @@ fn chosen(with_the_others: &[&str]) -> Vec<Scenario> {
     chosen
 }
 
-/// What is chosen, with every seed.
+/// The selected scenarios, with every seed.
 fn jobs(with_the_others: &[&str]) -> Vec<(Scenario, u64)> {
     let each = |scenario| seeds().map(move |seed| (scenario, seed));
     chosen(with_the_others).into_iter().flat_map(each).collect()
@@ -86,7 +86,7 @@ fn seeds() -> std::ops::Range<u64> {
     base..base + number("SEEDS").unwrap_or(1)
 }
 
-/// Does all the jobs on two threads, and gives what came of each, in order.
+/// Executes all jobs on two threads; returns their results in order.
 fn all_of<J: Sync, T: Send>(jobs: &[J], run: impl Fn(&J) -> T + Sync) -> Vec<T> {
     let next = AtomicUsize::new(0);
     let done = Mutex::new(BTreeMap::new());
@@ -106,7 +106,7 @@ fn all_of<J: Sync, T: Send>(jobs: &[J], run: impl Fn(&J) -> T + Sync) -> Vec<T> 
     done.into_values().collect()
 }
 
-/// Tells what is wrong at once: a long test may be interrupted.
+/// Prints a failure at once, because a long test may be interrupted.
 fn report(result: (Counts, Option<Wrong>)) -> (Counts, Option<Wrong>) {
     if let Some(wrong) = &result.1 {
         println!("FAILED {}: {}", wrong.replay, wrong.what);
@@ -114,7 +114,7 @@ fn report(result: (Counts, Option<Wrong>)) -> (Counts, Option<Wrong>) {
     result
 }
 
-/// Tells what runs counted, and fails where something was wrong with one. Gives the counts.
+/// Prints the sum of the runs' counts, and fails if a run failed. Returns the counts.
 fn judged(what: &str, begun: Instant, done: Vec<(Counts, Option<Wrong>)>) -> Counts {
     let mut counts = Counts::default();
     for (one, _) in &done {
@@ -149,7 +149,7 @@ fn judged(what: &str, begun: Instant, done: Vec<(Counts, Option<Wrong>)>) -> Cou
     counts
 }
 
-/// Runs once; with `SEED` given, tells every write.
+/// Runs once; prints every write if `SEED` is set.
 fn once(scenario: &Scenario, options: &Options) -> (Counts, Result<Outcome, Wrong>) {
     match opsim::run(scenario, options.clone()) {
         Ok(outcome) => {
@@ -169,7 +169,7 @@ fn once(scenario: &Scenario, options: &Options) -> (Counts, Result<Outcome, Wron
     }
 }
 
-/// One run as `SEED` and its companions say.
+/// Replays one run with the parameters in the environment.
 fn replayed(seed: u64) {
     let begun = Instant::now();
     let mut options = Options::calm(seed);
@@ -194,8 +194,7 @@ fn replayed(seed: u64) {
     judged("replay", begun, done);
 }
 
-/// Runs without a fault, and what they came to. What fails without a fault is the first test's
-/// business.
+/// Runs without a fault, and their results. If such a run fails, the first test reports it.
 fn calm(jobs: Vec<(Scenario, u64)>) -> Vec<(Scenario, u64, Outcome)> {
     let done = all_of(&jobs, |(scenario, seed)| {
         opsim::run(scenario, Options::calm(*seed))
@@ -205,7 +204,7 @@ fn calm(jobs: Vec<(Scenario, u64)>) -> Vec<(Scenario, u64, Outcome)> {
         .collect()
 }
 
-/// Runs scenarios disturbed as `ways` says, each of which has to end as its calm run does.
+/// Runs scenarios with the disturbances that `ways` returns, each of which must end as its undisturbed run does.
 fn disturbed(
     what: &str,
     with_the_others: &[&str],
@@ -237,7 +236,7 @@ fn scenarios_end_as_they_should() {
     judged("scenarios", begun, done);
 }
 
-/// Caches that are seconds behind: each kind by its own time, and each kind alone.
+/// Caches that are seconds behind: each kind with its own delay, and each kind alone.
 #[test]
 fn stale_caches_change_nothing_about_the_end() {
     if number("SEED").is_some() {
@@ -257,7 +256,7 @@ fn stale_caches_change_nothing_about_the_end() {
     assert!(some.iter().all(|count| *count > 0), "nothing was stale");
 }
 
-/// Every write is disturbed in every way; of `create-3` some, where this runs with the other tests.
+/// Every write is disturbed in every way; with the other tests, only some writes of `create-3`.
 #[test]
 fn a_crash_at_any_write_converges() {
     if number("SEED").is_some() {
@@ -265,7 +264,7 @@ fn a_crash_at_any_write_converges() {
     }
     let counts = disturbed("crash points", &["create-1", "create-3"], |seed, calm| {
         let writes = calm.counts.writes;
-        // Seven has no divisor in common with the number of ways: each is taken in turn.
+        // Seven is coprime to the number of ways, so all of them occur.
         let step = if is_bounded() && writes > 12 { 7 } else { 1 };
         opsim::crash_points(seed, writes).step_by(step).collect()
     });
@@ -275,7 +274,8 @@ fn a_crash_at_any_write_converges() {
     );
 }
 
-/// Somebody makes objects with each cluster's labels, and pods that answer as its members and lie.
+/// Objects with each cluster's labels that the operator did not create, among them pods that respond as members and
+/// return false descriptions.
 #[test]
 fn foreign_objects_with_labels_change_nothing() {
     if number("SEED").is_some() {
@@ -288,7 +288,7 @@ fn foreign_objects_with_labels_change_nothing() {
     });
 }
 
-/// Two operators act at once for a while, from every write on.
+/// Two operators act at the same time for a while, from every write on.
 #[test]
 fn a_second_operator_converges() {
     if number("SEED").is_some() {
@@ -303,5 +303,5 @@ fn a_second_operator_converges() {
     });
     assert!(counts.contested > 0, "two operators never acted at once");
     let fenced = is_bounded() || counts.fenced > 0;
-    assert!(fenced, "nobody was ever fenced off");
+    assert!(fenced, "no operator was ever fenced off");
 }

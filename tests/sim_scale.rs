@@ -1,14 +1,14 @@
-//! What many clusters at rest take of one operator: nothing of the API server, and how much memory and
-//! processor. The operator's caches, reconciles and queue are those that are shipped; the clusters are one
-//! simulated cluster in many namespaces.
+//! The load of many idle clusters on one operator: no API requests, and how much memory and CPU time. The operator's
+//! caches, reconciles and queue are those of the released operator; the clusters are one simulated cluster in many
+//! namespaces.
 //!
-//! `CLUSTERS=n` says how many (30); `make scale` runs it with 1,000 at release speed.
+//! `CLUSTERS=n` sets their number (30); `make scale` runs an optimized build with 1,000.
 
 use std::time::Duration;
 
 use quorate::opsim::ScaleTest;
 
-/// Virtual seconds that are measured.
+/// The number of measured minutes of virtual time.
 const MINUTES: u64 = 5;
 
 fn clusters() -> usize {
@@ -16,16 +16,16 @@ fn clusters() -> usize {
     given.map_or(30, |text| text.parse().expect("CLUSTERS is a number"))
 }
 
-/// What this thread has had of a processor.
+/// The CPU time of this thread.
 fn processor() -> Duration {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux says so");
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").expect("readable on Linux");
     let nanoseconds = text.split_whitespace().next().expect("three numbers");
     Duration::from_nanos(nanoseconds.parse().expect("a number"))
 }
 
-/// What this process has of memory, in KiB.
+/// The resident memory of this process, in KiB.
 fn memory() -> u64 {
-    let text = std::fs::read_to_string("/proc/self/status").expect("Linux says so");
+    let text = std::fs::read_to_string("/proc/self/status").expect("readable on Linux");
     let line = text.lines().find(|line| line.starts_with("VmRSS:"));
     let number = line.and_then(|line| line.split_whitespace().nth(1));
     number.expect("a size").parse().expect("a number")
@@ -39,7 +39,7 @@ fn idle_clusters_send_no_api_requests() {
     let empty = memory();
     scale.fill(many);
     let filled = memory();
-    // Each cluster's first reconciles: connections are made, and what is there is understood.
+    // The first reconciles of each cluster: connections are made, and the state is read.
     let (begun, first) = (processor(), scale.rest(30));
     let first_time = processor() - begun;
     let settled = memory();
@@ -64,9 +64,9 @@ fn idle_clusters_send_no_api_requests() {
         rested.calls / MINUTES,
         time / u32::try_from(MINUTES).expect("a number")
     );
-    assert_eq!(rested.requests, 0, "at rest nothing is asked");
-    assert_eq!(scale.writes(), written, "at rest nothing is written");
-    // It does look: a cluster at rest has a reconcile every ten seconds.
+    assert_eq!(rested.requests, 0, "idle clusters cause no API requests");
+    assert_eq!(scale.writes(), written, "idle clusters cause no writes");
+    // The operator does observe them: an idle cluster has a reconcile every ten seconds.
     assert!(rested.reconciles >= reconciles / 2, "{rested:?}");
     assert!(rested.calls >= rested.reconciles * 3, "{rested:?}");
 }

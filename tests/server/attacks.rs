@@ -1,13 +1,14 @@
-//! What a stranger with a thousand connections costs the clients of a server: `make attack`.
+//! Measures how much an attacker with a thousand connections slows the clients of a server: `make attack`.
 //!
-//! A measurement, not a test: it takes minutes and an idle machine with two cores. The server has one core, the clients
-//! and the attacker share the other one, where the clients have a real-time priority (`chrt`): otherwise a kernel with
-//! lazy preemption lets the attacker run until the next tick, and the measurement would show how long a client waited
-//! for its own core, up to 9 ms. The clients put at a quarter of the server's capacity; each attack is measured in turn
-//! with a control without it, and the table shows the median of the rounds. `ROUNDS`, `SECONDS`, `ONLY=name`.
+//! A measurement, not a test: it takes minutes and an idle machine with two cores. The server has one core; the
+//! clients and the attacker share the other one, where the clients have a real-time priority (`chrt`): otherwise a
+//! kernel with lazy preemption lets the attacker run until the next tick, and the measurement would include up to 9 ms
+//! in which a client waits for its own core. The clients put at a quarter of the server's capacity; each attack is
+//! measured in turn with a control without it, and the table shows the median of the rounds. `ROUNDS`, `SECONDS`,
+//! `ONLY=name`.
 //!
-//! The attacker has addresses of its own, as on a network, because some bounds are shares of a host:
-//! one address, or `HOSTS=n` of them.
+//! The attacker has source addresses of its own, because some limits are shares per host: one address, or `HOSTS=n` of
+//! them.
 
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -33,13 +34,13 @@ use super::limits;
 
 /// Connections of the attacker.
 const CROWD: usize = 1000;
-/// Keys that there are to be hashed, sorted and listed.
+/// The number of keys that can be hashed, sorted and listed.
 const KEYS: usize = 50_000;
-/// Clients that are measured.
+/// The clients that are measured.
 const CLIENTS: u32 = 16;
 
-/// The address that a connection of the attacker comes from: loopback, and none that a server or a
-/// client of a test has.
+/// The source address of one of the attacker's connections: a loopback address that no server and no client of a test
+/// has.
 fn source(connection: usize) -> IpAddr {
     let hosts = number("HOSTS", 1).clamp(1, 250);
     let host = connection as u64 % hosts + 1;
@@ -106,7 +107,7 @@ fn channel(host: &str, from: Option<IpAddr>) -> Channel {
     endpoint.connect_lazy()
 }
 
-/// Nothing but the attack named by the environment, until it is killed.
+/// Runs the attack named by the environment until it is killed.
 #[test]
 #[ignore = "a part of what_an_attacker_costs"]
 fn attacker() {
@@ -132,7 +133,7 @@ fn attacker() {
     });
 }
 
-/// One request; false where it was refused.
+/// Sends one request; returns false if it was refused.
 async fn once(attack: &str, channel: &Channel) -> bool {
     let channel = channel.clone();
     match attack {
@@ -198,7 +199,7 @@ async fn watches(channel: Channel) -> bool {
     true
 }
 
-/// Connections without a library; each is opened again when it has been closed.
+/// Connections without a library; each is reopened when it has been closed.
 fn sockets(host: &str, trickle: bool) {
     let head: &[u8] = match trickle {
         true => b"POST /v3/kv/put HTTP/1.1\r\nhost: h\r\ncontent-length: 1000000\r\n\r\n{",
@@ -235,7 +236,7 @@ fn sockets(host: &str, trickle: bool) {
     }
 }
 
-/// A connection from that address, or none where it was refused.
+/// A connection from that address, or none if it was refused.
 fn connect(host: &str, from: IpAddr) -> Option<std::net::TcpStream> {
     let to: SocketAddr = format!("{host}:2379").parse().expect("an address");
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).ok()?;
@@ -244,7 +245,7 @@ fn connect(host: &str, from: IpAddr) -> Option<std::net::TcpStream> {
     Some(socket.into())
 }
 
-/// The attack as a process on the second core, after the clients there.
+/// The attack as a process on the second core, with a lower priority than the clients there.
 struct Attacker(Child);
 
 impl Attacker {
@@ -269,15 +270,14 @@ impl Drop for Attacker {
     }
 }
 
-/// What the clients saw.
+/// The measurements of the clients.
 struct Seen {
     answered: u64,
     failed: u64,
     p99: Duration,
 }
 
-/// Puts for so long: so many a second, each measured from when it was due; or as many as there are
-/// answers.
+/// Puts for this time: at this rate, each measured from the time when it was due, or as fast as responses arrive.
 async fn clients(host: &str, token: Option<&str>, rate: Option<f64>, length: Duration) -> Seen {
     let failed = Arc::new(AtomicU64::new(0));
     let mut all = tokio::task::JoinSet::new();
@@ -340,7 +340,7 @@ async fn fill(server: &Server) {
     }
 }
 
-/// A server on the first core, with its clients' token and what it can do in a second.
+/// A server on the first core, a token for the clients, and the server's capacity per second.
 async fn prepared(users: bool) -> (Server, Option<String>, f64) {
     let server = Server::pinned(
         &["chrt", "--other", "0", "taskset", "-c", "0"],

@@ -1,4 +1,4 @@
-//! A server that may have few files open, and strangers that hold many connections.
+//! A server with a limit of open files, and clients that hold many connections.
 
 use std::io::Read as _;
 use std::io::Write as _;
@@ -9,7 +9,7 @@ use quorate::wire::etcd;
 
 use super::fixture::{Server, put};
 
-/// Connections of the stranger: more than twice as many as the server may have open in all.
+/// Connections of the attacker: more than twice the number that the server may have open in total.
 const CROWD: usize = 600;
 /// The preface of an HTTP/2 client.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
@@ -17,7 +17,7 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 fn crowd(server: &Server, first_bytes: &[u8]) -> Vec<TcpStream> {
     let connect = |_| {
         let mut stream = TcpStream::connect((server.host.as_str(), 2379)).expect("connects");
-        // One that had to go already is gone.
+        // The server may have closed it already.
         let _ = stream.write_all(first_bytes);
         stream
     };
@@ -45,10 +45,10 @@ fn metric(server: &Server, name: &str) -> u64 {
     value.unwrap_or_default()
 }
 
-/// 600 idle connections used every descriptor of a server with a limit of 256 (1,100 under systemd's 1,024): no new
-/// client could connect, and when the log needed its next file there was none, which stopped the member. etcd keeps
-/// serving. Idle connections are closed for new ones now, with or without the HTTP/2 preface, and the disk has its own
-/// descriptors.
+/// 600 idle connections used every descriptor of a server with a limit of 256 (1,100 under systemd's limit of 1,024):
+/// no new client could connect, and when the log needed its next file, opening it failed, which stopped the member.
+/// etcd keeps serving. Now idle connections are closed for new ones, with or without the HTTP/2 preface, and the disk
+/// has its own descriptors.
 #[tokio::test]
 async fn idle_connections_make_room_for_clients() {
     let server = Server::limited(256, &[]);
@@ -58,21 +58,21 @@ async fn idle_connections_make_room_for_clients() {
         let mut crowd = crowd(&server, first_bytes);
         let deadline = Instant::now() + Duration::from_secs(30);
         while crowd.iter_mut().map(closed).filter(|gone| *gone).count() < CROWD - 200 {
-            assert!(Instant::now() < deadline, "the crowd is kept");
+            assert!(Instant::now() < deadline, "idle connections are not closed");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        // The log goes through more than one file: each is 64 MiB, and one waits ahead.
+        // The log needs more than one file: each is 64 MiB, and one is preallocated.
         let value = "x".repeat(1 << 20);
         for number in 0..75 {
             let request = put(&format!("key {}", number % 4), &value);
             client
                 .put(request)
                 .await
-                .expect("who was connected is served");
+                .expect("a connected client is served");
             if number % 15 == 0 {
                 let mut newcomer = server.kv().await;
                 let request = put("newcomer", "1");
-                newcomer.put(request).await.expect("and so is who comes");
+                newcomer.put(request).await.expect("a new client is served");
             }
         }
     }
@@ -97,8 +97,8 @@ async fn idle_connections_make_room_for_clients() {
     assert!(!log.contains("Too many open files"), "{log}");
 }
 
-/// Open streams are in use: none is cut off, new connections beyond the limit are refused, and succeed as soon as there
-/// is a free seat.
+/// Open streams are in use: none is closed, new connections beyond the limit are refused, and succeed as soon as a
+/// connection is closed.
 #[tokio::test]
 async fn refuses_connections_when_all_are_in_use() {
     let server = Server::limited(256, &[]);
@@ -114,7 +114,7 @@ async fn refuses_connections_when_all_are_in_use() {
     watching.truncate(watching.len() / 2);
     let deadline = Instant::now() + Duration::from_secs(20);
     while !server.get("/version").contains("etcdserver") {
-        assert!(Instant::now() < deadline, "there is room again");
+        assert!(Instant::now() < deadline, "new connections succeed again");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     for (requests, answers) in &mut watching {
@@ -137,7 +137,7 @@ async fn refuses_connections_when_all_are_in_use() {
 }
 
 /// A member with too few descriptors for its own files would exit when they are used up: it reports this before it
-/// touches anything.
+/// writes to the disk.
 #[test]
 fn too_small_a_limit_is_refused() {
     let (code, log) = super::fixture::refused_under(64, &["--data-dir=/nonexistent/never"]);

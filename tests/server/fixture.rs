@@ -1,4 +1,4 @@
-//! A server process with a data directory and addresses of its own.
+//! A server process with its own data directory and address.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Output, Stdio};
@@ -17,7 +17,7 @@ pub(crate) fn binary() -> Command {
     without_settings(Command::new(env!("CARGO_BIN_EXE_quorate")))
 }
 
-/// The same with so many open files at most.
+/// The same with this limit of open files.
 fn limited(files: u32) -> Command {
     let mut command = Command::new("sh");
     command.args(["-c", "ulimit -n \"$0\" && exec \"$@\"", &files.to_string()]);
@@ -34,7 +34,7 @@ fn without_settings(mut command: Command) -> Command {
     command
 }
 
-/// Runs the server until it ends by itself.
+/// Runs the server until it exits by itself; returns its exit code and standard error.
 pub(crate) fn refused(arguments: &[&str]) -> (i32, String) {
     let output = binary()
         .arg("server")
@@ -44,7 +44,7 @@ pub(crate) fn refused(arguments: &[&str]) -> (i32, String) {
     ended(&output)
 }
 
-/// The same with so many open files at most.
+/// The same with this limit of open files.
 pub(crate) fn refused_under(files: u32, arguments: &[&str]) -> (i32, String) {
     let output = limited(files).arg("server").args(arguments).output();
     ended(&output.expect("runs"))
@@ -71,26 +71,26 @@ pub(crate) fn address() -> String {
 /// A running server; killed when dropped.
 pub(crate) struct Server {
     process: Child,
-    /// Host of both ports.
+    /// The host of the client port and the peer port.
     pub(crate) host: String,
-    /// Where its data is.
+    /// The folder with its data directory.
     folder: TempDir,
 }
 
 impl Server {
-    /// Starts a cluster of one and waits until it answers.
+    /// Starts a cluster of one member and waits until it serves.
     pub(crate) fn start(arguments: &[&str]) -> Server {
         let folder = tempfile::tempdir().expect("folder");
         Server::in_folder(binary(), folder, address(), arguments, "/health")
     }
 
-    /// The same with so many open files at most.
+    /// The same with this limit of open files.
     pub(crate) fn limited(files: u32, arguments: &[&str]) -> Server {
         let folder = tempfile::tempdir().expect("folder");
         Server::in_folder(limited(files), folder, address(), arguments, "/health")
     }
 
-    /// The same by way of another program.
+    /// The same, started through another program.
     pub(crate) fn pinned(by: &[&str], arguments: &[&str]) -> Server {
         let folder = tempfile::tempdir().expect("folder");
         let mut command = Command::new(by[0]);
@@ -104,7 +104,7 @@ impl Server {
         server
     }
 
-    /// The same with what a snapshot holds, and without a look at its alarms.
+    /// The same from a snapshot. Waits with `/readyz`, because `/health` fails while an alarm is active.
     pub(crate) fn restored(snapshot: &str, arguments: &[&str]) -> Server {
         let (host, folder) = (address(), tempfile::tempdir().expect("folder"));
         let done = binary()
@@ -183,7 +183,7 @@ impl Server {
         String::from_utf8_lossy(&answer).into_owned()
     }
 
-    /// A connection of its own.
+    /// A new connection.
     pub(crate) async fn channel(&self) -> Channel {
         let url = format!("http://{}:2379", self.host);
         Channel::from_shared(url)
@@ -193,27 +193,27 @@ impl Server {
             .expect("connects")
     }
 
-    /// Keys and values.
+    /// A client of the KV service.
     pub(crate) async fn kv(&self) -> KvClient<Channel> {
         KvClient::new(self.channel().await).max_encoding_message_size(64 << 20)
     }
 
-    /// Changes.
+    /// A client of the Watch service.
     pub(crate) async fn watch(&self) -> WatchClient<Channel> {
         WatchClient::new(self.channel().await)
     }
 
-    /// Who belongs to the cluster.
+    /// A client of the Cluster service.
     pub(crate) async fn cluster(&self) -> ClusterClient<Channel> {
         ClusterClient::new(self.channel().await)
     }
 
-    /// The member itself.
+    /// A client of the Maintenance service.
     pub(crate) async fn maintenance(&self) -> MaintenanceClient<Channel> {
         MaintenanceClient::new(self.channel().await)
     }
 
-    /// Memory of the process.
+    /// The resident memory of the process.
     pub(crate) fn resident_bytes(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id()));
         let status = status.expect("a process");
@@ -225,7 +225,7 @@ impl Server {
             * 1024
     }
 
-    /// Names in its data directory.
+    /// The names in its data directory.
     pub(crate) fn files(&self) -> Vec<String> {
         let names = std::fs::read_dir(self.folder.path().join("data")).expect("a directory");
         let name = |name: std::io::Result<std::fs::DirEntry>| name.expect("a name").file_name();
@@ -234,7 +234,7 @@ impl Server {
             .collect()
     }
 
-    /// Asks it to stop, as an init system would, and gives its exit code and log.
+    /// Sends SIGTERM, as an init system does; returns its exit code and log.
     pub(crate) fn terminate(mut self) -> (i32, String) {
         let id = self.process.id().to_string();
         let sent = Command::new("kill")
@@ -270,7 +270,7 @@ pub(crate) fn put(key: &str, value: &str) -> etcd::PutRequest {
     }
 }
 
-/// Every key.
+/// A range over every key.
 pub(crate) fn everything() -> etcd::RangeRequest {
     etcd::RangeRequest {
         key: vec![0].into(),

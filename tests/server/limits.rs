@@ -1,5 +1,4 @@
-//! Limits of a running server that only time or numbers reach: streams of one connection, and the
-//! life of a token.
+//! Limits of a running server that depend on time or numbers: the streams of one connection, and the TTL of a token.
 
 use std::time::Duration;
 
@@ -18,10 +17,10 @@ use super::fixture::{Server, everything};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A watcher that exists; its stream is open as long as both halves are.
+/// A created watcher; its stream is open as long as both halves are.
 type Watcher = (mpsc::Sender<etcd::WatchRequest>, Streaming<WatchResponse>);
 
-/// Opens a stream of its own on a connection, and waits until it is answered.
+/// Opens a watch stream on a connection, and waits for the first response.
 async fn watcher(channel: &Channel) -> Watcher {
     let (requests, receiver) = mpsc::channel(1);
     let create = etcd::WatchCreateRequest {
@@ -50,15 +49,15 @@ async fn a_connection_has_as_many_streams_as_it_may() {
     let mut third = Box::pin(watcher(&channel));
     let early = timeout(Duration::from_millis(300), third.as_mut()).await;
     assert!(early.is_err(), "a third stream is answered");
-    // Another connection has streams of its own.
+    // Another connection has its own limit.
     let mut other = server.kv().await;
     other.range(everything()).await.expect("answered");
     drop(first);
     let third = timeout(PATIENCE, third).await;
-    third.expect("it has the place of the first");
+    third.expect("it is answered when the first has ended");
 }
 
-/// No number is the default, as in etcd; a library's own limit would be a few hundred.
+/// By default the number is not limited, as in etcd; the limit of the library would be a few hundred.
 #[tokio::test]
 async fn a_connection_has_any_number_of_streams() {
     let server = Server::start(&[]);
@@ -70,7 +69,7 @@ async fn a_connection_has_any_number_of_streams() {
     }
 }
 
-/// A user who may read everything.
+/// Creates a user who may read every key, and enables authentication.
 pub(crate) async fn guard(channel: &Channel) {
     let mut auth = AuthClient::new(channel.clone());
     let user = etcd::AuthUserAddRequest {
@@ -111,8 +110,8 @@ async fn read(channel: &Channel, token: &str) -> Result<(), Status> {
     kv.range(request).await.map(|_| ())
 }
 
-/// Waits until a token is not known any more. A simple one lives its whole time again whenever
-/// it is used, so each look waits longer than the one before.
+/// Waits until a token is not valid any more. Each use of a simple token renews its TTL, so each attempt waits longer
+/// than the one before.
 async fn ends(channel: &Channel, token: &str) -> Status {
     let mut pause = Duration::from_millis(1500);
     loop {
@@ -120,7 +119,7 @@ async fn ends(channel: &Channel, token: &str) -> Status {
         if let Err(error) = read(channel, token).await {
             return error;
         }
-        assert!(pause < 2 * PATIENCE, "the token lives on");
+        assert!(pause < 2 * PATIENCE, "the token does not expire");
         pause *= 2;
     }
 }
@@ -140,7 +139,7 @@ async fn tokens_live_as_long_as_they_may() {
         let channel = server.channel().await;
         guard(&channel).await;
         let mut last = token(&channel).await;
-        // On a busy machine a second may pass before it is used.
+        // On a busy machine the token may expire before its first use.
         while read(&channel, &last).await.is_err() {
             last = token(&channel).await;
         }

@@ -1,6 +1,6 @@
-//! The built binary as one server: what it refuses at start, and its services over gRPC.
+//! The built binary as a single server: the errors at its start, and its services over gRPC.
 //!
-//! Each test has loopback addresses of its own, so that tests may run side by side.
+//! Each test has its own loopback addresses, so that tests may run in parallel.
 
 mod attacks;
 mod descriptors;

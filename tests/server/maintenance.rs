@@ -1,4 +1,4 @@
-//! What the server does by itself, and alarms that a client raises.
+//! Automatic maintenance, and alarms that a client activates.
 
 use std::time::{Duration, Instant};
 
@@ -74,7 +74,7 @@ async fn corrupt_alarm_stops_writes() {
         key: "k".into(),
         ..Default::default()
     };
-    kv.range(read).await.expect("reads go on");
+    kv.range(read).await.expect("reads are served");
     let health = server.get("/health");
     assert!(health.starts_with("HTTP/1.1 503"), "{health}");
     assert!(health.contains("ALARM CORRUPT"), "{health}");
@@ -93,7 +93,7 @@ async fn corrupt_alarm_stops_writes() {
         let gone = maintenance.alarm(alarm(AlarmAction::Deactivate)).await;
         assert_eq!(gone.expect("switched off").into_inner().alarms, left);
     }
-    kv.put(put("k", "2")).await.expect("writes go on");
+    kv.put(put("k", "2")).await.expect("writes are served");
     assert!(server.get("/health").starts_with("HTTP/1.1 200"));
 }
 

@@ -1,4 +1,4 @@
-//! Requests that are refused or answered in a special way, over gRPC.
+//! Requests that are refused or that have special responses, over gRPC.
 
 use quorate::wire::etcd::{self, kv_client::KvClient};
 use tonic::transport::Channel;
@@ -80,14 +80,14 @@ async fn the_quota_stops_puts_and_shows() {
     let deleted = kv
         .delete_range(delete)
         .await
-        .expect("deletes go on")
+        .expect("deletes are served")
         .into_inner();
     let revision = deleted.header.expect("header").revision;
     let compact = etcd::CompactionRequest {
         revision,
         physical: true,
     };
-    kv.compact(compact).await.expect("compactions go on");
+    kv.compact(compact).await.expect("compactions are served");
     let error = kv.put(put("k", "v")).await.expect_err("the alarm is on");
     assert_eq!(error.code(), Code::ResourceExhausted, "{error:?}");
     let mut maintenance = server.maintenance().await;
@@ -166,8 +166,8 @@ async fn a_streamed_range_equals_the_whole_one() {
     assert_eq!((last.count, last.more), (100, true));
 }
 
-/// Found by comparing the two calls: a stream with a target and no order came in the order of the
-/// keys. A stream is the range in pieces, so it has the order of the range, whole.
+/// Found by comparing the two calls: with a sort target and no sort order, a stream was sorted by key. A stream has to
+/// return the keys in the order of the range.
 // Shows KV.RangeStream: a sort target without an order sorts upwards, as in Range.
 #[tokio::test]
 async fn a_streamed_range_is_sorted_as_the_whole_one() {
@@ -303,7 +303,7 @@ async fn long_ranges_are_whole_and_from_one_revision() {
         ..everything()
     };
     assert_eq!(ask(exact).await, (all.clone(), 2520, false));
-    // The tenth transaction made revision 11.
+    // The tenth transaction created revision 11.
     let past = etcd::RangeRequest {
         revision: 11,
         ..everything()
@@ -360,8 +360,8 @@ async fn a_target_alone_sorts() {
     assert_eq!(keys, [b"b", b"c", b"a"]);
 }
 
-/// Found by random requests compared with etcd: a transaction that reads was refused because of a
-/// compacted revision in its other branch.
+/// Found by comparing random requests with etcd: a transaction with reads was refused because of a compacted revision
+/// in the branch that is not taken.
 // Shows KV.Txn: a branch that is not taken is not judged.
 #[tokio::test]
 async fn a_branch_that_is_not_taken_refuses_nothing() {

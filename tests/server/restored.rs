@@ -1,6 +1,6 @@
-//! A server that starts from a snapshot of an older or the same etcd: users, permissions, leases, history and a raised
-//! alarm are as in that etcd, and a learner in the snapshot does no harm. `tests/data/etcd-snapshots/make.sh` created
-//! the snapshots and describes their content.
+//! A server that starts from a snapshot of an older or the same version of etcd: users, permissions, leases, history
+//! and an active alarm are as in that etcd, and a learner in the snapshot does no harm.
+//! `tests/data/etcd-snapshots/make.sh` created the snapshots and documents their content.
 
 use quorate::wire::etcd::alarm_request::AlarmAction;
 use quorate::wire::etcd::auth_client::AuthClient;
@@ -14,7 +14,7 @@ use tonic::{Code, Request, Status};
 
 use super::fixture::{Server, everything, put};
 
-/// A client with a token, over one connection.
+/// A client with a token, on one connection.
 struct Guest {
     channel: Channel,
     token: String,
@@ -40,7 +40,7 @@ impl Guest {
         request
     }
 
-    /// Values of a key at a revision; 0 is now.
+    /// The values of a key at a revision; 0 is the newest.
     async fn get(&self, key: &str, revision: i64) -> Result<Vec<String>, Status> {
         let range = etcd::RangeRequest {
             key: key.to_owned().into(),
@@ -72,7 +72,7 @@ impl Guest {
         answer.into_inner().alarms
     }
 
-    /// Seconds that a lease was granted, and its keys.
+    /// The granted TTL of a lease in seconds, and its keys.
     async fn lease(&self, id: i64) -> (i64, Vec<String>) {
         let request = etcd::LeaseTimeToLiveRequest { id, keys: true };
         let mut client = LeaseClient::new(self.channel.clone());
@@ -95,7 +95,7 @@ async fn is_answered(snapshot: &str, hash: u32) {
     let health = server.get("/health");
     assert!(health.contains(r#""health":"false""#), "{health}");
 
-    // Who they are.
+    // Users and their permissions.
     let anonymous = KvClient::new(channel.clone()).range(everything()).await;
     let unknown = (Code::InvalidArgument, "etcdserver: user name is empty");
     let (code, text) = refused(anonymous);
@@ -109,7 +109,7 @@ async fn is_answered(snapshot: &str, hash: u32) {
     );
     assert_eq!(refused(alice.get("secret", 0).await), denied);
 
-    // What there is, and was.
+    // Current values, and values at earlier revisions.
     assert_eq!(alice.get("a", 0).await.expect("read"), ["3"]);
     assert_eq!(alice.get("a", 7).await.expect("read"), ["2"]);
     assert_eq!(root.get("secret", 0).await.expect("read"), ["s"]);
@@ -125,7 +125,7 @@ async fn is_answered(snapshot: &str, hash: u32) {
     assert_eq!((keys.hash_revision, keys.compact_revision), (11, 5));
     assert_eq!(keys.hash, hash, "as that etcd hashes them");
 
-    // Its alarm stops writes until it is switched off.
+    // The alarm refuses writes until it is disarmed.
     let raised = AlarmMember {
         member_id: 5,
         alarm: AlarmType::Nospace.into(),
@@ -143,7 +143,7 @@ async fn is_answered(snapshot: &str, hash: u32) {
     assert_eq!(root.lease(8).await, (172_800, Vec::new()));
     assert!(server.get("/health").starts_with("HTTP/1.1 200"));
 
-    // The cluster is a new one: its own member, and no learner.
+    // The cluster is a new one, with this member and no learner.
     let list = etcd::MemberListRequest { linearizable: true };
     let mut cluster = ClusterClient::new(channel);
     let members = cluster.member_list(root.with(list)).await.expect("members");

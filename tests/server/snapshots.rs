@@ -1,4 +1,4 @@
-//! Snapshots over gRPC: messages as etcd sends them, and clients that do not read.
+//! Snapshots over gRPC: messages in etcd's form, and clients that do not read.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ async fn begin(server: &Server) -> Result<Streaming<SnapshotResponse>, tonic::St
     Ok(answer.into_inner())
 }
 
-/// Reads a snapshot to its end and checks every message; gives its length.
+/// Reads a snapshot to its end and checks every message; returns its length.
 async fn read(mut stream: Streaming<SnapshotResponse>) -> u64 {
     let (mut digest, mut length, mut blob) = (Sha256::new(), 0_u64, None::<SnapshotResponse>);
     while let Some(message) = stream.message().await.expect("a message") {
@@ -67,7 +67,7 @@ async fn the_digest_of_all_blobs_comes_last() {
 #[tokio::test]
 async fn clients_that_do_not_read_hold_no_memory() {
     let server = filled().await;
-    // The first one brings buffers and threads that stay.
+    // The first snapshot allocates buffers and threads that stay.
     read(begin(&server).await.expect("a snapshot")).await;
     let before = server.resident_bytes();
     let mut hung = Vec::new();
@@ -97,9 +97,9 @@ async fn clients_that_do_not_read_hold_no_memory() {
     );
     assert!(
         server.files().iter().all(|name| !name.contains("snapshot")),
-        "the spool has a name"
+        "the spool is a named file"
     );
-    // Going away makes room again.
+    // A client that disconnects frees its place.
     hung.pop();
     let mut last = begin(&server).await;
     for _ in 0..500 {
@@ -110,11 +110,11 @@ async fn clients_that_do_not_read_hold_no_memory() {
         last = begin(&server).await;
     }
     read(last.expect("room for one more")).await;
-    // Those that hung may go on.
+    // The clients that did not read can continue.
     read_on(hung.pop().expect("a hung one")).await;
 }
 
-/// Reads what is left of a snapshot.
+/// Reads the rest of a snapshot.
 async fn read_on(mut stream: Streaming<SnapshotResponse>) {
     let mut last = None;
     while let Some(message) = stream.message().await.expect("a message") {

@@ -1,4 +1,4 @@
-//! The server's errors when it cannot start, and how it stops.
+//! The server's errors at start, and its shutdown.
 
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
@@ -215,16 +215,16 @@ fn a_server_that_is_asked_to_stop_stops_well() {
     assert_eq!(code, 0, "{log}");
 }
 
-/// Found on a busy machine: a pod that was deleted at the moment in which its server started stayed until the end of
-/// its grace period. The server is the first process of its container, and the signal arrived while it was opening its
-/// disk, before a handler was installed: it was lost.
+/// Found on a busy machine: a pod that was deleted while its server was starting stayed until the end of its grace
+/// period. The server is the first process of its container, and SIGTERM arrived while it was opening its disk, before
+/// a handler was installed, so it was lost.
 #[test]
 fn signal_during_start_shuts_down_cleanly() {
     let (host, folder) = (address(), tempfile::tempdir().expect("folder"));
     let message = folder.path().join("message");
     let made = Command::new("mkfifo").arg(&message).status();
     assert!(made.expect("runs").success());
-    // Its start blocks here until the pipe is read, before the disk is touched.
+    // The start blocks here, before the disk is opened, until the pipe is read.
     let mut process = binary()
         .args(["server", "--name=one"])
         .arg(format!(
@@ -243,7 +243,10 @@ fn signal_during_start_shuts_down_cleanly() {
     let id = process.id().to_string();
     let until = Instant::now() + Duration::from_secs(20);
     while !is_heard(&id) {
-        assert!(Instant::now() < until, "the server never asked for SIGTERM");
+        assert!(
+            Instant::now() < until,
+            "the server never installed a handler for SIGTERM"
+        );
         std::thread::park_timeout(Duration::from_millis(10));
     }
     let sent = Command::new("kill").args(["-TERM", &id]).status();

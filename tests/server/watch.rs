@@ -1,4 +1,4 @@
-//! The Watch service as a client sees it: order, history, filters, progress and refusals.
+//! The Watch service as seen by a client: order, history, filters, progress notifications and errors.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use tonic::Streaming;
 
 use super::fixture::{Server, put};
 
-/// One stream with its two directions.
+/// A watch stream with both directions.
 struct Stream {
     requests: mpsc::Sender<etcd::WatchRequest>,
     answers: Streaming<WatchResponse>,
@@ -52,7 +52,7 @@ impl Stream {
         self.next().await
     }
 
-    /// Nothing comes for a while.
+    /// Asserts that no response arrives for a while.
     async fn quiet(&mut self) {
         let answer = timeout(Duration::from_millis(200), self.answers.message()).await;
         assert!(answer.is_err(), "{answer:?}");
@@ -199,7 +199,7 @@ async fn a_compacted_start_is_created_then_canceled() {
     assert!(created.created && !created.canceled);
     let canceled = stream.next().await;
     assert!(canceled.canceled && canceled.compact_revision == 3 && canceled.watch_id == 0);
-    // The compacted revision itself can still be watched from.
+    // The compacted revision itself can still be watched.
     let at = stream
         .create(WatchCreateRequest {
             start_revision: 3,
@@ -276,7 +276,7 @@ async fn filtered_watchers_get_progress() {
 async fn a_revision_is_split_only_for_those_who_asked() {
     let server = Server::start(&["--max-request-bytes=600000"]);
     let mut kv = server.kv().await;
-    // The put requests stay below the limit; what a watcher sees of them does not.
+    // The put requests are below the limit; the event with the previous values is not.
     let operation = |key: &str| etcd::RequestOp {
         request: Some(etcd::request_op::Request::RequestPut(put(
             key,
