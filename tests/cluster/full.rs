@@ -168,8 +168,8 @@ async fn full_volume_is_served_and_compacted() {
         let asked = std::env::var_os("VOLUME_MIB");
         assert!(asked.is_none(), "a tmpfs cannot be mounted on this machine");
         eprintln!(
-            "NOT RUN: full_volume_is_served_and_compacted: this machine \
-             lets nobody mount a tmpfs in a namespace (unshare --mount, or with --user)"
+            "NOT RUN: full_volume_is_served_and_compacted: a tmpfs cannot be mounted \
+             in a namespace (unshare --mount, or with --user) on this machine"
         );
         return;
     };

@@ -260,17 +260,17 @@ fn at_once(
     summaries.into_iter().map(|(_, summary)| summary).collect()
 }
 
-// Shows KV.Put, KV.DeleteRange, KV.Compact: random requests, bad ones too: answers, error texts and codes.
+// Shows KV.Put, KV.DeleteRange, KV.Compact: random requests, also invalid ones: responses, error messages and codes.
 // Shows KV.Range, KV.RangeStream: every option at random, at compacted and future revisions too.
 // Shows KV.Txn: nested, with too many operations, with keys given twice.
 // Shows Watch.Watch: several streams of watchers with filters, previous values, fragments, starts below, at and above the compaction.
 // Shows Lease.LeaseGrant, Lease.LeaseRevoke, Lease.LeaseKeepAlive, Lease.LeaseTimeToLive, Lease.LeaseLeases: known and unknown leases, an expiry.
-// Shows Cluster.MemberAdd, Cluster.MemberRemove, Cluster.MemberUpdate, Cluster.MemberPromote, Cluster.MemberList: a learner that never starts, from its addition to its removal; what is refused, with which message.
+// Shows Cluster.MemberAdd, Cluster.MemberRemove, Cluster.MemberUpdate, Cluster.MemberPromote, Cluster.MemberList: a learner that never starts, from its addition to its removal; refused changes and their messages.
 // Shows Maintenance.Status, Maintenance.Alarm: every request while alarms are raised.
 // Shows Maintenance.Snapshot: the same keys and history for etcdutl.
-// Shows Maintenance.Defragment, Maintenance.MoveLeader, Maintenance.Downgrade: the harmless and the refused.
+// Shows Maintenance.Defragment, Maintenance.MoveLeader, Maintenance.Downgrade: calls without an effect, and refused ones.
 // Shows Maintenance.HashKV: at random revisions.
-// Shows Maintenance.Hash: it has a revision; its value is each implementation's own.
+// Shows Maintenance.Hash: the response has a revision; the hash depends on the implementation.
 // Shows Health.Check, Health.Watch: known and unknown services.
 #[test]
 fn requests_are_answered_as_etcd_does() {
@@ -278,7 +278,7 @@ fn requests_are_answered_as_etcd_does() {
     hold_all(test, Subject::Keys, 1, SEEDS, REQUESTS);
 }
 
-// Shows KV.Put, KV.Range, KV.Txn, KV.Compact, Watch.Watch, Maintenance.HashKV: any of three members answers as one etcd does.
+// Shows KV.Put, KV.Range, KV.Txn, KV.Compact, Watch.Watch, Maintenance.HashKV: each of three members returns what a single etcd returns.
 #[test]
 fn three_members_answer_as_one() {
     let test = "three_members_answer_as_one";
@@ -286,7 +286,7 @@ fn three_members_answer_as_one() {
 }
 
 // Shows Auth.AuthEnable, Auth.AuthDisable, Auth.AuthStatus, Auth.Authenticate: enabled and disabled, by users with and without permission.
-// Shows Auth.UserAdd, Auth.UserGet, Auth.UserList, Auth.UserDelete, Auth.UserChangePassword, Auth.UserGrantRole, Auth.UserRevokeRole: random users and their tokens: answers, error texts and codes.
+// Shows Auth.UserAdd, Auth.UserGet, Auth.UserList, Auth.UserDelete, Auth.UserChangePassword, Auth.UserGrantRole, Auth.UserRevokeRole: random users and their tokens: responses, error messages and codes.
 // Shows Auth.RoleAdd, Auth.RoleGet, Auth.RoleList, Auth.RoleDelete, Auth.RoleGrantPermission, Auth.RoleRevokePermission: random roles and ranges.
 // Shows KV.Put, KV.Range, KV.RangeStream, KV.DeleteRange, KV.Txn, Lease.LeaseRevoke, Watch.Watch: what random permissions allow, with any token.
 #[test]

@@ -219,7 +219,7 @@ fn what_a_user_may_do_is_what_etcd_lets_them() {
     );
 }
 
-// Shows Lease.LeaseRevoke, Lease.LeaseTimeToLive: leases with keys of others are guarded.
+// Shows Lease.LeaseRevoke, Lease.LeaseTimeToLive: leases with keys that the user may not access are protected.
 #[test]
 fn leases_are_guarded_as_in_etcd() {
     compare_with("leases_are_guarded_as_in_etcd", 1, &[CHEAP], |recorder| {
@@ -400,7 +400,7 @@ fn settings_of_tokens_are_judged_at_the_start() {
 }
 
 /// A story without additional flags, so that the default bcrypt cost is used once.
-// Shows Auth.AuthEnable, Auth.AuthDisable, Auth.AuthStatus: on and off again.
+// Shows Auth.AuthEnable, Auth.AuthDisable, Auth.AuthStatus: enabled and disabled again.
 #[test]
 fn authentication_can_be_turned_off_again() {
     compare("authentication_can_be_turned_off_again", 1, |recorder| {

@@ -164,7 +164,7 @@ fn transactions_are_etcds() {
     });
 }
 
-// Shows KV.Compact: refusals below and above, what stays readable.
+// Shows KV.Compact: errors below and above the allowed revisions, and the revisions that stay readable.
 #[test]
 fn compaction_is_etcds() {
     compare("compaction_is_etcds", 1, |recorder| {

@@ -81,7 +81,7 @@ fn health_needs_a_quorum() {
     assert_eq!(cluster.must(leader, &["get", "a"]), "a\n1\n");
 }
 
-// Shows Maintenance.MoveLeader: to a member, to none, asked of a follower.
+// Shows Maintenance.MoveLeader: to a member, to an unknown ID, and sent to a follower.
 #[test]
 fn leadership_moves_as_in_etcd() {
     compare("leadership_moves_as_in_etcd", 3, |recorder| {

@@ -178,7 +178,7 @@ fn grow_by_voters(recorder: &mut Recorder) {
     note_last(recorder, 2, &["get", "--prefix", ""]);
 }
 
-// Shows Cluster.MemberAdd, Cluster.MemberRemove, Cluster.MemberList: growth from one member by voters, which are answered before they start.
+// Shows Cluster.MemberAdd, Cluster.MemberRemove, Cluster.MemberList: growth from one member by voters, whose addition is answered before they start.
 #[test]
 fn a_cluster_grows_by_voters_as_in_etcd() {
     compare("a_cluster_grows_by_voters_as_in_etcd", 1, grow_by_voters);
@@ -200,7 +200,7 @@ fn growth_by_voters_without_strict_check() {
     });
 }
 
-// Shows Cluster.MemberAdd: a voter joins three, and the others go on before it starts.
+// Shows Cluster.MemberAdd: a voter is added to three members, which serve before it starts.
 #[test]
 fn a_fourth_voter_is_added_before_it_starts() {
     compare("a_fourth_voter_is_added_before_it_starts", 3, |recorder| {

@@ -47,7 +47,7 @@ fn reach(cluster: &Cluster, at: usize, newest: i64) {
     assert!(reached, "member {at} lags:\n{}", cluster.logs());
 }
 
-// Shows Maintenance.Snapshot: three members start from one that etcd saved.
+// Shows Maintenance.Snapshot: three members start from a snapshot of etcd.
 #[test]
 fn three_members_start_from_etcds_snapshot() {
     let Some(peers) = peers("three_members_start_from_etcds_snapshot") else {

@@ -47,7 +47,7 @@ fn history_is_watched_as_in_etcd() {
     });
 }
 
-// Shows Watch.Watch: every member shows what happens.
+// Shows Watch.Watch: every member sends the events.
 #[test]
 fn what_happens_is_watched_through_every_member() {
     compare(

@@ -52,14 +52,10 @@ const ATTACKS: &[(&str, &str, bool)] = &[
     ("passwords", "wrong passwords for a user that exists", true),
     (
         "given-up",
-        "the same, each given up after 5 ms and asked again",
+        "wrong passwords, each cancelled after 5 ms and retried",
         true,
     ),
-    (
-        "tokens",
-        "made-up tokens of entries that are still to come",
-        true,
-    ),
+    ("tokens", "made-up tokens that name future entries", true),
     ("hashes", "HashKV", false),
     (
         "sorted",
@@ -67,11 +63,7 @@ const ATTACKS: &[(&str, &str, bool)] = &[
         false,
     ),
     ("lists", "the whole range", false),
-    (
-        "trickles",
-        "bodies of which a byte comes each second",
-        false,
-    ),
+    ("trickles", "bodies sent at one byte per second", false),
     (
         "leases",
         "leases, one after the other on each connection",
@@ -84,7 +76,7 @@ const ATTACKS: &[(&str, &str, bool)] = &[
     ),
     (
         "idle",
-        "connections that say hello and nothing else, opened again when closed",
+        "connections that send only the preface, reopened when closed",
         false,
     ),
 ];

@@ -39,7 +39,7 @@ async fn watcher(channel: &Channel) -> Watcher {
     (requests, answers)
 }
 
-// Shows Watch.Watch: streams beyond --max-concurrent-streams wait for one to end.
+// Shows Watch.Watch: streams beyond --max-concurrent-streams wait until another one ends.
 #[tokio::test]
 async fn a_connection_has_as_many_streams_as_it_may() {
     let server = Server::start(&["--max-concurrent-streams=2"]);
@@ -124,7 +124,7 @@ async fn ends(channel: &Channel, token: &str) -> Status {
     }
 }
 
-// Shows Auth.Authenticate: a token ends after its time, and another one can be had.
+// Shows Auth.Authenticate: a token expires after its TTL, and a new one is issued.
 #[tokio::test]
 async fn tokens_live_as_long_as_they_may() {
     let folder = tempfile::tempdir().expect("folder");

@@ -131,7 +131,7 @@ async fn unknown(server: &Server, path: &'static str) -> Status {
         .expect_err("unknown")
 }
 
-// Shows KV.RangeStream: the pieces make the whole, with one header.
+// Shows KV.RangeStream: the pieces add up to the whole range, with one header.
 #[tokio::test]
 async fn a_streamed_range_equals_the_whole_one() {
     let server = Server::start(&["--max-request-bytes=4000"]);
@@ -256,7 +256,7 @@ async fn status_has_every_field_that_clients_read() {
     }
 }
 
-// Shows KV.Range: long ranges are from one revision.
+// Shows KV.Range: a long range is read at one revision.
 #[tokio::test]
 async fn long_ranges_are_whole_and_from_one_revision() {
     let server = Server::start(&[]);
@@ -362,7 +362,7 @@ async fn a_target_alone_sorts() {
 
 /// Found by comparing random requests with etcd: a transaction with reads was refused because of a compacted revision
 /// in the branch that is not taken.
-// Shows KV.Txn: a branch that is not taken is not judged.
+// Shows KV.Txn: a branch that is not taken is not checked.
 #[tokio::test]
 async fn a_branch_that_is_not_taken_refuses_nothing() {
     let server = Server::start(&[]);

@@ -88,7 +88,7 @@ fn values(answer: &WatchResponse) -> Vec<String> {
         .collect()
 }
 
-// Shows Watch.Watch: creation, then history, then the present.
+// Shows Watch.Watch: creation, then history, then new events.
 #[tokio::test]
 async fn watch_history_precedes_live_events() {
     let server = Server::start(&[]);
@@ -130,7 +130,7 @@ async fn watch_history_precedes_live_events() {
     stream.quiet().await;
 }
 
-// Shows Watch.Watch: refusals are created and cancelled.
+// Shows Watch.Watch: a refused watcher is created, then cancelled.
 #[tokio::test]
 async fn refusals_come_as_created_and_canceled() {
     let server = Server::start(&[]);
@@ -213,7 +213,7 @@ async fn a_compacted_start_is_created_then_canceled() {
     );
 }
 
-// Shows Watch.Watch: a start in the future is silent until then.
+// Shows Watch.Watch: with a start in the future, no events until then.
 #[tokio::test]
 async fn the_future_is_silent_until_it_comes() {
     let server = Server::start(&[]);
@@ -271,7 +271,7 @@ async fn filtered_watchers_get_progress() {
     assert_eq!(sign.header.expect("header").revision, 3);
 }
 
-// Shows Watch.Watch: fragments only where asked for.
+// Shows Watch.Watch: fragments only if requested.
 #[tokio::test]
 async fn a_revision_is_split_only_for_those_who_asked() {
     let server = Server::start(&["--max-request-bytes=600000"]);

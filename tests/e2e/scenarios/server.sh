@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # soak
 # alone
-# what members are told to do changes live: quota, compaction, timings and a flag reach them one at a time, the leader last, and no write fails; a flag that no server takes is refused and no pod touched
+# spec.server changes under load: quota, compaction, timings and a flag are rolled out one member at a time, the leader last, and no write fails; a flag that the server does not know is refused and no pod is restarted
 pods() { kubectl -n "$ns" get pods -l quorate.dev/cluster=demo,app.kubernetes.io/component=member -o jsonpath='{range .items[*]}{.metadata.name}={.metadata.uid}{"\n"}{end}' | sort; }
 rolled() { # every pod was replaced, and all run the current spec
   is_ready demo 3 && [ "$(status demo updatedReplicas)" = 3 ] && [ -z "$(comm -12 <(pods) <(printf '%s\n' "$before"))" ]
@@ -38,17 +38,17 @@ before=$(pods)
 export before
 kubectl -n "$ns" patch qec demo --type=merge -p '{"spec":{"server":{"quota":"64Mi"}}}' >/dev/null
 one_is_new() { [ "$(comm -12 <(pods) <(printf '%s\n' "$before") | wc -l)" -lt 3 ]; }
-eventually 120 "the first pod is made anew" one_is_new
+eventually 120 "the first pod is replaced" one_is_new
 grep -q "^$last-0=" <(comm -12 <(pods) <(printf '%s\n' "$before")) || die "the leader $last was not the last one"
 operator_kill
 eventually 240 "every member has the quota" rolled
-equal "the quotas, as the members tell them" '[67108864,67108864,67108864]' "$(quotas)"
+equal "the quotas that the members report" '[67108864,67108864,67108864]' "$(quotas)"
 
 change "compaction and slower timings" '{"autoCompaction":{"mode":"Revision","retention":"1000"},"heartbeatIntervalMilliseconds":500,"electionTimeoutMilliseconds":5000}'
 has_arguments --auto-compaction-mode=revision --auto-compaction-retention=1000 --heartbeat-interval=500 --election-timeout=5000
 change "its own timings again, a larger quota and a flag" '{"quota":"128Mi","heartbeatIntervalMilliseconds":null,"electionTimeoutMilliseconds":null,"extraArgs":[{"name":"max-request-bytes","value":"2097152"}]}'
 has_arguments --quota-backend-bytes=134217728 --max-request-bytes=2097152
-equal "the quotas, as the members tell them" '[134217728,134217728,134217728]' "$(quotas)"
+equal "the quotas that the members report" '[134217728,134217728,134217728]' "$(quotas)"
 
 # Settings with which no server starts: the status reports it, and no member is restarted.
 before=$(pods)

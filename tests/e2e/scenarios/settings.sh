@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # soak
 # alone
-# pause, priority and requests that no node can meet: nothing happens while paused; what cannot be placed costs one member and says so; a correction heals at once
+# pause, priority and requests that no node can meet: nothing happens while paused; a pod that cannot be scheduled costs one member and is reported; a correction heals at once
 pods() { kubectl -n "$ns" get pods -l quorate.dev/cluster=demo,app.kubernetes.io/component=member -o jsonpath='{range .items[*]}{.metadata.name}={.metadata.uid}{"\n"}{end}' | sort; }
 patch() { kubectl -n "$ns" patch qec demo --type=merge -p "{\"spec\":$1}" >/dev/null; }
 rolled() { is_ready demo 3 && [ "$(status demo updatedReplicas)" = 3 ] && [ -z "$(comm -12 <(pods) <(printf '%s\n' "$before"))" ]; }

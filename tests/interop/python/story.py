@@ -111,7 +111,7 @@ async def maintenance():
         await etcd.defragment()
 
 
-# Shows Watch.Watch: Python client aetcd watches on over a killed leader.
+# Shows Watch.Watch: Python client aetcd resumes over a killed leader.
 async def watch_over_kill():
     """This library does not switch to another member by itself, so the program follows its advice:
     watch again, from after the last revision received."""

@@ -244,7 +244,7 @@ async fn elections(members: &[String]) -> Outcome {
 
 /// Receives every event once, in order. The library leaves it to its user to watch again after the last revision
 /// received, here at another member.
-// Shows Watch.Watch: Rust client etcd-client watches on over a killed leader.
+// Shows Watch.Watch: Rust client etcd-client resumes over a killed leader.
 async fn watch_over_kill(members: &[String]) -> Outcome {
     const LAST: usize = 30;
     let mut etcd = client(members, None).await?;
