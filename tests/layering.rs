@@ -155,7 +155,7 @@ fn every_room_has_its_place_and_its_head() {
     for room in rooms() {
         assert!(
             known.contains(&room.as_str()),
-            "src/{room} has no place in tests/layering.rs"
+            "src/{room} is not listed in tests/layering.rs"
         );
         let head = fs::read_to_string(source().join(&room).join("mod.rs"))
             .expect("every room has a mod.rs");

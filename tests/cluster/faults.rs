@@ -102,7 +102,7 @@ async fn a_fault_of_the_disk(fault: &str, code: i32, class: &str, words: &[&str]
     server.holds("before", "1").await;
     for number in 0..failed {
         let found = server.get(&format!("key-{number}"), true).await.unwrap();
-        assert!(found.is_some(), "key-{number} was acknowledged");
+        assert!(found.is_some(), "key-{number} was acknowledged and is lost");
     }
 }
 

@@ -329,7 +329,7 @@ async fn graceful_stop_loses_no_acknowledged_write() {
         for number in 0..last {
             let key = format!("w{writer}-{number}");
             let found = servers[other].get(&key, false).await.unwrap();
-            assert!(found.is_some(), "{key} was acknowledged and is gone");
+            assert!(found.is_some(), "{key} was acknowledged and is lost");
         }
     }
     assert!(acknowledged > 40);

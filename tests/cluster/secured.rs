@@ -264,7 +264,9 @@ async fn a_running_cluster_changes_over_to_tls() {
     }
     for server in &servers {
         let description = certificates
-            .describes("it takes both", server, |description| peer(description).tls)
+            .describes("it accepts TLS and plain text", server, |description| {
+                peer(description).tls
+            })
             .await;
         assert!(
             peer(&description).plaintext_accepted,
@@ -277,7 +279,7 @@ async fn a_running_cluster_changes_over_to_tls() {
         let name = server.name.clone();
         certificates
             .led(
-                "it is dialled by TLS",
+                "its peer URL is https",
                 &servers,
                 async |mut operator, description| {
                     let member = description
@@ -407,26 +409,34 @@ async fn expired_peer_certificate_is_reloaded() {
     let expired = certificates.issue(follower, hours(-3, -1));
     follower.start();
     let description = certificates
-        .describes("it shows the old one", follower, |description| {
-            peer(description).certificate_sha256 == expired
-        })
+        .describes(
+            "it reports the expired certificate",
+            follower,
+            |description| peer(description).certificate_sha256 == expired,
+        )
         .await;
     let now = jiff::Timestamp::now().as_millisecond();
     assert!(peer(&description).not_after_ms < now && peer(&description).not_before_ms > 0);
-    until("the expired one is refused", &servers[0], async || {
-        servers[0]
-            .log()
-            .to_lowercase()
-            .contains("certificate expired")
-            .then_some(())
-    })
+    until(
+        "the expired certificate is refused",
+        &servers[0],
+        async || {
+            servers[0]
+                .log()
+                .to_lowercase()
+                .contains("certificate expired")
+                .then_some(())
+        },
+    )
     .await;
     assert!(metric(&servers[1]).await * 1000.0 < now as f64);
     let renewed = certificates.issue(&servers[1], hours(-1, 100));
     certificates
-        .describes("it shows the new one", &servers[1], |description| {
-            peer(description).certificate_sha256 == renewed
-        })
+        .describes(
+            "it reports the renewed certificate",
+            &servers[1],
+            |description| peer(description).certificate_sha256 == renewed,
+        )
         .await;
     servers[0].serves("renewed").await;
     servers[1].holds("renewed", "1").await;
@@ -437,7 +447,7 @@ async fn expired_peer_certificate_is_reloaded() {
     certificates.trust(&[&next.root, &certificates.root]);
     for server in &servers {
         certificates
-            .describes("it trusts both", server, |description| {
+            .describes("it trusts both CAs", server, |description| {
                 peer(description).trusted_sha256.len() == 2
             })
             .await;
@@ -445,7 +455,7 @@ async fn expired_peer_certificate_is_reloaded() {
     for server in &servers {
         let signed = next.issue(server, hours(-1, 100));
         next.describes(
-            "it shows a certificate of the new CA",
+            "it reports a certificate of the new CA",
             server,
             |description| peer(description).certificate_sha256 == signed,
         )
@@ -489,7 +499,7 @@ fn shown_by_command(home: &Path, server: &Server) -> String {
 
 /// When the peer port's certificate expires, in Unix seconds.
 async fn metric(server: &Server) -> f64 {
-    let text = until("metrics are shown", server, async || {
+    let text = until("metrics are returned", server, async || {
         let address = format!("{}:2379", server.address);
         let mut stream = tokio::net::TcpStream::connect(address).await.ok()?;
         let ask = b"GET /metrics HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n";

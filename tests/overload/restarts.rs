@@ -49,7 +49,7 @@ async fn rolling_stops_lose_no_acknowledged_write() {
         all.repeated,
         all.longest.as_millis()
     ));
-    assert!(lost.is_empty(), "acknowledged and gone: {lost:?}");
+    assert!(lost.is_empty(), "acknowledged and lost: {lost:?}");
     assert_eq!(all.failed, 0);
     assert!(all.longest < Duration::from_secs(8));
 }

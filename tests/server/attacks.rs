@@ -201,7 +201,7 @@ fn sockets(host: &str, trickle: bool) {
     loop {
         let round = Instant::now();
         for (connection, stream) in open.iter_mut().enumerate() {
-            let goes_on = stream.as_mut().is_some_and(|stream| match trickle {
+            let is_open = stream.as_mut().is_some_and(|stream| match trickle {
                 true => stream.write_all(b" ").is_ok(),
                 false => {
                     use std::io::Read as _;
@@ -211,7 +211,7 @@ fn sockets(host: &str, trickle: bool) {
                     }
                 }
             });
-            if !goes_on {
+            if !is_open {
                 *stream = connect(host, source(connection));
                 if let Some(stream) = stream {
                     let _ = stream.write_all(head);
