@@ -91,7 +91,7 @@ fn a_seed_run_twice_gives_one_trace() {
 
 /// A disk whose syncs have no effect must be detected; otherwise the oracles detect nothing.
 #[test]
-fn lying_disks_are_found_out() {
+fn disks_that_do_not_sync_are_detected() {
     let options = Options {
         lying_disks: true,
         ..Options::default()

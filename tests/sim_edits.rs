@@ -1,6 +1,6 @@
-//! Edits of the specification in the simulation of the operator. A few paths run with the other tests; `make
-//! sim-operator` runs all paths of `SEEDS` seeds from `SEED_BASE` on, each of which edits every field. `SEED` replays
-//! one seed and prints its writes; with `EDITS`, only one path of it.
+//! Edits of the specification in the simulation of the operator. A few paths run with the other tests;
+//! `make sim-operator` runs all paths of `SEEDS` seeds from `SEED_BASE` on, each of which edits every field. `SEED`
+//! replays one seed and prints its writes; with `EDITS`, only one path of it.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -46,7 +46,7 @@ fn blocks_of_user_pages_are_right() {
 }
 
 #[test]
-fn blocks_to_be_run_do_run() {
+fn marked_blocks_run_successfully() {
     let mut ran = 0;
     for block in blocks::of_user_pages() {
         if block.language == Language::Run {

@@ -254,8 +254,8 @@ fn streams_are_lines_as_etcd_s() {
 }
 
 #[test]
-fn users_come_with_a_token() {
-    let Some([ours, etcd]) = pair("gateway::users_come_with_a_token", &[]) else {
+fn gateway_requests_carry_tokens() {
+    let Some([ours, etcd]) = pair("gateway::gateway_requests_carry_tokens", &[]) else {
         return;
     };
     let run = |address: &str| {

@@ -90,13 +90,13 @@ fn all_move(kind: Kind, peers: &Path) {
 }
 
 #[test]
-fn ours_are_there_and_move() {
+fn our_metrics_exist_and_change() {
     all_move(Kind::Quorate, Path::new(""));
 }
 
 #[test]
-fn the_names_are_etcd_s() {
-    if let Some(peers) = peers("metrics::the_names_are_etcd_s") {
+fn metric_names_equal_etcds() {
+    if let Some(peers) = peers("metrics::metric_names_equal_etcds") {
         all_move(Kind::Etcd, &peers);
     }
 }

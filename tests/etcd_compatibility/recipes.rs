@@ -250,8 +250,8 @@ impl Recorder {
 }
 
 #[test]
-fn elections_and_locks_go_as_etcd_s() {
-    let Some(nodes) = pair("recipes::elections_and_locks_go_as_etcd_s", &[]) else {
+fn elections_and_locks_equal_etcds() {
+    let Some(nodes) = pair("recipes::elections_and_locks_equal_etcds", &[]) else {
         return;
     };
     let runtime = tokio::runtime::Runtime::new().expect("runtime");

@@ -43,8 +43,8 @@ fn words(texts: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn certs_fit_quorate_and_etcd() {
-    let Some(peers) = peers("tls::certs_fit_quorate_and_etcd") else {
+fn certs_work_with_quorate_and_etcd() {
+    let Some(peers) = peers("tls::certs_work_with_quorate_and_etcd") else {
         return;
     };
     let folder = tempfile::tempdir().expect("folder");

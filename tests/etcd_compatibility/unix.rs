@@ -38,8 +38,8 @@ fn is_socket(path: &Path) -> bool {
 }
 
 #[test]
-fn etcdctl_and_http_come_in_by_a_file() {
-    let Some(peers) = peers("unix::etcdctl_and_http_come_in_by_a_file") else {
+fn etcdctl_and_http_use_unix_sockets() {
+    let Some(peers) = peers("unix::etcdctl_and_http_use_unix_sockets") else {
         return;
     };
     for kind in [Kind::Quorate, Kind::Etcd] {
@@ -150,8 +150,8 @@ fn a_unix_socket_speaks_tls_by_its_scheme() {
 
 /// A killed server cannot remove its socket file; the next server replaces it.
 #[test]
-fn what_a_killed_server_leaves_stops_no_one() {
-    let Some(peers) = peers("unix::what_a_killed_server_leaves_stops_no_one") else {
+fn a_killed_servers_socket_file_is_replaced() {
+    let Some(peers) = peers("unix::a_killed_servers_socket_file_is_replaced") else {
         return;
     };
     let folder = tempfile::tempdir().expect("folder");

@@ -184,10 +184,12 @@ fn calls_with_one_answer_are_answered() {
 }
 
 #[test]
-fn tokens_come_by_subprotocol_or_cookie() {
+fn tokens_are_sent_by_subprotocol_or_cookie() {
     let flags = ["--bcrypt-cost=4"];
-    let Some([ours, etcd]) = pair("websockets::tokens_come_by_subprotocol_or_cookie", &flags)
-    else {
+    let Some([ours, etcd]) = pair(
+        "websockets::tokens_are_sent_by_subprotocol_or_cookie",
+        &flags,
+    ) else {
         return;
     };
     let [ours, etcd] = [&ours, &etcd].map(|node| {
@@ -242,8 +244,9 @@ fn origins_that_are_not_named_get_no_websocket() {
 /// Incomplete websocket messages did not count towards any limit: a thousand attackers, each with 3 MiB of an endless
 /// message, used 3 GiB of the server's memory.
 #[test]
-fn what_has_come_of_a_message_counts() {
-    let Some(peers) = crate::node::peers("websockets::what_has_come_of_a_message_counts") else {
+fn incomplete_messages_count_towards_the_limit() {
+    let Some(peers) = crate::node::peers("websockets::incomplete_messages_count_towards_the_limit")
+    else {
         return;
     };
     let node = Node::start(crate::node::Kind::Quorate, &peers, &[]);

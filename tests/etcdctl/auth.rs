@@ -258,8 +258,8 @@ fn leases_are_guarded_as_in_etcd() {
 
 /// Each member checks permissions by itself, and a token of one member is valid at every other.
 #[test]
-fn followers_restarts_and_newcomers_know_users() {
-    let test = "followers_restarts_and_newcomers_know_users";
+fn users_are_known_to_all_members() {
+    let test = "users_are_known_to_all_members";
     compare_with(test, 3, &[CHEAP], |recorder| {
         guard(recorder, 1);
         for at in 0..3 {
@@ -297,8 +297,8 @@ fn followers_restarts_and_newcomers_know_users() {
 
 /// A learner that starts from the leader's snapshot instead of its log has the users too.
 #[test]
-fn a_newcomer_learns_users_with_the_state() {
-    let Some(peers) = peers("a_newcomer_learns_users_with_the_state") else {
+fn a_new_learner_gets_users_from_a_snapshot() {
+    let Some(peers) = peers("a_new_learner_gets_users_from_a_snapshot") else {
         return;
     };
     let mut cluster = Cluster::start_with(Kind::Quorate, &peers, 1, &[CHEAP.to_owned()]);
@@ -374,8 +374,8 @@ fn signed_tokens_work_as_in_etcd() {
 }
 
 #[test]
-fn settings_of_tokens_are_judged_at_the_start() {
-    let Some(_) = peers("settings_of_tokens_are_judged_at_the_start") else {
+fn token_settings_are_validated_at_start() {
+    let Some(_) = peers("token_settings_are_validated_at_start") else {
         return;
     };
     let directory = tempfile::tempdir().expect("a directory");

@@ -57,7 +57,7 @@ async fn sizes_have_etcd_s_limits_and_texts() {
 }
 
 #[tokio::test]
-async fn the_quota_stops_puts_and_shows() {
+async fn the_quota_refuses_puts_and_is_reported() {
     let server = Server::start(&["--quota-backend-bytes=20000"]);
     let mut kv = server.kv().await;
     let refused = loop {
@@ -112,7 +112,7 @@ async fn the_quota_stops_puts_and_shows() {
 }
 
 #[tokio::test]
-async fn methods_that_are_none_answer_so() {
+async fn unknown_methods_are_unimplemented() {
     let server = Server::start(&[]);
     let error = unknown(&server, "/a.B/C").await;
     assert_eq!(error.code(), Code::Unimplemented);

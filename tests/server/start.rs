@@ -207,7 +207,7 @@ fn certificates_that_cannot_be_read_are_named() {
 }
 
 #[test]
-fn a_server_that_is_asked_to_stop_stops_well() {
+fn sigterm_stops_the_server_gracefully() {
     let server = Server::start(&[]);
     let version = server.get("/version");
     assert!(version.contains("\"etcdserver\":\"3.7."), "{version}");

@@ -215,7 +215,7 @@ async fn a_compacted_start_is_created_then_canceled() {
 
 // Shows Watch.Watch: with a start in the future, no events until then.
 #[tokio::test]
-async fn the_future_is_silent_until_it_comes() {
+async fn a_start_in_the_future_is_waited_for() {
     let server = Server::start(&[]);
     let mut kv = server.kv().await;
     let mut stream = Stream::open(&server).await;
@@ -273,10 +273,10 @@ async fn filtered_watchers_get_progress() {
 
 // Shows Watch.Watch: fragments only if requested.
 #[tokio::test]
-async fn a_revision_is_split_only_for_those_who_asked() {
+async fn a_revision_is_split_only_if_requested() {
     let server = Server::start(&["--max-request-bytes=600000"]);
     let mut kv = server.kv().await;
-    // The put requests are below the limit; the event with the previous values is not.
+    // Each transaction is below the limit; the events of the whole history are not.
     let operation = |key: &str| etcd::RequestOp {
         request: Some(etcd::request_op::Request::RequestPut(put(
             key,
