@@ -1,4 +1,4 @@
-//! A small valid input for every decoder, written by our own encoders.
+//! Small valid inputs for every decoder, written by our own encoders.
 
 use std::sync::Arc;
 

@@ -170,7 +170,7 @@ fn a_killed_servers_socket_file_is_replaced() {
             &["--endpoints", &url, "put", "k", "v"],
         );
         assert_eq!(put, "OK\n", "{kind:?}");
-        // Killed.
+        // Dropping the node kills its process.
         drop(node);
         assert!(is_socket(&socket), "{kind:?}");
     }

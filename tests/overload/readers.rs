@@ -1,4 +1,4 @@
-//! Clients that request everything and do not read the answer.
+//! Clients that request all data and do not read the response.
 
 use std::time::Duration;
 
