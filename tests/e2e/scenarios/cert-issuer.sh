@@ -9,7 +9,7 @@ kinds="asked-client-certificate asked-peer-certificate"
 
 # --- the resource first, in a Kubernetes without cert-manager
 tls_cluster '{source: CertManager, issuerRef: {name: first}}' '{source: CertManager, issuerRef: {name: first}}'
-eventually 60 "it is said that there is no cert-manager" reason_is CertManagerMissing
+eventually 60 "the missing cert-manager is reported" reason_is CertManagerMissing
 cert_manager_start
 for name in $kinds; do eventually 60 "$name is asked for" kubectl -n "$ns" get certificate "$name"; done
 eventually 60 "the issuer is waited for" reason_is CertificateNotIssued

@@ -71,7 +71,7 @@ is_empty() { [ -z "$(here "$1")" ]; }
 eventually 120 "the operator evicts who leads from $node" is_empty "$node"
 ready demo 3
 kubectl uncordon "$node" >/dev/null
-[ "$(kubectl -n "$ns" get events -o json | jq '[.items[] | select(.reason == "PodEvicted")] | length')" -ge 1 ] || die "no event tells of the eviction"
+[ "$(kubectl -n "$ns" get events -o json | jq '[.items[] | select(.reason == "PodEvicted")] | length')" -ge 1 ] || die "no event reports the eviction"
 
 # --- two at once: one drain waits for the other's member
 eventually 30 "the PDB lets one go again" allows 1
