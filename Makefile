@@ -17,9 +17,11 @@ demo: ## the life of a cluster on this machine, without Kubernetes, in a minute;
 	cargo build --locked --bin quorate
 	target/debug/quorate demo
 
+# most tests wait for servers: two a core
+TEST_THREADS ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
 test: ## everything that needs only the Rust toolchain; sums up at its end what it could not run
 	@tests/needs.sh rust cc
-	tests/summary.sh cargo test --locked
+	RUST_TEST_THREADS=$(TEST_THREADS) tests/summary.sh cargo test --locked
 
 check: ## formatting, lints, layering, links, generated files, supply chain: writes nothing
 	@tests/needs.sh rust cc deny python
