@@ -35,7 +35,7 @@ lint: ## clippy over the tests' build and over the release's own, and rustdoc
 
 files: ## the rest of `make check`: formatting, layering, links, blocks of the pages, generated files, supply chain
 	@tests/needs.sh rust cc deny python
-	cargo fmt --check
+	cargo fmt --all --check
 	cargo fmt --check --manifest-path tests/interop/rust/Cargo.toml
 	cargo fmt --check --manifest-path tests/fuzz/Cargo.toml
 	cargo test --locked --test layering --test conformance --test links --test docs --test messages
@@ -43,7 +43,7 @@ files: ## the rest of `make check`: formatting, layering, links, blocks of the p
 	tests/supply-chain.sh
 
 fix: ## formats and applies the lints' suggestions
-	cargo fmt
+	cargo fmt --all
 	cargo fmt --manifest-path tests/interop/rust/Cargo.toml
 	cargo fmt --manifest-path tests/fuzz/Cargo.toml
 	cargo clippy --fix --allow-dirty --allow-staged --all-targets
@@ -75,7 +75,7 @@ raft: interop ## random schedules to the Raft core and to etcd's, equal state af
 MUTANTS_PROFILE ?= dev
 mutants: ## planted faults, each must be noticed: prints which test notices which; MUTANT=name for one, WRITE=1 into docs/mutants.md
 	@tests/needs.sh rust cc
-	$(if $(MUTANT),MUTANT=$(MUTANT)) $(if $(SEED),SEED=$(SEED)) $(if $(WRITE),WRITE=1) cargo test --locked --profile $(MUTANTS_PROFILE) --lib mutants:: -- --include-ignored --nocapture
+	$(if $(MUTANT),MUTANT=$(MUTANT)) $(if $(SEED),SEED=$(SEED)) $(if $(WRITE),WRITE=1) cargo test --locked --profile $(MUTANTS_PROFILE) --lib mutants_test:: -- --include-ignored --nocapture
 
 sim-operator: ## the operator over a simulated Kubernetes: every scenario, each write of it disturbed in every way; every field edited; SEEDS=n, SCENARIO=name or EDITS=path; SEED=x CRASH=12:After replays
 	@tests/needs.sh rust cc

@@ -4,22 +4,17 @@
 //! socket, file, clock, thread or thread-local randomness: time and randomness are arguments.
 //! `tests/layering.rs` holds that line.
 
-pub mod backup;
-pub mod bolt;
-pub mod build;
+#[cfg(feature = "simulators")]
+pub use quorate_core::sim;
+pub use quorate_core::{backup, bolt, disk, node, raft, store};
+pub use quorate_mutants as mutants;
+pub use quorate_planner::{build, crd, model, plan};
+
 pub mod cli;
-pub mod crd;
-pub mod disk;
-pub mod model;
-pub mod mutants;
-pub mod node;
+#[cfg(all(test, feature = "mutants", feature = "simulators"))]
+mod mutants_test;
 pub mod operator;
 #[cfg(feature = "simulators")]
 pub mod opsim;
-pub mod plan;
-pub mod raft;
 pub mod server;
-#[cfg(feature = "simulators")]
-pub mod sim;
-pub mod store;
 pub mod wire;

@@ -177,7 +177,7 @@ fn quoted(page: &str) -> Vec<&str> {
 fn exists(name: &str, sources: &str) -> bool {
     let read = |path: &str| fs::read_to_string(root().join(path)).unwrap_or_default();
     if let Some(line) = name.strip_prefix("sim: ") {
-        return read("src/sim/counters.rs").contains(&format!("\"{line}\""));
+        return read("src/core/sim/counters.rs").contains(&format!("\"{line}\""));
     }
     if let Some((path, function)) = name.split_once("::").filter(|(path, _)| path.contains('/')) {
         return read(path).contains(&format!("fn {function}("));

@@ -1,4 +1,4 @@
-//! Checks the layers of the crate: pure rooms use no runtime, Kubernetes client, file, socket, clock, thread or
+//! Checks the layers of the packages: pure rooms use no runtime, Kubernetes client, file, socket, clock, thread or
 //! thread-local randomness, and each room uses only the rooms below it.
 //!
 //! Reads the sources as text and therefore does not see through macros or re-exports, so `clippy.toml` bans the
@@ -73,7 +73,11 @@ const SHELLS: &[(&str, &[&str])] = &[
 const PLANTED: &str = "mutants";
 const THE_QUESTION: &str = "use crate::mutants::mutant;";
 
-/// Rooms that may use every room: a new folder in `src` has to be listed here or above.
+/// Packages below `src`, which contain rooms; that of the planted faults is a room itself. What a package does not
+/// depend on, its rooms cannot use, whatever is listed here.
+const PACKAGES: &[&str] = &["core", "planner"];
+
+/// Rooms that may use every room: a new folder in `src` or in one of the packages has to be listed here or above.
 const FREE: &[&str] = &["operator", "opsim", "cli"];
 
 #[test]
@@ -117,7 +121,7 @@ fn mutants_need_their_feature() {
         let impure = IMPURE.iter().find(|word| line.contains(**word));
         assert!(switch || impure.is_none(), "{place}: {impure:?}");
     }
-    let head = fs::read_to_string(source().join(PLANTED).join("mod.rs")).expect("it is there");
+    let head = fs::read_to_string(source().join(PLANTED).join("lib.rs")).expect("it is there");
     assert!(head.contains("#[cfg(feature = \"mutants\")]\nmod switch;"));
     assert!(head.contains("#[cfg(not(feature = \"mutants\"))]\n#[must_use]\n#[inline(always)]\npub const fn planted(_: Mutant) -> bool {\n    false\n}"));
     let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
@@ -130,8 +134,8 @@ fn mutants_need_their_feature() {
 /// `tests/release-binary.sh` checks the released binary.
 #[test]
 fn simulators_need_their_feature() {
-    let lib = fs::read_to_string(source().join("lib.rs")).expect("it is there");
-    for room in ["opsim", "sim"] {
+    for (lib, room) in [("lib.rs", "opsim"), ("core/lib.rs", "sim")] {
+        let lib = fs::read_to_string(source().join(lib)).expect("it is there");
         let gated = format!("#[cfg(feature = \"simulators\")]\npub mod {room};");
         assert!(lib.contains(&gated), "{room} would be in the release");
     }
@@ -157,11 +161,11 @@ fn every_room_has_its_place_and_its_head() {
             known.contains(&room.as_str()),
             "src/{room} is not listed in tests/layering.rs"
         );
-        let head = fs::read_to_string(source().join(&room).join("mod.rs"))
-            .expect("every room has a mod.rs");
+        let main = if room == PLANTED { "lib.rs" } else { "mod.rs" };
+        let head = fs::read_to_string(folder_of(&room).join(main)).expect("a room has one");
         assert!(
             head.starts_with("//! "),
-            "src/{room}/mod.rs does not state the purpose of the room"
+            "{main} of {room} does not state the purpose of the room"
         );
     }
 }
@@ -206,21 +210,42 @@ fn source() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
 }
 
+/// The names of all rooms, of which none may be in two packages.
 fn rooms() -> Vec<String> {
-    let mut names: Vec<String> = fs::read_dir(source())
-        .expect("src is readable")
+    let mut names = folders(&source());
+    names.retain(|name| !PACKAGES.contains(&name.as_str()));
+    for package in PACKAGES {
+        names.extend(folders(&source().join(package)));
+    }
+    names.sort();
+    let count = names.len();
+    names.dedup();
+    assert_eq!(names.len(), count, "a name of two rooms");
+    names
+}
+
+fn folder_of(room: &str) -> PathBuf {
+    let inside = PACKAGES
+        .iter()
+        .map(|package| source().join(package).join(room));
+    let mut places = inside.chain([source().join(room)]);
+    let found = places.find(|folder| folder.is_dir());
+    found.unwrap_or_else(|| panic!("there is no room {room}"))
+}
+
+fn folders(parent: &Path) -> Vec<String> {
+    fs::read_dir(parent)
+        .expect("it is readable")
         .filter_map(Result::ok)
         .filter(|entry| entry.path().is_dir())
         .map(|entry| entry.file_name().to_string_lossy().into_owned())
-        .collect();
-    names.sort();
-    names
+        .collect()
 }
 
 /// Every line of code in a room with its file and number, without comments and test code.
 fn code_of(room: &str) -> Vec<(String, String)> {
     let mut lines = Vec::new();
-    for file in files_below(&source().join(room)) {
+    for file in files_below(&folder_of(room)) {
         let name = file
             .file_name()
             .unwrap_or_default()

@@ -97,103 +97,103 @@ const REVISIONS: &str = "revisions";
 
 faults! {
     /// A follower acknowledges entries before they are synced.
-    AckBeforeFsync "ack-before-fsync" in "raft/replication.rs",
+    AckBeforeFsync "ack-before-fsync" in "core/raft/replication.rs",
         Sim(&["durable before acknowledged"]);
     /// A leader counts its own entries before they are synced.
-    CountOwnUnsynced "leader-counts-unsynced" in "raft/replication.rs",
+    CountOwnUnsynced "leader-counts-unsynced" in "core/raft/replication.rs",
         Sim(&[DURABLE]), like "etcd #14370";
     /// A vote is granted before it is synced.
-    VoteBeforeFsync "vote-before-fsync" in "raft/election.rs",
+    VoteBeforeFsync "vote-before-fsync" in "core/raft/election.rs",
         Sim(&[VOTES]);
     /// The vote is not in the hard state, so a restarted member votes a second time in a term.
-    ForgetVote "vote-not-persisted" in "raft/output.rs",
+    ForgetVote "vote-not-persisted" in "core/raft/output.rs",
         Test("raft::tests::paper::section_5_2_one_vote_a_term");
     /// A member votes for whoever asks, also twice in a term.
-    VoteTwice "vote-twice" in "raft/election.rs",
+    VoteTwice "vote-twice" in "core/raft/election.rs",
         Sim(&[VOTES, ELECTION, BY_ITSELF]);
     /// A vote goes to a candidate whose log lacks what the voter holds.
-    VoteForOldLog "vote-for-old-log" in "raft/log.rs",
+    VoteForOldLog "vote-for-old-log" in "core/raft/log.rs",
         Sim(&[COMPLETE]);
     /// Learners count when the commit index moves.
-    CountLearner "learner-counts" in "raft/replication.rs",
+    CountLearner "learner-counts" in "core/raft/replication.rs",
         Sim(&[DURABLE]);
     /// A learner's vote counts in an election.
-    CountLearnersVote "learner-votes" in "raft/quorum.rs",
+    CountLearnersVote "learner-votes" in "core/raft/quorum.rs",
         Test("raft::quorum::tests::removal_votes_decide_when_final");
     /// A learner, or a member that was removed, campaigns.
-    LearnerCampaigns "learner-campaigns" in "raft/election.rs",
+    LearnerCampaigns "learner-campaigns" in "core/raft/election.rs",
         Sim(&[ROLES]);
     /// A leader commits entries of older terms by counting (figure 8 of the paper).
-    CommitOlderTerm "commit-older-term" in "raft/replication.rs",
+    CommitOlderTerm "commit-older-term" in "core/raft/replication.rs",
         Test("raft::tests::paper::section_5_4_2_commits_only_its_own_term");
     /// A heartbeat names a commit index beyond what its receiver is known to hold.
-    HeartbeatCommit "heartbeat-commit" in "raft/replication.rs",
+    HeartbeatCommit "heartbeat-commit" in "core/raft/replication.rs",
         Sim(&[MACHINES, BY_ITSELF]);
     /// An append that comes late cuts off what later ones brought.
-    TruncateOnLateAppend "truncate-on-late-append" in "raft/log.rs",
+    TruncateOnLateAppend "truncate-on-late-append" in "core/raft/log.rs",
         Sim(&[DURABLE, COMPLETE, BY_ITSELF]);
     /// An append below the commit index cuts off committed entries.
-    TruncateCommitted "truncate-committed" in "raft/replication.rs",
+    TruncateCommitted "truncate-committed" in "core/raft/replication.rs",
         Sim(&[DURABLE, COMPLETE, BY_ITSELF]);
     /// A leader answers reads without asking whether it still leads.
-    SkipReadRound "skip-read-round" in "raft/read_only.rs",
+    SkipReadRound "skip-read-round" in "core/raft/read_only.rs",
         Sim(&[LINEAR]), like "etcd #20418";
     /// Any answer of a quorum in this term confirms all later reads: a lease without a clock.
-    LeaseRead "lease-read" in "raft/read_only.rs",
+    LeaseRead "lease-read" in "core/raft/read_only.rs",
         Sim(&[LINEAR]), like "etcd #20418";
     /// The identity of a read is used again, so a late answer confirms a later read.
-    ReuseReadId "reuse-read-id" in "raft/read_only.rs",
+    ReuseReadId "reuse-read-id" in "core/raft/read_only.rs",
         Test("raft::tests::script::scripts_give_their_golden_traces"), like "etcd #20418";
     /// A read is answered before the state has reached its index.
-    ReadBeforeApply "read-before-apply" in "node/member/read_rounds.rs",
+    ReadBeforeApply "read-before-apply" in "core/node/member/read_rounds.rs",
         Sim(&[LINEAR]);
     /// A leader that hears no quorum goes on leading.
-    NoCheckQuorum "no-check-quorum" in "raft/election.rs",
+    NoCheckQuorum "no-check-quorum" in "core/raft/election.rs",
         Test("raft::tests::script::scripts_give_their_golden_traces");
     /// A member that was cut off campaigns without asking first, and deposes a leader that is well.
-    NoPreVote "no-pre-vote" in "raft/election.rs",
+    NoPreVote "no-pre-vote" in "core/raft/election.rs",
         Test("raft::tests::script::scripts_give_their_golden_traces");
     /// A received snapshot replaces a state that is newer.
-    SnapshotOverNewer "snapshot-over-newer" in "raft/membership.rs",
+    SnapshotOverNewer "snapshot-over-newer" in "core/raft/membership.rs",
         Sim(&[BY_ITSELF, DURABLE, COMPLETE, MACHINES, EQUAL]);
     /// A second snapshot is taken on while the first is being installed.
-    TwoSnapshots "two-snapshots" in "raft/membership.rs",
+    TwoSnapshots "two-snapshots" in "core/raft/membership.rs",
         Test("raft::tests::paper::section_7_one_snapshot_at_a_time"), like "etcd #18055";
     /// Two changes of the configuration are under way at a time.
-    TwoChanges "two-changes" in "raft/membership.rs",
+    TwoChanges "two-changes" in "core/raft/membership.rs",
         Test("raft::tests::paper::thesis_4_1_one_change_at_a_time");
     /// A member that was removed still counts as a voter.
-    RemovedCounts "removed-counts" in "raft/membership.rs",
+    RemovedCounts "removed-counts" in "core/raft/membership.rs",
         Sim(&[DURABLE, ROLES, LIVENESS]);
     /// A leader that was removed goes on leading and proposing.
-    RemovedLeads "removed-leads" in "raft/membership.rs",
+    RemovedLeads "removed-leads" in "core/raft/membership.rs",
         Sim(&[ROLES]);
     /// A learner is promoted whether it has caught up or not.
-    PromoteEarly "promote-early" in "node/admission.rs",
+    PromoteEarly "promote-early" in "core/node/admission.rs",
         Sim(&[ROLES]), like "etcd #15096";
     /// A new address of a learner makes it a voter.
-    UpdatePromotes "update-promotes" in "node/membership.rs",
+    UpdatePromotes "update-promotes" in "core/node/membership.rs",
         Test("node::tests::rules::learner_stays_learner_at_a_new_address"), like "etcd #21736";
     /// A member is heard from another disk than the one that it is bound to.
-    OtherDisk "other-disk-joins" in "node/membership.rs",
+    OtherDisk "other-disk-joins" in "core/node/membership.rs",
         Test("node::tests::rules::a_join_binds_the_disk_once_and_publishes");
     /// A change of the configuration does not wait until the one before it is settled.
-    UnsettledChange "unsettled-change" in "node/member/proposing.rs",
+    UnsettledChange "unsettled-change" in "core/node/member/proposing.rs",
         Test("node::tests::rules::second_change_waits_for_the_first");
     /// An addition is answered only when the new member has made a quorum with the others.
-    AdditionWaits "addition-waits" in "node/state_machine.rs",
+    AdditionWaits "addition-waits" in "core/node/state_machine.rs",
         Test("node::tests::rules::voter_added_to_one_answers_at_once");
     /// The first leader of a cluster counts on members that have just connected.
-    SteadyAtOnce "steady-at-once" in "node/member/contact.rs",
+    SteadyAtOnce "steady-at-once" in "core/node/member/contact.rs",
         Test("node::member::contact::tests::new_leader_counts_on_older_links");
     /// A removed member lets its disk be deleted while the others may still need its vote.
-    PartsAtOnce "parts-at-once" in "node/member/mod.rs",
+    PartsAtOnce "parts-at-once" in "core/node/member/mod.rs",
         Test("node::tests::rules::removed_follower_helps_for_a_timeout");
     /// A member believes the first one that reports its removal.
-    OneEndsAMember "one-ends-a-member" in "node/removal.rs",
+    OneEndsAMember "one-ends-a-member" in "core/node/removal.rs",
         Test("node::tests::strangers::one_report_ends_no_member");
     /// A server that is no member has its proposals carried out.
-    StrangersPropose "strangers-propose" in "node/member/messages.rs",
+    StrangersPropose "strangers-propose" in "core/node/member/messages.rs",
         Test("node::tests::strangers::strangers_cannot_propose_or_depose");
     /// The operator believes an unsigned answer.
     UnsignedBelieved "unsigned-believed" in "server/operator_api/signed.rs",
@@ -202,382 +202,382 @@ faults! {
     AnyRecipient "any-recipient" in "server/operator_api/auth.rs",
         Test("server::operator_api::auth::tests::a_captured_call_is_of_use_nowhere_else");
     /// A removal is not followed by an entry that makes its commit known for good.
-    RemovalUnconfirmed "removal-unconfirmed" in "raft/membership.rs",
+    RemovalUnconfirmed "removal-unconfirmed" in "core/raft/membership.rs",
         Test("raft::tests::script::scripts_give_their_golden_traces");
     /// What is parked for another member is handed back, and kept as well.
-    ProposeTwice "propose-twice" in "node/member/proposals.rs",
+    ProposeTwice "propose-twice" in "core/node/member/proposals.rs",
         Test("node::member::proposals::tests::waiting_proposals_are_bounded");
     /// A proposal that was committed under an earlier leader is taken for dead and made again.
-    DeadByTerm "committed-taken-for-dead" in "node/member/proposals.rs",
+    DeadByTerm "committed-taken-for-dead" in "core/node/member/proposals.rs",
         Sim(&[LINEAR, REFUSALS]);
     /// A proposal of unknown fate is taken for dead and proposed again.
-    RepeatUnknown "repeat-unknown" in "node/member/proposals.rs",
+    RepeatUnknown "repeat-unknown" in "core/node/member/proposals.rs",
         Test("node::member::proposals::tests::a_checkpoint_over_its_place_proves_nothing");
     /// A proposal that was withdrawn stays in the queue, and is made once somebody leads.
-    WithdrawnStays "withdrawn-stays" in "node/member/proposals.rs",
+    WithdrawnStays "withdrawn-stays" in "core/node/member/proposals.rs",
         Sim(&[REFUSALS]);
     /// A proposal of unknown fate is answered as if it were known to be in no log.
-    UnknownRefused "unknown-fate-refused" in "node/member/proposals.rs",
+    UnknownRefused "unknown-fate-refused" in "core/node/member/proposals.rs",
         Sim(&[REFUSALS]);
     /// A new leader gives leases less than their time.
-    LeaseEarly "lease-early" in "node/lessor.rs",
+    LeaseEarly "lease-early" in "core/node/lessor.rs",
         Sim(&[LEASES]);
     /// The end of a lease that a deposed leader proposed counts.
-    LeaseOldTerm "lease-end-of-old-term" in "store/state_machine.rs",
+    LeaseOldTerm "lease-end-of-old-term" in "core/store/state_machine.rs",
         Test("store::tests::rules::an_expiry_of_another_term_is_ignored");
     /// A leader that was deposed answers renewals of leases.
-    KeepaliveDeposed "keepalive-by-deposed" in "node/member/reading.rs",
+    KeepaliveDeposed "keepalive-by-deposed" in "core/node/member/reading.rs",
         Test("node::tests::life::partitioned_leader_answers_no_reads");
     /// Who applies an entry decides what it does.
-    MemberLeaks "member-leaks-into-apply" in "node/state_machine.rs",
+    MemberLeaks "member-leaks-into-apply" in "core/node/state_machine.rs",
         Sim(&[EQUAL, LINEAR]), like "etcd #14571";
     /// A checkpoint names an index below its state, so entries are applied twice after a restart.
-    ApplyTwice "apply-twice" in "node/state_machine.rs",
+    ApplyTwice "apply-twice" in "core/node/state_machine.rs",
         Sim(&[EQUAL, BY_ITSELF]);
     /// A checkpoint names an index above its state, so entries are skipped after a restart.
-    IndexAhead "index-ahead-of-state" in "node/state_machine.rs",
+    IndexAhead "index-ahead-of-state" in "core/node/state_machine.rs",
         Sim(&[EQUAL, MACHINES, BY_ITSELF]), like "etcd #13766";
     /// A transaction with deletes alone leaves the revision where it is.
-    DeleteKeepsRevision "delete-keeps-revision" in "store/txn.rs",
+    DeleteKeepsRevision "delete-keeps-revision" in "core/store/txn.rs",
         Sim(&[REVISIONS, LINEAR, BY_ITSELF]);
     /// A compare of the version looks at another field.
-    CompareWrongField "compare-wrong-field" in "store/txn.rs",
+    CompareWrongField "compare-wrong-field" in "core/store/txn.rs",
         Test("store::tests::random::answers_and_refuses_as_a_naive_model_does");
     /// A transaction that reads a compacted revision fails in its middle, half done.
-    TxnHalfDone "txn-half-done" in "store/txn.rs",
+    TxnHalfDone "txn-half-done" in "core/store/txn.rs",
         Test("store::tests::rules::refused_txn_changes_nothing"), like "etcd #18667";
     /// A compaction takes the version of a live key that readers above it still see.
-    CompactionTakesLive "compaction-takes-live" in "store/state.rs",
+    CompactionTakesLive "compaction-takes-live" in "core/store/state.rs",
         Test("store::tests::random::answers_and_refuses_as_a_naive_model_does");
     /// A restored state takes the revision of its newest row, not of its compaction.
-    RevisionFromRows "revision-from-rows" in "store/rows.rs",
+    RevisionFromRows "revision-from-rows" in "core/store/rows.rs",
         Test("store::tests::rows::compacting_deleted_keys_keeps_the_revision"), like "etcd #17780";
     /// A snapshot leaves out the leases.
-    SnapshotNoLeases "snapshot-without-leases" in "store/checkpoint.rs",
+    SnapshotNoLeases "snapshot-without-leases" in "core/store/checkpoint.rs",
         Sim(&[BY_ITSELF, EQUAL]);
     /// A snapshot leaves out which keys hang on which lease.
-    SnapshotNoAttachments "snapshot-without-attachments" in "store/checkpoint.rs",
+    SnapshotNoAttachments "snapshot-without-attachments" in "core/store/checkpoint.rs",
         Sim(&[EQUAL, LEASES, LINEAR]);
     /// A snapshot leaves out users and roles.
-    SnapshotNoAuth "snapshot-without-auth" in "store/checkpoint.rs",
+    SnapshotNoAuth "snapshot-without-auth" in "core/store/checkpoint.rs",
         Test("store::tests::auth::a_checkpoint_holds_users_and_roles"), like "etcd #14571";
     /// A write that was allowed under older rights is carried out.
-    AuthOldRevision "auth-revision-unchecked" in "store/auth/permit.rs",
+    AuthOldRevision "auth-revision-unchecked" in "core/store/auth/permit.rs",
         Test("store::tests::auth::writes_are_checked_when_they_are_applied");
     /// Transactions inside of transactions are not looked into.
-    NestedTxnUnchecked "nested-txn-unchecked" in "store/auth/permit.rs",
+    NestedTxnUnchecked "nested-txn-unchecked" in "core/store/auth/permit.rs",
         Test("store::tests::auth::transactions_are_looked_into_however_deep"), like "CVE-2026-33343";
     /// A put shows the value before it, and takes a lease, without the right to.
-    PutRightsUnchecked "put-rights-unchecked" in "store/auth/permit.rs",
+    PutRightsUnchecked "put-rights-unchecked" in "core/store/auth/permit.rs",
         Test("store::tests::auth::previous_values_need_the_right_to_read"), like "CVE-2026-44283";
     /// A span without an end is allowed by a permission that has one.
-    OpenEndedSpan "open-ended-span" in "store/auth/ranges.rs",
+    OpenEndedSpan "open-ended-span" in "core/store/auth/ranges.rs",
         Test("store::tests::auth::open_range_needs_an_open_permission"), like "GHSA-xg4h-6gfc-h4m8";
     /// A watcher that needs what was compacted goes on as if it were there.
-    WatchLostByCompaction "watch-lost-by-compaction" in "store/watch.rs",
+    WatchLostByCompaction "watch-lost-by-compaction" in "core/store/watch.rs",
         Test("store::tests::watching::watcher_at_the_compacted_revision");
     /// A delete at the compacted revision itself is not shown to who starts there.
-    DeleteAtCompaction "delete-lost-at-compaction" in "store/watch.rs",
+    DeleteAtCompaction "delete-lost-at-compaction" in "core/store/watch.rs",
         Test("store::tests::watching::watcher_at_the_compacted_revision"), like "etcd #18089, #19179";
     /// A resumed watcher misses the first revision.
-    WatchSkips "watch-skips-first" in "store/watch.rs",
+    WatchSkips "watch-skips-first" in "core/store/watch.rs",
         Sim(&[WATCHES]);
     /// A resumed watcher goes back by a revision.
-    WatchGoesBack "watch-goes-back" in "store/watch.rs",
+    WatchGoesBack "watch-goes-back" in "core/store/watch.rs",
         Sim(&[WATCHES]), like "etcd #15271";
     /// A slice of history ends in the middle of a revision.
-    WatchSplits "watch-splits-revision" in "store/watch.rs",
+    WatchSplits "watch-splits-revision" in "core/store/watch.rs",
         Sim(&[WATCHES]);
     /// A watcher that was too slow for an event never sees it.
-    StarvedLoses "starved-watcher-loses" in "store/watch.rs",
+    StarvedLoses "starved-watcher-loses" in "core/store/watch.rs",
         Sim(&[WATCHES]), like "etcd #17529";
     /// A watcher of the future is shown what comes before its start.
-    FutureIgnored "future-start-ignored" in "store/watch.rs",
+    FutureIgnored "future-start-ignored" in "core/store/watch.rs",
         Test("store::tests::watching::future_watchers_wait_in_step"), like "etcd #20221";
     /// Progress is promised while events are still to come.
-    ProgressAhead "progress-ahead" in "store/watch.rs",
+    ProgressAhead "progress-ahead" in "core/store/watch.rs",
         Test("store::tests::random::answers_and_refuses_as_a_naive_model_does"), like "etcd #15220";
     /// The key before an event is the key after it.
-    WrongPrevKv "wrong-prev-kv" in "store/state.rs",
+    WrongPrevKv "wrong-prev-kv" in "core/store/state.rs",
         Sim(&[WATCHES]);
     /// The filters of a watcher count for nothing.
-    FilterIgnored "filter-ignored" in "store/watch_index.rs",
+    FilterIgnored "filter-ignored" in "core/store/watch_index.rs",
         Sim(&[WATCHES]);
     /// A failed sync of the log is passed over.
-    FsyncIgnored "fsync-error-ignored" in "disk/log/mod.rs",
+    FsyncIgnored "fsync-error-ignored" in "core/disk/log/mod.rs",
         Test("disk::log::tests::failed_sync_is_final_until_a_restart");
     /// A record is taken whatever its checksum.
-    BadChecksum "bad-checksum-accepted" in "disk/log/batch.rs",
+    BadChecksum "bad-checksum-accepted" in "core/disk/log/batch.rs",
         Test("disk::log::tests::flipped_bits_are_refused");
     /// A torn tail is not recognised as one.
-    TornTail "torn-tail-ignored" in "disk/log/scan.rs",
+    TornTail "torn-tail-ignored" in "core/disk/log/scan.rs",
         Sim(&[BY_ITSELF]);
     /// A segment is dropped whose last entry is still needed.
-    DropTooMuch "drop-too-much" in "disk/log/mod.rs",
+    DropTooMuch "drop-too-much" in "core/disk/log/mod.rs",
         Test("disk::log::tests::dropped_segments_are_gone");
     /// The log is dropped up to the newest checkpoint, so that the older one is of no use.
-    DropsOlderLog "drops-older-log" in "node/member/retention.rs",
+    DropsOlderLog "drops-older-log" in "core/node/member/retention.rs",
         Test("node::member::retention::tests::log_since_the_older_checkpoint_stays");
     /// A segment gets its name before it is synced.
-    SegmentUnsynced "segment-unsynced" in "disk/log/segment.rs",
+    SegmentUnsynced "segment-unsynced" in "core/disk/log/segment.rs",
         Sim(&["durability", BY_ITSELF]);
     /// The name of a segment is not synced.
-    NameUnsynced "segment-name-unsynced" in "disk/log/segment.rs",
+    NameUnsynced "segment-name-unsynced" in "core/disk/log/segment.rs",
         Sim(&["durability", BY_ITSELF]);
     /// A frame of a checkpoint is taken whatever its checksum.
-    CheckpointRot "checkpoint-rot-accepted" in "disk/checkpoint/reader.rs",
+    CheckpointRot "checkpoint-rot-accepted" in "core/disk/checkpoint/reader.rs",
         Test("disk::checkpoint::tests::every_flipped_bit_is_found");
     /// A damaged checkpoint is passed over where the log does not make up for it.
-    DamagePassedOver "damage-passed-over" in "disk/checkpoint/mod.rs",
+    DamagePassedOver "damage-passed-over" in "core/disk/checkpoint/mod.rs",
         Test("disk::checkpoint::tests::damaged_newest_checkpoint_needs_the_log");
     /// A checkpoint gets its name before it is synced.
-    RenameBeforeSync "rename-before-sync" in "disk/checkpoint/writer.rs",
+    RenameBeforeSync "rename-before-sync" in "core/disk/checkpoint/writer.rs",
         Test("disk::checkpoint::tests::a_crash_leaves_a_whole_checkpoint_or_none");
     /// The oracle of elections sees nothing.
-    BlindElections "blind-elections" in "sim/oracles/election.rs",
+    BlindElections "blind-elections" in "core/sim/oracles/election.rs",
         Test("sim::oracles::election::tests::two_leaders_of_one_term_are_seen");
     /// The oracle of votes lets a member vote twice.
-    BlindVoteTwice "blind-vote-twice" in "sim/oracles/votes.rs",
+    BlindVoteTwice "blind-vote-twice" in "core/sim/oracles/votes.rs",
         Test("sim::oracles::votes::tests::a_second_vote_and_a_step_back_are_seen");
     /// The oracle of votes lets a restarted member forget.
-    BlindForgottenVote "blind-forgotten-vote" in "sim/oracles/votes.rs",
+    BlindForgottenVote "blind-forgotten-vote" in "core/sim/oracles/votes.rs",
         Test("sim::oracles::votes::tests::a_forgotten_vote_is_seen_at_the_start");
     /// The oracle of votes lets one be sent before it is durable.
-    BlindVoteDurable "blind-vote-durable" in "sim/oracles/votes.rs",
+    BlindVoteDurable "blind-vote-durable" in "core/sim/oracles/votes.rs",
         Test("sim::oracles::votes::tests::a_vote_that_is_not_durable_is_seen");
     /// The oracle of votes does not count them.
-    BlindVoteQuorum "blind-vote-quorum" in "sim/oracles/votes.rs",
+    BlindVoteQuorum "blind-vote-quorum" in "core/sim/oracles/votes.rs",
         Test("sim::oracles::votes::tests::a_leader_by_a_learners_vote_is_seen");
     /// The oracle of logs takes another entry for the same.
-    BlindLogMatching "blind-log-matching" in "sim/oracles/log.rs",
+    BlindLogMatching "blind-log-matching" in "core/sim/oracles/log.rs",
         Test("sim::oracles::log::tests::detects_two_entries_at_one_place");
     /// The oracle of logs does not look at what came before an entry.
-    BlindPredecessor "blind-predecessor" in "sim/oracles/log.rs",
+    BlindPredecessor "blind-predecessor" in "core/sim/oracles/log.rs",
         Test("sim::oracles::log::tests::the_same_entry_after_another_one_is_seen");
     /// The oracle of logs does not miss what a crash took.
-    BlindDurability "blind-durability" in "sim/oracles/log.rs",
+    BlindDurability "blind-durability" in "core/sim/oracles/log.rs",
         Test("sim::oracles::log::tests::another_content_found_at_a_start_is_seen");
     /// The oracle of logs believes every acknowledgement.
-    BlindAcknowledged "blind-acknowledged" in "sim/oracles/log.rs",
+    BlindAcknowledged "blind-acknowledged" in "core/sim/oracles/log.rs",
         Test("sim::oracles::log::tests::detects_acks_before_durability");
     /// The oracle of commits takes half of the voters for a quorum.
-    BlindQuorum "blind-quorum" in "sim/oracles/commit.rs",
+    BlindQuorum "blind-quorum" in "core/sim/oracles/commit.rs",
         Test("sim::oracles::commit::tests::half_of_the_voters_commit_nothing");
     /// The oracle of commits does not compare terms at an applied index.
-    BlindApplied "blind-applied" in "sim/oracles/commit.rs",
+    BlindApplied "blind-applied" in "core/sim/oracles/commit.rs",
         Test("sim::oracles::commit::tests::detects_term_conflict_and_incomplete_leader");
     /// The oracle of commits lets a leader lead without what is committed.
-    BlindCompleteness "blind-completeness" in "sim/oracles/commit.rs",
+    BlindCompleteness "blind-completeness" in "core/sim/oracles/commit.rs",
         Test("sim::oracles::commit::tests::detects_term_conflict_and_incomplete_leader");
     /// The oracle of states takes all states for equal.
-    BlindStates "blind-states" in "sim/oracles/state.rs",
+    BlindStates "blind-states" in "core/sim/oracles/state.rs",
         Test("sim::oracles::state::tests::states_that_differ_at_one_index_are_seen");
     /// The oracle of states takes all reported hashes for equal.
-    BlindHashes "blind-hashes" in "sim/oracles/state.rs",
+    BlindHashes "blind-hashes" in "core/sim/oracles/state.rs",
         Test("sim::oracles::state::tests::hashes_that_differ_at_one_revision_are_seen");
     /// The oracle of revisions lets them jump and go back.
-    BlindRevisions "blind-revisions" in "sim/oracles/history.rs",
+    BlindRevisions "blind-revisions" in "core/sim/oracles/history.rs",
         Test("sim::oracles::history::tests::detects_gaps_and_wrong_versions");
     /// The oracle of revisions does not look at versions.
-    BlindVersions "blind-versions" in "sim/oracles/history.rs",
+    BlindVersions "blind-versions" in "core/sim/oracles/history.rs",
         Test("sim::oracles::history::tests::detects_gaps_and_wrong_versions");
     /// The oracle of reads lets a stale one pass.
-    BlindStaleRead "blind-stale-read" in "sim/oracles/linear.rs",
+    BlindStaleRead "blind-stale-read" in "core/sim/oracles/linear.rs",
         Test("sim::oracles::linear::tests::a_stale_read_and_a_wrong_value_are_seen");
     /// The oracle of reads does not compare values.
-    BlindValue "blind-value" in "sim/oracles/linear.rs",
+    BlindValue "blind-value" in "core/sim/oracles/linear.rs",
         Test("sim::oracles::linear::tests::a_stale_read_and_a_wrong_value_are_seen");
     /// The oracle of writes believes every answer.
-    BlindLostWrite "blind-lost-write" in "sim/oracles/linear.rs",
+    BlindLostWrite "blind-lost-write" in "core/sim/oracles/linear.rs",
         Test("sim::oracles::linear::tests::detects_lost_late_and_wrong_writes");
     /// The oracle of writes lets one stand before what it followed.
-    BlindOrder "blind-order" in "sim/oracles/linear.rs",
+    BlindOrder "blind-order" in "core/sim/oracles/linear.rs",
         Test("sim::oracles::linear::tests::deletes_are_checked_by_the_model");
     /// The oracle of writes lets one be there twice.
-    BlindTwice "blind-twice" in "sim/oracles/linear.rs",
+    BlindTwice "blind-twice" in "core/sim/oracles/linear.rs",
         Test("sim::oracles::linear::tests::detects_duplicate_and_refused_writes");
     /// The oracle of writes lets a refused one be there.
-    BlindRefused "blind-refused" in "sim/oracles/linear.rs",
+    BlindRefused "blind-refused" in "core/sim/oracles/linear.rs",
         Test("sim::oracles::linear::tests::detects_duplicate_and_refused_writes");
     /// The oracle of refusals does not remember who was refused.
-    BlindRefusals "blind-refusals" in "sim/oracles/refusals.rs",
+    BlindRefusals "blind-refusals" in "core/sim/oracles/refusals.rs",
         Test("sim::oracles::refusals::tests::detects_refused_but_applied_writes");
     /// The oracle of refusals does not remember what was applied.
-    BlindLateRefusal "blind-late-refusal" in "sim/oracles/refusals.rs",
+    BlindLateRefusal "blind-late-refusal" in "core/sim/oracles/refusals.rs",
         Test("sim::oracles::refusals::tests::detects_applied_then_refused");
     /// The oracle of leases takes any end for due.
-    BlindLeases "blind-leases" in "sim/oracles/leases.rs",
+    BlindLeases "blind-leases" in "core/sim/oracles/leases.rs",
         Test("sim::oracles::leases::tests::detects_early_lease_end_with_late_answer");
     /// The oracle of leases forgets an end when a renewal is answered later.
-    BlindLateRenewal "blind-late-renewal" in "sim/oracles/leases.rs",
+    BlindLateRenewal "blind-late-renewal" in "core/sim/oracles/leases.rs",
         Test("sim::oracles::leases::tests::detects_early_lease_end_with_late_answer");
     /// The oracle of rights takes everything for right.
-    BlindRights "blind-rights" in "sim/oracles/rights.rs",
+    BlindRights "blind-rights" in "core/sim/oracles/rights.rs",
         Test("sim::oracles::rights::tests::detects_wrong_permission_decisions");
     /// The oracle of rights does not look at the auth revision.
-    BlindAuthRevision "blind-auth-revision" in "sim/oracles/rights.rs",
+    BlindAuthRevision "blind-auth-revision" in "core/sim/oracles/rights.rs",
         Test("sim::oracles::rights::tests::an_auth_revision_that_did_not_move_is_seen");
     /// The oracle of watches does not compare what is shown with what came next.
-    BlindWatchOrder "blind-watch-order" in "sim/oracles/watched.rs",
+    BlindWatchOrder "blind-watch-order" in "core/sim/oracles/watched.rs",
         Test("sim::oracles::watched::tests::detects_gaps_repeats_and_reordering");
     /// The oracle of watches lets a revision be split.
-    BlindAtomic "blind-atomic" in "sim/oracles/watched.rs",
+    BlindAtomic "blind-atomic" in "core/sim/oracles/watched.rs",
         Test("sim::oracles::watched::tests::a_revision_in_two_answers_is_seen");
     /// The oracle of watches does not remember progress answers.
-    BlindBookmark "blind-bookmark" in "sim/oracles/watched.rs",
+    BlindBookmark "blind-bookmark" in "core/sim/oracles/watched.rs",
         Test("sim::oracles::watched::tests::detects_events_behind_progress");
     /// The oracle of watches does not know of filters.
-    BlindFilter "blind-filter" in "sim/oracles/watched.rs",
+    BlindFilter "blind-filter" in "core/sim/oracles/watched.rs",
         Test("sim::oracles::watched::tests::detects_filter_mistakes");
     /// The oracle of watches does not look at the key before.
-    BlindPrevKv "blind-prev-kv" in "sim/oracles/watched.rs",
+    BlindPrevKv "blind-prev-kv" in "core/sim/oracles/watched.rs",
         Test("sim::oracles::watched::tests::a_missing_or_wrong_key_before_is_seen");
     /// The oracle of watches does not miss what was never shown.
-    BlindMissing "blind-missing" in "sim/oracles/watched.rs",
+    BlindMissing "blind-missing" in "core/sim/oracles/watched.rs",
         Test("sim::oracles::watched::tests::detects_missed_watch_events");
     /// The oracle of watches believes any cancellation by a compaction.
-    BlindCompaction "blind-compaction" in "sim/oracles/watched.rs",
+    BlindCompaction "blind-compaction" in "core/sim/oracles/watched.rs",
         Test("sim::oracles::watched::tests::detects_missed_watch_events");
     /// The oracle of roles lets learners lead.
-    BlindLearnerLeads "blind-learner-leads" in "sim/oracles/roles.rs",
+    BlindLearnerLeads "blind-learner-leads" in "core/sim/oracles/roles.rs",
         Test("sim::oracles::roles::tests::a_leader_that_was_never_a_voter_is_seen");
     /// The oracle of roles lets removed leaders go on.
-    BlindRemovedLeads "blind-removed-leads" in "sim/oracles/roles.rs",
+    BlindRemovedLeads "blind-removed-leads" in "core/sim/oracles/roles.rs",
         Test("sim::oracles::roles::tests::detects_a_removed_leader_that_stays");
     /// The oracle of roles lets learners be promoted with an empty log.
-    BlindPromotion "blind-promotion" in "sim/oracles/roles.rs",
+    BlindPromotion "blind-promotion" in "core/sim/oracles/roles.rs",
         Test("sim::oracles::roles::tests::a_promotion_of_a_learner_that_lags_is_seen");
     /// A plan is not made a second time from live objects.
-    LintAsleep "lint-asleep" in "plan/lint.rs",
+    LintAsleep "lint-asleep" in "planner/plan/lint.rs",
         Test("plan::tests::lints::only_dead_or_surplus_voters_are_removed");
     /// A member is added while a voter is down.
-    AddBesideDead "adds-beside-the-dead" in "plan/guards.rs",
+    AddBesideDead "adds-beside-the-dead" in "planner/plan/guards.rs",
         Operator("five-and-one-down", &["I5"]);
     /// A second learner is added beside the first.
-    TwoLearners "adds-two-learners" in "plan/guards.rs",
+    TwoLearners "adds-two-learners" in "planner/plan/guards.rs",
         Operator("grow-and-shrink", &["I2"]);
     /// A member is removed although it leads and serves: no hand-over.
-    NoFarewell "no-farewell" in "plan/rules/hand_over.rs",
+    NoFarewell "no-farewell" in "planner/plan/rules/hand_over.rs",
         Operator("leader-replaced", &[STORY, "I13"]);
     /// A changed spec restarts members while one is down.
-    RollBesideSick "rolls-beside-the-sick" in "plan/rules/roll.rs",
+    RollBesideSick "rolls-beside-the-sick" in "planner/plan/rules/roll.rs",
         Operator("sick-while-rolled", &["I3"]);
     /// A changed spec restarts all members at once.
-    RollAtOnce "rolls-at-once" in "plan/rules/roll.rs",
+    RollAtOnce "rolls-at-once" in "planner/plan/rules/roll.rs",
         Operator("template-rolled", &["I3", "I13"]);
     /// A changed spec restarts no member.
-    RollForgotten "roll-forgotten" in "plan/rules/mod.rs",
+    RollForgotten "roll-forgotten" in "planner/plan/rules/mod.rs",
         Operator("template-rolled", &[STORY]);
     /// A pod that cannot start stays, however the spec is corrected.
-    StuckForGood "stuck-for-good" in "plan/rules/unhealthy.rs",
+    StuckForGood "stuck-for-good" in "planner/plan/rules/unhealthy.rs",
         Operator("bad-image", &["I10"]);
     /// A voter too many is removed.
-    OneTooMany "removes-one-too-many" in "plan/rules/shrink.rs",
+    OneTooMany "removes-one-too-many" in "planner/plan/rules/shrink.rs",
         Operator("create-3", &["I4"]);
     /// A member that is to be replaced leaves before its successor is there.
-    ReplacedFirst "replaced-first" in "plan/rules/shrink.rs",
+    ReplacedFirst "replaced-first" in "planner/plan/rules/shrink.rs",
         Operator("slow-newcomers", &["I4"]);
     /// A voter on a node that does not report is dead.
-    NotReadyIsDeath "notready-is-death" in "plan/evidence.rs",
+    NotReadyIsDeath "notready-is-death" in "planner/plan/evidence.rs",
         Operator("node-reboots", &["I4"]);
     /// A pod that was asked to end and does not is waited for without end.
-    HangsForGood "hangs-for-good" in "plan/evidence.rs",
+    HangsForGood "hangs-for-good" in "planner/plan/evidence.rs",
         Test("plan::tests::golden::faults::a_pod_that_does_not_end");
     /// A voter whose pod was deleted a moment ago is dead, however new the next one will be.
-    PodlessIsDeath "podless-is-death" in "plan/evidence.rs",
+    PodlessIsDeath "podless-is-death" in "planner/plan/evidence.rs",
         Test("plan::tests::golden::growth::corrected_spec_gives_time_for_a_pod");
     /// A voter whose node goes away is removed before another one comes, whatever was asked for.
-    RemoveFirstUnasked "removes-first-unasked" in "plan/nodes.rs",
+    RemoveFirstUnasked "removes-first-unasked" in "planner/plan/nodes.rs",
         Operator("cordon-alone", &["I4"]);
     /// The volume of a removed voter goes before its successor votes.
-    VolumeBeforeSuccessor "volume-before-successor" in "plan/situation.rs",
+    VolumeBeforeSuccessor "volume-before-successor" in "planner/plan/situation.rs",
         Operator("disk-empty", &["I12"]);
     /// Without its identity's Secret a cluster that serves counts as lost.
-    IdentityForgotten "identity-forgotten" in "plan/rules/identity.rs",
+    IdentityForgotten "identity-forgotten" in "planner/plan/rules/identity.rs",
         Operator("identity-deleted", &["I10"]);
     /// A retired voter goes before its pod was seen unready.
-    UnreadyUnseen "unready-unseen" in "plan/rules/hand_over.rs",
+    UnreadyUnseen "unready-unseen" in "planner/plan/rules/hand_over.rs",
         Test("plan::tests::golden::nodes::who_is_still_called_ready_is_waited_for");
     /// No specification is kept, so a refused one stops everything.
-    AdmittedForgotten "admitted-forgotten" in "plan/rules/admitted.rs",
+    AdmittedForgotten "admitted-forgotten" in "planner/plan/rules/admitted.rs",
         Operator("refused-and-healed", &[STORY]);
     /// A voter for whose pod no node has room is replaced by one for which none has either.
-    RoomForgotten "room-forgotten" in "plan/evidence.rs",
+    RoomForgotten "room-forgotten" in "planner/plan/evidence.rs",
         Test("plan::tests::golden::faults::a_voter_that_no_node_has_room_for");
     /// A voter whose disk hangs counts as one that serves.
-    HungDiskCounts "hung-disk-counts" in "plan/evidence.rs",
+    HungDiskCounts "hung-disk-counts" in "planner/plan/evidence.rs",
         Test("plan::tests::golden::faults::a_voter_whose_disk_hangs_does_not_count");
     /// A voter whose disk a newer version wrote is dead.
-    TooNewIsDeath "too-new-is-death" in "plan/evidence.rs",
+    TooNewIsDeath "too-new-is-death" in "planner/plan/evidence.rs",
         Test("plan::tests::golden::faults::a_disk_of_a_newer_version_is_kept");
     /// A disk is its member's whatever start of it was seen before.
-    OlderStartAdmitted "older-start-admitted" in "disk/starts.rs",
+    OlderStartAdmitted "older-start-admitted" in "core/disk/starts.rs",
         Test("disk::starts::tests::rolled_back_disk_lacks_the_seen_start");
     /// NOSPACE is switched off although a member is still full.
-    DisarmedWhileFull "disarmed-while-full" in "plan/space.rs",
+    DisarmedWhileFull "disarmed-while-full" in "planner/plan/space.rs",
         Operator("nospace-freed", &["I14"]);
     /// CORRUPT is switched off although the members' data was not seen to be equal.
-    DisarmedUnequal "disarmed-unequal" in "plan/alarms.rs",
+    DisarmedUnequal "disarmed-unequal" in "planner/plan/alarms.rs",
         Operator("corrupt-minority", &["I14"]);
     /// A voter is removed for its data on one comparison.
-    ComparedOnce "compared-once" in "plan/alarms.rs",
+    ComparedOnce "compared-once" in "planner/plan/alarms.rs",
         Operator("corrupt-for-a-moment", &["I4"]);
     /// A leader that CORRUPT names gives its data to those who join, and they vote.
-    GivenByTheNamed "given-by-the-named" in "plan/alarms.rs",
+    GivenByTheNamed "given-by-the-named" in "planner/plan/alarms.rs",
         Test("plan::tests::golden::alarms::a_learner_with_wrong_data_never_votes");
     /// The volume of a member that left while CORRUPT named it is deleted.
-    NamedVolumeDeleted "named-volume-deleted" in "plan/alarms.rs",
+    NamedVolumeDeleted "named-volume-deleted" in "planner/plan/alarms.rs",
         Operator("corrupt-minority", &["I14"]);
     /// A voter that does not answer the operator is dead.
-    SilenceIsDeath "silence-is-death" in "plan/evidence.rs",
+    SilenceIsDeath "silence-is-death" in "planner/plan/evidence.rs",
         Operator("one-unseen", &["I4"]);
     /// A cluster is formed anew when no member answers.
-    FormsAgain "forms-again" in "plan/situation.rs",
+    FormsAgain "forms-again" in "planner/plan/situation.rs",
         Operator("disks-all-empty", &["I6"]);
     /// What members leave behind stays.
-    LeftoversForgotten "leftovers-forgotten" in "plan/rules/mod.rs",
+    LeftoversForgotten "leftovers-forgotten" in "planner/plan/rules/mod.rs",
         Operator("grow-and-shrink", &["I10"]);
     /// A set that somebody deleted is not made again.
-    SetForgotten "set-forgotten" in "plan/rules/mod.rs",
+    SetForgotten "set-forgotten" in "planner/plan/rules/mod.rs",
         Operator("set-deleted", &[STORY]);
     /// Slots lead to no member.
-    SlotsForgotten "slots-forgotten" in "plan/rules/mod.rs",
+    SlotsForgotten "slots-forgotten" in "planner/plan/rules/mod.rs",
         Operator("create-3", &["I10"]);
     /// Volumes never grow.
-    VolumesForgotten "volumes-forgotten" in "plan/rules/mod.rs",
+    VolumesForgotten "volumes-forgotten" in "planner/plan/rules/mod.rs",
         Operator("volume-grows", &[STORY]);
     /// A pause changes nothing.
-    PauseIgnored "pause-ignored" in "plan/rules/mod.rs",
+    PauseIgnored "pause-ignored" in "planner/plan/rules/mod.rs",
         Operator("paused", &[STORY]);
     /// Another authority signs before everybody trusts it, and the one before is forgotten while it is in use.
-    SwitchUntrusted "switches-before-trust" in "plan/rules/rotate.rs",
+    SwitchUntrusted "switches-before-trust" in "planner/plan/rules/rotate.rs",
         Operator("tls-rotated", &[STORY]);
     /// Members are dialled with TLS before they speak it.
-    PlainEndsEarly "plain-ends-early" in "plan/rules/enable_tls.rs",
+    PlainEndsEarly "plain-ends-early" in "planner/plan/rules/enable_tls.rs",
         Operator("tls-switched-on", &[STORY]);
     /// Every certificate of a port is exchanged at once.
-    RenewedAtOnce "renewed-at-once" in "plan/rules/certificates.rs",
+    RenewedAtOnce "renewed-at-once" in "planner/plan/rules/certificates.rs",
         Test("plan::tests::golden::tls::renewed_one_after_the_other");
     /// A set is applied although a Secret is missing that its pod mounts.
-    SetBeforeSecrets "set-before-secrets" in "plan/rules/sets.rs",
+    SetBeforeSecrets "set-before-secrets" in "planner/plan/rules/sets.rs",
         Test("plan::tests::golden::tls_missing::newcomers_wait_for_a_new_authority");
     /// A member whose Secret is gone is waited for to trust an authority, which only that Secret could bring.
-    MissingWaits "missing-waits" in "plan/rules/certificates.rs",
+    MissingWaits "missing-waits" in "planner/plan/rules/certificates.rs",
         Test("plan::tests::golden::tls_missing::all_secrets_deleted");
     /// A certificate that does not fit is as good as one that does.
-    UnfitUsed "unfit-used" in "plan/rules/user_certificates.rs",
+    UnfitUsed "unfit-used" in "planner/plan/rules/user_certificates.rs",
         Operator("tls-secret-bad-then-good", &[STORY]);
     /// cert-manager is not asked before the certificate is there.
-    IssueForgotten "issue-forgotten" in "plan/rules/objects.rs",
+    IssueForgotten "issue-forgotten" in "planner/plan/rules/objects.rs",
         Operator("tls-cert-manager", &[STORY]);
     /// The leader goes to sleep first.
-    LeaderSleepsFirst "leader-sleeps-first" in "plan/rules/hibernate.rs",
+    LeaderSleepsFirst "leader-sleeps-first" in "planner/plan/rules/hibernate.rs",
         Test("plan::tests::golden::hibernate::a_cluster_sleeps_and_wakes");
     /// `replicas: 0` is no reason to sleep.
-    SleepForgotten "sleep-forgotten" in "plan/rules/hibernate.rs",
+    SleepForgotten "sleep-forgotten" in "planner/plan/rules/hibernate.rs",
         Operator("sleeps-and-wakes", &["I4"]);
     /// Any version may follow any other.
-    VersionJump "version-jump" in "plan/rules/version.rs",
+    VersionJump "version-jump" in "planner/plan/rules/version.rs",
         Operator("version-refused", &[STORY]);
     /// A Service that Kubernetes refuses holds everything up.
     RefusedHolds "refused-holds-all" in "operator/reconcile.rs",
@@ -586,22 +586,22 @@ faults! {
     FailureHolds "failure-holds-all" in "operator/reconcile.rs",
         Operator("webhook-dead", &[STORY]);
     /// The status reports a quorum that was not observed.
-    StatusFromMemory "status-from-memory" in "plan/report/conditions.rs",
+    StatusFromMemory "status-from-memory" in "planner/plan/report/conditions.rs",
         Operator("quorum-lost", &["I8"]);
     /// The status changes in each reconcile.
-    StatusTicks "status-ticks" in "plan/report.rs",
+    StatusTicks "status-ticks" in "planner/plan/report.rs",
         Operator("create-1", &["I10"]);
     /// A learner is promoted before the PDB counts with its vote.
-    PromotedUnbudgeted "promoted-unbudgeted" in "plan/guards.rs",
+    PromotedUnbudgeted "promoted-unbudgeted" in "planner/plan/guards.rs",
         Operator("pdb-grow-shrink", &["I11"]);
     /// The PDB is lowered while the pod of a removed member is still there.
-    LoweredEarly "pdb-lowered-early" in "plan/rules/pod_disruption_budget.rs",
+    LoweredEarly "pdb-lowered-early" in "planner/plan/rules/pod_disruption_budget.rs",
         Operator("pdb-grow-shrink", &["I11"]);
     /// Under a PDB a pod that serves is deleted, and the PDB is not asked.
-    DeletedUnasked "deleted-unasked" in "plan/rules/pod_disruption_budget.rs",
+    DeletedUnasked "deleted-unasked" in "planner/plan/rules/pod_disruption_budget.rs",
         Operator("pdb-drain", &[STORY]);
     /// Members do what an operator asks that was overtaken by another.
-    FenceIgnored "fence-ignored" in "node/membership.rs",
+    FenceIgnored "fence-ignored" in "core/node/membership.rs",
         Test("node::tests::rules::a_caller_with_old_knowledge_is_refused");
     /// Whoever has a cluster's labels is believed: pods, sets and PVCs count by their labels alone.
     LabelsBelieved "labels-believed" in "operator/kubernetes/ours.rs",
@@ -613,7 +613,7 @@ faults! {
     ActsWithoutLease "acts-without-lease" in "operator/kubernetes/lease.rs",
         Test("operator::kubernetes::lease::tests::lease_holder_ends_before_its_successor");
     /// A member goes while a Service still sends clients to it.
-    RoutesUnseen "routes-unseen" in "plan/rules/hand_over.rs",
+    RoutesUnseen "routes-unseen" in "planner/plan/rules/hand_over.rs",
         Operator("endpoints-late", &["I13"]);
     /// What an earlier release made is compared with nothing.
     EarlierUnseen "earlier-unseen" in "operator/kubernetes/drift.rs",

@@ -78,11 +78,34 @@ fn judged(cluster: &ValidatedCluster) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::crd::{FLAGS_OF_OPERATOR, FLAGS_OF_SERVER, FLAGS_OF_TLS};
 
     fn admitted(spec: &str) -> Result<ValidatedCluster, String> {
         let head = "apiVersion: quorate.dev/v1alpha1\nkind: EtcdCluster\nmetadata: {name: demo, namespace: prod, uid: u}\n";
         let cluster = crate::crd::parse(&format!("{head}spec: {spec}\n"));
         admit(&cluster.expect("the schema takes it")).map_err(|refusal| refusal.to_string())
+    }
+
+    #[test]
+    fn rendered_command_line_is_valid() {
+        let valid = admitted("{}").expect("valid");
+        for argument in build::server_arguments(&valid, "demo-1", false)
+            .iter()
+            .skip(1)
+        {
+            let name = argument.trim_start_matches("--").split('=').next();
+            let name = name.unwrap_or_default();
+            let flag = table::FLAGS.iter().find(|flag| flag.name == name);
+            let effect = flag.is_some_and(|flag| flag.class == Class::Effect);
+            assert!(effect, "--{name} has no effect on the server");
+        }
+    }
+
+    #[test]
+    fn reserved_flags_exist() {
+        for name in [FLAGS_OF_OPERATOR, FLAGS_OF_SERVER, FLAGS_OF_TLS].concat() {
+            assert!(table::find(name).is_some(), "the server has no --{name}");
+        }
     }
 
     #[test]

@@ -4,7 +4,6 @@
 pub mod admission;
 pub mod clock;
 pub mod describe;
-pub mod forecast;
 pub mod kubernetes;
 pub mod local;
 pub mod members;
@@ -13,7 +12,6 @@ pub mod platform;
 pub mod queue;
 pub mod reconcile;
 pub mod report;
-pub mod status_memory;
 
 #[cfg(test)]
 pub(crate) mod testing;

@@ -352,7 +352,7 @@ fn scale(words: &[&str]) -> Vec<String> {
 
 /// Annotations with our prefix must exist in the code.
 fn annotations(words: &[&str]) -> Vec<String> {
-    let code = fs::read_to_string(root().join("src/crd/labels.rs")).expect("the labels");
+    let code = fs::read_to_string(root().join("src/planner/crd/labels.rs")).expect("the labels");
     let keys = words.iter().filter_map(|word| word.split_once('='));
     let ours = keys.filter(|(key, _)| key.starts_with("quorate.dev/"));
     let unknown = ours.filter(|(key, _)| !code.contains(&format!("\"{key}\"")));

@@ -14,7 +14,7 @@ use super::Which;
 use super::screen::Operator;
 use crate::cli::operator::LEASE;
 use crate::crd::EtcdCluster;
-use crate::operator::forecast::Forecast;
+use crate::model::forecast::Forecast;
 use crate::operator::kubernetes::callers::AUDIENCE;
 use crate::operator::kubernetes::dry_run::{Answer, Question};
 

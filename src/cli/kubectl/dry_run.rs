@@ -5,7 +5,7 @@ use kube::ResourceExt as _;
 
 use super::table::wrapped;
 use crate::crd::EtcdCluster;
-use crate::operator::forecast::{End, Forecast};
+use crate::model::forecast::{End, Forecast};
 
 /// The steps, and where they end.
 pub(super) fn plan(wanted: &EtcdCluster, forecast: &Forecast, applied: bool) -> String {

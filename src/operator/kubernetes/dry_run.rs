@@ -22,8 +22,8 @@ use tokio::sync::Semaphore;
 use super::callers::{AUDIENCE, Callers, Wish};
 use super::context::Context;
 use crate::crd::{EtcdCluster, GROUP, TlsPort};
+use crate::model::forecast::Forecast;
 use crate::operator::admission::admit;
-use crate::operator::forecast::Forecast;
 
 /// Forecasts at the same time: each is some milliseconds of work and a look at every member.
 const AT_ONCE: usize = 2;

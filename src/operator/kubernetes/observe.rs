@@ -27,11 +27,12 @@ use crate::crd::{
     LABEL_MEMBER, TlsPort, ValidatedCluster, identity_secret_name, operator_secret_name, pdb_name,
     pvc_name,
 };
+use crate::model::forecast::{Forecast, forecast};
 use crate::operator::admission::admit;
-use crate::operator::forecast::{Forecast, forecast};
+use crate::operator::describe;
 use crate::operator::members::{Described, MadeOf, Members};
 use crate::operator::platform::{Failure, Freshness, Observation};
-use crate::operator::{describe, status_memory};
+use crate::plan::status_memory;
 use crate::plan::{
     Description, IdentitySecret, InvalidCluster, NodeFacts, Observed, Owner, TlsFacts,
 };
@@ -108,7 +109,7 @@ impl OneCluster {
         }
         let wanted = Arc::new(DeserializeGuard(Ok(wanted)));
         let seen = Box::pin(self.observe_resource(&wanted, Freshness::Cached, "")).await?;
-        Ok(Some(forecast(&seen)))
+        Ok(Some(forecast(&seen.observed)))
     }
 
     /// What is so, by the specification of the resource; where that cannot be carried out, by the

@@ -14,9 +14,10 @@ use super::pods::{PodView, Pods};
 use crate::build::spec_hash;
 use crate::crd::{EtcdCluster, EtcdClusterStatus, Invalid, ValidatedCluster, validate};
 use crate::operator::clock::Clock;
+use crate::operator::describe;
 use crate::operator::members::{Described, Members, network};
 use crate::operator::platform::{Act, Failure, Freshness, Observation, Platform, Report, Severity};
-use crate::operator::{describe, status_memory};
+use crate::plan::status_memory;
 use crate::plan::{
     self, Action, IdentitySecret, InvalidCluster, Observed, Owner, PodFacts, PodPhase, PvcFacts,
     SetFacts, SpecFacts,

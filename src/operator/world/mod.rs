@@ -11,8 +11,8 @@ use crate::model::Model;
 use crate::operator::platform::{Act, Failure, Freshness, Observation, Platform, Report};
 use crate::operator::queue::Ended;
 use crate::operator::reconcile::{Rules, reconcile};
-use crate::operator::status_memory;
 use crate::operator::testing::observation_at;
+use crate::plan::status_memory;
 use crate::plan::{Description, ObjectKey, ObjectKind};
 
 /// Entries that a learner receives in a second: it takes some seconds to catch up.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::*;
 use crate::crd::RetentionPolicy;
-use crate::operator::forecast::{End, ForecastStep, forecast};
+use crate::model::forecast::{End, ForecastStep, forecast};
 use crate::plan::{Comparison, Space};
 
 /// A life of a cluster in parts: each changes something, and the loop settles.
@@ -218,7 +218,7 @@ fn what_is_forecast_is_what_is_done() {
         let mut world = World::new(*replicas);
         for (number, part) in parts.iter().enumerate() {
             part(&mut world);
-            let (said, before) = (forecast(&world.look("")), world.done.len());
+            let (said, before) = (forecast(&world.look("").observed), world.done.len());
             world.settle(None);
             let done: Vec<&str> = world.done[before..]
                 .iter()
@@ -242,7 +242,7 @@ fn dry_run_lists_waits_and_refusals() {
     let (mut world, _) = live(3, &[|_| {}], None);
     world.cluster.spec.paused = true;
     world.cluster.spec.replicas = 5;
-    let said = forecast(&world.look(""));
+    let said = forecast(&world.look("").observed);
     assert_eq!((said.steps, said.holds.is_empty()), (vec![], false));
     world.cluster.spec.paused = false;
     let lost = world.leader_name();
@@ -253,7 +253,7 @@ fn dry_run_lists_waits_and_refusals() {
         .collect();
     silent.iter().for_each(|name| world.hang(name));
     world.tick();
-    let said = forecast(&world.look(""));
+    let said = forecast(&world.look("").observed);
     assert!(!matches!(said.end, End::Rest(_)), "{said:?}");
 }
 
@@ -268,7 +268,7 @@ fn dry_run_of_a_hung_server_keeps_its_member() {
     world.hang(&hung);
     // For longer than a leader may wait for a heartbeat's answer.
     (0..5).for_each(|_| world.tick());
-    let ahead = forecast(&world.look(""));
+    let ahead = forecast(&world.look("").observed);
     let named: Vec<&str> = ahead.steps.iter().map(|step| step.what.as_str()).collect();
     assert_eq!(named, [format!("replace the pod of {hung}")]);
     assert!(matches!(ahead.end, End::Rest(_)), "{ahead:?}");
@@ -287,7 +287,7 @@ fn dry_run_goes_on_until_the_alarm_is_off() {
         said.space = Some(Space::default());
         said.alarms = vec![format!("CORRUPT {id:x}"), format!("NOSPACE {id:x}")];
     }
-    let waits = forecast(&seen);
+    let waits = forecast(&seen.observed);
     let told: Vec<&str> = waits.steps.iter().map(|step| step.what.as_str()).collect();
     assert_eq!(told, [format!("disarm the alarm NOSPACE of {sick}")]);
     assert!(matches!(waits.end, End::Waits(_)), "{waits:?}");
@@ -305,7 +305,7 @@ fn dry_run_goes_on_until_the_alarm_is_off() {
     };
     let leading = seen.observed.descriptions.get_mut(&leader);
     leading.expect("it leads").comparisons = vec![compared(0), compared(5_000)];
-    let said = forecast(&seen);
+    let said = forecast(&seen.observed);
     let at = |what: &str| {
         let found = said
             .steps

@@ -1,5 +1,5 @@
 // Command raft runs a small cluster of etcd's Raft library in one process, for the comparison with
-// Quorate's core (src/raft/tests/differential). It reads one command per line from standard input,
+// Quorate's core (src/core/raft/tests/differential). It reads one command per line from standard input,
 // delivers messages until none is left, and answers with a line "ok", "refused" or "panic WHY", a
 // line for each member, and a line ".". It uses no clock, no disk and no randomness.
 package main

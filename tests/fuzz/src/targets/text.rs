@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use quorate::crd::{EtcdClusterStatus, parse, validate};
 use quorate::operator::local::home::{PvcRecord, State};
-use quorate::operator::status_memory;
+use quorate::plan::status_memory;
 use quorate::server::HostFacts;
 use quorate::server::decoders;
 use quorate::server::flags::Flags;

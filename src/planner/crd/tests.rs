@@ -1,0 +1,433 @@
+//! Tests of the schema, its rules and its defaults: what is refused, and with which message.
+
+use kube::core::CustomResourceExt;
+
+use super::*;
+
+fn text(name: &str, spec: &str) -> String {
+    format!(
+        "apiVersion: quorate.dev/v1alpha1\nkind: EtcdCluster\nmetadata: {{name: {name}, namespace: d}}\nspec: {spec}\n"
+    )
+}
+
+fn refused(name: &str, spec: &str) -> String {
+    match parse(&text(name, spec)) {
+        Ok(_) => panic!("{name} {spec} is accepted"),
+        Err(error) => error.to_string(),
+    }
+}
+
+#[test]
+fn an_empty_spec_gets_every_default() {
+    let cluster = parse(&text("demo", "{}")).expect("valid");
+    assert_eq!(cluster.spec, EtcdClusterSpec::default());
+    assert_eq!(cluster.spec.replicas, 3);
+    assert_eq!(cluster.spec.version, env!("CARGO_PKG_VERSION"));
+    assert_eq!(cluster.spec.storage.size, "8Gi");
+    assert_eq!(
+        cluster.spec.storage.retention.when_deleted,
+        RetentionPolicy::Retain
+    );
+    assert_eq!(cluster.spec.healing.unhealthy_seconds, 600);
+}
+
+#[test]
+fn even_replicas_are_allowed() {
+    let spec = "{replicas: 4, resources: {requests: {cpu: 1, memory: 64Mi}, limits: {cpu: 1.5}}}";
+    let cluster = parse(&text("demo", spec)).expect("valid");
+    assert_eq!(cluster.spec.resources.requests["cpu"], Quantity("1".into()));
+    assert_eq!(cluster.spec.resources.limits["cpu"], Quantity("1.5".into()));
+}
+
+#[test]
+fn each_mistake_is_named_with_its_remedy() {
+    for (name, spec, words) in [
+        (
+            "demo",
+            "{replicas: 10}",
+            "replicas must be 0 (hibernation) to 9",
+        ),
+        (
+            "demo",
+            "{replicas: -1}",
+            "replicas must be 0 (hibernation) to 9",
+        ),
+        (
+            "demo",
+            "{replicas: three}",
+            "spec.replicas: expected integer, found \"three\"",
+        ),
+        (
+            "demo",
+            "{networkPolicy: {clients: [{}]}}",
+            "each entry of networkPolicy has either ipBlock, or podSelector, namespaceSelector or both",
+        ),
+        (
+            "demo",
+            "{networkPolicy: {metrics: [{ipBlock: {cidr: 10.0.0.0/8}, podSelector: {}}]}}",
+            "each entry of networkPolicy has either ipBlock",
+        ),
+        (
+            "demo",
+            "{networkPolicy: {clients: [{ipBlock: {cidr: 10.0.0.1}}]}}",
+            "ipBlock.cidr must be a block of addresses such as 10.0.0.0/8",
+        ),
+        (
+            "demo",
+            "{networkPolicy: {peers: []}}",
+            "spec.networkPolicy.peers: unknown field",
+        ),
+        ("1demo", "{}", "the name must start with a letter"),
+        ("de.mo", "{}", "the name must start with a letter"),
+        ("demo-", "{}", "the name must start with a letter"),
+        (
+            "a2345678901234567890123456789012345678901",
+            "{}",
+            "at most 40 characters",
+        ),
+        ("demo", "{version: latest}", "version must look like 0.1.0"),
+        ("demo", "{image: 'a b'}", "image must be a reference"),
+        (
+            "demo",
+            "{tls: {client: {source: Vault}}}",
+            "\"Vault\" is not one of \"Operator\", \"Secret\"",
+        ),
+        (
+            "demo",
+            "{tls: {peer: {extraSANs: ['a b']}}}",
+            "extraSANs are host names such as",
+        ),
+        (
+            "demo",
+            "{tls: {client: {source: Secret}}}",
+            "source Secret needs certificateSecretRef",
+        ),
+        (
+            "demo",
+            "{tls: {peer: {caSecretRef: {name: a}}}}",
+            "not for source Operator",
+        ),
+        (
+            "demo",
+            "{tls: {peer: {source: Secret, certificateSecretRef: {name: a}, extraSANs: [b.c]}}}",
+            "extraSANs are not for source Secret",
+        ),
+        (
+            "demo",
+            "{tls: {peer: {source: Secret, certificateSecretRef: {name: A_b}}}}",
+            "the name of a Secret holds only",
+        ),
+        (
+            "demo",
+            "{podTemplate: {spec: {hostNetwork: true}}}",
+            "spec.podTemplate.spec.hostNetwork: unknown field",
+        ),
+        (
+            "demo",
+            "{podTemplate: {metadata: {labels: {quorate.dev/x: a}}}}",
+            "choose other keys",
+        ),
+        (
+            "demo",
+            "{podTemplate: {spec: {terminationGracePeriodSeconds: 1}}}",
+            "must be 15 to 3600",
+        ),
+        (
+            "demo",
+            "{podTemplate: {spec: {tolerations: [{operatr: Exists}]}}}",
+            "tolerations[0].operatr: unknown field",
+        ),
+        (
+            "demo",
+            "{storage: {type: Memory}}",
+            "\"Memory\" is not one of \"PersistentVolume\"",
+        ),
+        (
+            "demo",
+            "{storage: {size: lots}}",
+            "storage.size must be a quantity",
+        ),
+        (
+            "demo",
+            "{storage: {size: 1Mi}}",
+            "storage.size must be a quantity of more than 16Mi",
+        ),
+        (
+            "demo",
+            "{storage: {storageClassName: ''}}",
+            "storageClassName must not be empty",
+        ),
+        (
+            "demo",
+            "{healing: {unhealthySeconds: -1}}",
+            "healing.unhealthySeconds must be 0",
+        ),
+        (
+            "demo",
+            "{healing: {learnerDeadlineSeconds: 0}}",
+            "healing.learnerDeadlineSeconds must be 1",
+        ),
+        (
+            "demo",
+            "{healing: {maxRestarts: 101}}",
+            "healing.maxRestarts must be 0 to 100",
+        ),
+        (
+            "demo",
+            "{scheduling: {spread: Never}}",
+            "\"Never\" is not one of",
+        ),
+    ] {
+        let error = refused(name, spec);
+        assert!(error.contains(words), "{name} {spec}: {error}");
+    }
+    let two = refused("demo", "{backup: {}, auth: {}}");
+    assert!(
+        two.contains("spec.backup") && two.contains("spec.auth"),
+        "all at once: {two}"
+    );
+}
+
+#[test]
+fn another_kind_is_refused_by_name() {
+    let error = parse("apiVersion: v1\nkind: Pod\n")
+        .expect_err("another kind")
+        .to_string();
+    assert!(error.contains("found v1 Pod"), "{error}");
+    assert!(matches!(parse("{"), Err(ParseError::Yaml(_))));
+}
+
+#[test]
+fn a_volume_only_grows_and_stays_in_its_class() {
+    let cluster = |spec: &str| parse(&text("demo", spec)).expect("valid");
+    let old = cluster("{storage: {size: 8Gi}}");
+    cluster("{storage: {size: 8192Mi}}")
+        .validate_cel_update(&old)
+        .expect("the same size");
+    cluster("{storage: {size: 9Gi}}")
+        .validate_cel_update(&old)
+        .expect("larger");
+    for (spec, words) in [
+        ("{storage: {size: 7Gi}}", "storage.size can only grow"),
+        (
+            "{storage: {size: 8Gi, storageClassName: fast}}",
+            "storageClassName is immutable",
+        ),
+    ] {
+        let errors = cluster(spec)
+            .validate_cel_update(&old)
+            .expect_err(spec)
+            .to_string();
+        assert!(errors.contains(words), "{spec}: {errors}");
+    }
+    let fast = cluster("{storage: {storageClassName: fast}}");
+    assert!(
+        old.validate_cel_update(&fast).is_err(),
+        "the class cannot be dropped"
+    );
+}
+
+/// Trust would have to overlap between CAs that the operator cannot compare.
+#[test]
+fn the_source_of_certificates_stays() {
+    let cluster = |spec: &str| parse(&text("demo", spec)).expect("valid");
+    let plain = cluster("{}");
+    let made = cluster("{tls: {}}");
+    let given = "{tls: {peer: {source: Secret, certificateSecretRef: {name: a}}}}";
+    let given = cluster(given);
+    let other = cluster(
+        "{tls: {peer: {source: Secret, certificateSecretRef: {name: b}, caSecretRef: {name: c}}}}",
+    );
+    for (old, new, fits) in [
+        (&plain, &made, true),
+        (&plain, &given, true),
+        (&given, &other, true),
+        (&made, &given, false),
+        (&given, &made, false),
+    ] {
+        let changed = new.validate_cel_update(old);
+        assert_eq!(changed.is_ok(), fits, "{changed:?}");
+    }
+    let tls = other.spec.tls.expect("tls");
+    let names = |certificate: &str, trusted: &str| Some((certificate.into(), trusted.into()));
+    assert_eq!(tls.given("demo", TlsPort::Peer), names("b", "c"));
+    assert_eq!(tls.given("demo", TlsPort::Client), None);
+    let issued = cluster(
+        "{tls: {client: {source: CertManager, issuerRef: {name: corp}}, peer: {source: CertManager, issuerRef: {name: corp, kind: ClusterIssuer}, caSecretRef: {name: roots}}}}",
+    );
+    let tls = issued.spec.tls.expect("tls");
+    let own = "demo-client-certificate";
+    assert_eq!(tls.given("demo", TlsPort::Client), names(own, own));
+    let own = "demo-peer-certificate";
+    assert_eq!(tls.given("demo", TlsPort::Peer), names(own, "roots"));
+    let by = tls.client.issuer_ref.as_ref().expect("an issuer");
+    assert_eq!(
+        (by.kind.as_str(), by.group.as_str()),
+        ("Issuer", "cert-manager.io")
+    );
+}
+
+/// cert-manager writes a certificate and its `ca.crt` at once.
+#[test]
+fn new_peer_issuer_needs_overlapping_trust() {
+    let cluster = |client: &str, peer: &str| {
+        let port = |of: &str| format!("{{source: CertManager, issuerRef: {{name: {of}}}");
+        let tls = format!(
+            "{{tls: {{client: {}}}, peer: {}}}}}}}",
+            port(client),
+            port(peer)
+        );
+        parse(&text("demo", &tls)).expect("valid")
+    };
+    let old = cluster("a", "a");
+    let trusting = cluster("a", "a}, caSecretRef: {name: both");
+    for (from, to, fits) in [
+        (&old, cluster("b", "a"), true),
+        (&old, cluster("a", "b"), false),
+        (&old, cluster("a", "b}, caSecretRef: {name: both"), false),
+        (&old, trusting.clone(), true),
+        (
+            &trusting,
+            cluster("a", "b}, caSecretRef: {name: both"),
+            true,
+        ),
+        (&trusting, cluster("a", "b"), false),
+    ] {
+        let changed = to.validate_cel_update(from);
+        assert_eq!(changed.is_ok(), fits, "{changed:?}");
+    }
+}
+
+#[test]
+fn each_source_of_certificates_has_its_fields() {
+    for (port, word) in [
+        ("{source: Secret}", "needs certificateSecretRef"),
+        (
+            "{certificateSecretRef: {name: a}}",
+            "of source Secret alone",
+        ),
+        (
+            "{source: CertManager, issuerRef: {name: a}, certificateSecretRef: {name: a}}",
+            "of source Secret alone",
+        ),
+        ("{caSecretRef: {name: a}}", "not for source Operator"),
+        ("{source: CertManager}", "needs issuerRef"),
+        ("{issuerRef: {name: a}}", "no other source takes it"),
+        (
+            "{source: Secret, certificateSecretRef: {name: a}, issuerRef: {name: a}}",
+            "no other source takes it",
+        ),
+        (
+            "{source: Secret, certificateSecretRef: {name: a}, extraSANs: [a]}",
+            "not for source Secret",
+        ),
+    ] {
+        let told = refused("demo", &format!("{{tls: {{peer: {port}}}}}"));
+        assert!(told.contains(word), "{port}: {told}");
+    }
+}
+
+#[test]
+fn a_wildcard_is_for_the_first_label() {
+    let names = ["*.demo-peers.prod.svc", "Etcd.example.com"].map(str::to_owned);
+    let names = std::collections::BTreeSet::from(names);
+    for (host, is) in [
+        ("demo-1-0.demo-peers.prod.svc", true),
+        ("etcd.example.com", true),
+        ("demo-peers.prod.svc", false),
+        ("a.demo-1-0.demo-peers.prod.svc", false),
+        ("other.example.com", false),
+    ] {
+        assert_eq!(is_named(&names, host), is, "{host}");
+    }
+}
+
+#[test]
+fn spec_is_validated_without_cel() {
+    let mut cluster = parse(&text("demo", "{}")).expect("valid");
+    cluster.metadata.uid = Some("u".into());
+    let valid = validate(&cluster).expect("valid");
+    assert_eq!((valid.target(), valid.storage_bytes), (3, 8 << 30));
+    cluster.spec.replicas = 10;
+    cluster.spec.storage.size = "lots".into();
+    cluster.metadata.uid = None;
+    let invalid = validate(&cluster).expect_err("three problems");
+    for words in ["hibernation", "storage.size", "metadata.uid"] {
+        assert!(invalid.to_string().contains(words), "{invalid}");
+    }
+}
+
+#[test]
+fn quantities_are_bytes() {
+    for (text, bytes) in [
+        ("1", 1),
+        ("1k", 1000),
+        ("1Ki", 1024),
+        ("1.5Gi", 3 << 29),
+        ("0.5", 1),
+        ("100m", 1),
+        ("2e3", 2000),
+        ("8Gi", 8 << 30),
+    ] {
+        assert_eq!(bytes_of(text), Ok(bytes), "{text}");
+    }
+    for text in ["", "Gi", "1.2.3", "-1", "1 Gi", "1Zi", "99999999999999Ei"] {
+        assert!(bytes_of(text).is_err(), "{text}");
+    }
+}
+
+#[test]
+fn names_of_members_are_distinguished() {
+    assert_eq!(member_number("demo", "demo-12"), Some(12));
+    for other in [
+        "demo", "demo-", "demo-01", "demo-x", "demo-1-2", "other-1", "-1",
+    ] {
+        assert_eq!(member_number("demo", other), None, "{other}");
+    }
+    assert_eq!(pvc_name("demo-1", "6f1c2d3e-aaaa"), "data-demo-1-6f1c2");
+    assert_eq!(pvc_name("demo-1", "A-1b2c3"), "data-demo-1-a1b2c");
+}
+
+#[test]
+fn the_definition_has_what_kubectl_shows() {
+    let crd = EtcdCluster::crd();
+    assert_eq!(crd.spec.names.short_names, Some(vec!["qec".to_owned()]));
+    assert_eq!(crd.spec.names.categories, Some(vec!["quorate".to_owned()]));
+    let version = &crd.spec.versions[0];
+    let columns = version
+        .additional_printer_columns
+        .as_ref()
+        .expect("columns");
+    let names: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
+    assert_eq!(
+        names,
+        [
+            "Ready",
+            "Version",
+            "Leader",
+            "Status",
+            "Age",
+            "Updated",
+            "Cluster ID"
+        ]
+    );
+    let scale = version
+        .subresources
+        .as_ref()
+        .and_then(|s| s.scale.as_ref())
+        .expect("scale");
+    assert_eq!(
+        scale.label_selector_path.as_deref(),
+        Some(".status.selector")
+    );
+    let written = crd_yaml().expect("YAML");
+    let file = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../crds/quorate.dev_etcdclusters.yaml"
+    );
+    let kept = std::fs::read_to_string(file).expect("the definition in crds/");
+    assert!(
+        kept.ends_with(&written),
+        "crds/ differs from the code: run `make generate`"
+    );
+}

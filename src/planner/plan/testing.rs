@@ -1,0 +1,46 @@
+//! What tests of the plan and of the operator start from; in no release.
+
+use super::{Hints, Observed, TlsFacts};
+use crate::crd::{EtcdClusterSpec, ValidatedCluster};
+
+/// A fresh resource at this time in milliseconds, with nothing made yet.
+#[must_use]
+pub fn observed_at(now_ms: u64) -> Observed {
+    let cluster = ValidatedCluster {
+        namespace: "default".into(),
+        name: "demo".into(),
+        uid: "11111111-2222-3333-4444-555555555555".into(),
+        generation: 1,
+        spec: EtcdClusterSpec::default(),
+        storage_bytes: 8 << 30,
+    };
+    Observed {
+        now_ms,
+        entropy: "e".into(),
+        epoch: 1,
+        deleting: false,
+        refused: None,
+        spec: None,
+        cluster: Ok(cluster),
+        client_endpoint: String::new(),
+        status_cluster_id: None,
+        hints: Hints::default(),
+        identity_secret: None,
+        wanted_objects: [].into(),
+        objects: [].into(),
+        pdb: None,
+        slot_endpoints: [].into(),
+        wanted_slot_inputs: String::new(),
+        tls: TlsFacts::default(),
+        slots: [].into(),
+        wanted_inputs: "inputs".into(),
+        sets: [].into(),
+        pods: [].into(),
+        pvcs: [].into(),
+        class_node_bound: None,
+        nodes: [].into(),
+        routed: [].into(),
+        denied: [].into(),
+        descriptions: [].into(),
+    }
+}
