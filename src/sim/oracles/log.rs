@@ -74,7 +74,7 @@ impl Logs {
         Ok(())
     }
 
-    /// A host tells a leader that its log is durable up to an index.
+    /// A host acknowledges to a leader that its log is durable up to an index.
     pub(in crate::sim) fn acknowledges(&self, host: HostId, index: Index) -> Verdict {
         let last = self.last(host);
         if index <= last || mutant!(BlindAcknowledged) {

@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn a_promotion_of_a_learner_that_lags_is_seen() {
         assert_eq!(roles().promoted(3, 2000, 1990), Ok(()));
-        assert_eq!(roles().promoted(3, 200, 0), Ok(()), "too early to tell");
+        assert_eq!(roles().promoted(3, 200, 0), Ok(()), "too early to judge");
         assert!(roles().promoted(3, 2000, 900).is_err());
     }
 }

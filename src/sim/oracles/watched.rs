@@ -117,7 +117,7 @@ impl Progress {
         if self.seen >= to && !mutant!(BlindCompaction) {
             let needs = self.next(history).map(|(_, change)| change.revision);
             return Err(violation(format!(
-                "a watcher that has seen {} was told that {to} is compacted; it needs {needs:?}",
+                "a watcher that has seen {} received that {to} is compacted; it needs {needs:?}",
                 self.seen
             )));
         }

@@ -252,8 +252,8 @@ fn writes_are_checked_when_they_are_applied() {
     assert!(run_as(&mut store, alice.clone(), write("a")).is_ok());
     assert_eq!(run_as(&mut store, alice.clone(), write("x")), Err(DENIED));
     assert_eq!(run_named(&mut store, "eve", write("a")), Err(DENIED));
-    let nobody = run_as(&mut store, None, write("a"));
-    assert_eq!(nobody, Err(Error::Auth(AuthError::UserEmpty)));
+    let anonymous = run_as(&mut store, None, write("a"));
+    assert_eq!(anonymous, Err(Error::Auth(AuthError::UserEmpty)));
     let delete = |from, to| Operation::DeleteRange(delete(from, to));
     assert!(run_as(&mut store, alice.clone(), delete("a", "c")).is_ok());
     assert_eq!(
