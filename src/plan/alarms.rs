@@ -76,7 +76,7 @@ pub(super) fn is_known(leader: &Description, id: u64) -> bool {
 /// What the operator waits for, and what the user can do if it takes long.
 fn waits(s: &Situation<'_>, what: String) -> Corruption {
     let step = s.o.hints.step.as_ref();
-    let since = step.filter(|(action, whom, _)| action == COMPARE && whom.is_none());
+    let since = step.filter(|(action, member, _)| action == COMPARE && member.is_none());
     let long = since.is_some_and(|(_, _, since)| s.o.now_ms.saturating_sub(*since) >= LONG_MS);
     Corruption::Wait(match long {
         true => format!("{what}, which takes long; otherwise {BY_HAND}"),
@@ -122,19 +122,19 @@ pub(super) fn corruption(s: &Situation<'_>) -> Option<Corruption> {
 
 fn judge(s: &Situation<'_>, leader: &Description, named: BTreeSet<u64>) -> Corruption {
     let person = |text: &str| Corruption::Person(text.to_owned());
-    if let Some(whom) = decided(s) {
+    if let Some(member) = decided(s) {
         if s.view.is_some_and(|(leads, _)| s.to_replace(leads))
             && let Some((to, id)) = heir(s, &named)
         {
             return Corruption::Led(to.to_owned(), id);
         }
         return Corruption::Person(format!(
-            "{whom} is replaced because spec.replaceMembers names it, whatever was compared; afterwards run `etcdctl alarm disarm`"
+            "{member} is replaced because spec.replaceMembers names it, whatever was compared; afterwards run `etcdctl alarm disarm`"
         ));
     }
     if named.contains(&0) {
-        let nobody = "it names no member, because no majority of the members has equal data";
-        return Corruption::Person(format!("{nobody}: {BY_HAND}"));
+        let unnamed = "it names no member, because no majority of the members has equal data";
+        return Corruption::Person(format!("{unnamed}: {BY_HAND}"));
     }
     if !named.iter().all(|id| is_known(leader, *id)) {
         return person(
@@ -252,8 +252,8 @@ pub(super) fn is_on(s: &Situation<'_>) -> bool {
 /// the alarm nor a comparison overrules that.
 pub(super) fn decided<'s>(s: &'s Situation<'_>) -> Option<&'s str> {
     let mut voters = s.voters.keys().map(String::as_str);
-    let whom = voters.find(|name| s.to_replace(name))?;
-    is_on(s).then_some(whom)
+    let named = voters.find(|name| s.to_replace(name))?;
+    is_on(s).then_some(named)
 }
 
 /// Which data is right while CORRUPT is raised, according to the latest comparison of the current members: that of the
@@ -381,8 +381,8 @@ pub(super) fn may_vote(s: &Situation<'_>, id: u64) -> Result<(), String> {
 
 /// Whether two members are on the same side; nothing where one of them gave no hash.
 fn sides(c: &Comparison, one: u64, other: u64) -> Option<bool> {
-    let told = |id: &u64| !c.silent.contains(id);
-    let both = told(&one) && told(&other);
+    let answered = |id: &u64| !c.silent.contains(id);
+    let both = answered(&one) && answered(&other);
     both.then(|| c.agree.contains(&one) == c.agree.contains(&other))
 }
 
@@ -420,8 +420,8 @@ fn compared(leader: &Description) -> Option<Vec<&Comparison>> {
 fn covering(leader: &Description) -> impl Iterator<Item = &Comparison> {
     let members: BTreeSet<u64> = leader.members.iter().map(|member| member.id).collect();
     let covers = move |c: &&Comparison| {
-        let told = [&c.agree, &c.differ, &c.silent].into_iter().flatten();
-        told.copied().collect::<BTreeSet<u64>>() == members
+        let ids = [&c.agree, &c.differ, &c.silent].into_iter().flatten();
+        ids.copied().collect::<BTreeSet<u64>>() == members
     };
     let young = leader.comparisons.iter().filter(|c| c.age_ms <= OLD_MS);
     young.filter(covers)

@@ -31,7 +31,7 @@ pub(super) struct Held {
 }
 
 impl Held {
-    pub(super) fn tell(self, draft: &mut Draft) {
+    pub(super) fn add_to(self, draft: &mut Draft) {
         draft.wait(self.action, &self.member, "Corrupt", self.what);
     }
 }

@@ -98,7 +98,7 @@ fn restart(s: &Situation<'_>, draft: &mut Draft, member: &str) {
         reason,
         for_good: false,
     };
-    if !mutant!(RollAtOnce) && !hand_over::said(s, draft, &leaver) {
+    if !mutant!(RollAtOnce) && !hand_over::advance(s, draft, &leaver) {
         return;
     }
     pod_disruption_budget::let_go(

@@ -62,7 +62,7 @@ fn corrupt_two_of_five() {
 /// Cases in which nothing is done: what is observed, and the message to the user.
 #[test]
 fn undecided_hashes_replace_no_member() {
-    let told = |replicas: i32, named: &[&str], differing: &[&str]| {
+    let text_for = |replicas: i32, named: &[&str], differing: &[&str]| {
         let mut world = rested(replicas);
         for member in named {
             world.alarm("CORRUPT", member);
@@ -74,27 +74,27 @@ fn undecided_hashes_replace_no_member() {
         plan.to_string()
     };
     let all = ["demo-1", "demo-2", "demo-3"];
-    let majority = told(3, &all[..2], &all[..1]);
+    let majority = text_for(3, &all[..2], &all[..1]);
     assert!(
         majority.contains("it names no minority of the voters"),
         "{majority}"
     );
-    let equal = told(3, &all[1..2], &[]);
+    let equal = text_for(3, &all[1..2], &[]);
     assert!(
         equal.contains("the data of all members is equal by now"),
         "{equal}"
     );
-    let other = told(3, &all[1..2], &all[2..]);
+    let other = text_for(3, &all[1..2], &all[2..]);
     assert!(
         other.contains("are not those whose data differs"),
         "{other}"
     );
-    let more = told(5, &all[1..2], &all[1..]);
+    let more = text_for(5, &all[1..2], &all[1..]);
     assert!(more.contains("are not those whose data differs"), "{more}");
-    let mut nobody = rested(3);
-    nobody.health.alarms = vec!["CORRUPT".into()];
-    wait(&mut nobody, 30);
-    let plan = plan(&nobody.observe());
+    let mut unnamed = rested(3);
+    unnamed.health.alarms = vec!["CORRUPT".into()];
+    wait(&mut unnamed, 30);
+    let plan = plan(&unnamed.observe());
     does_nothing(&plan);
     assert!(
         plan.to_string()
@@ -378,10 +378,10 @@ fn tie_breaker_is_not_replaced() {
             "{plan}"
         );
     }
-    let said = plan(&world.observe()).to_string();
+    let text = plan(&world.observe()).to_string();
     assert!(
-        said.contains("no majority of the voters is known"),
-        "{said}"
+        text.contains("no majority of the voters is known"),
+        "{text}"
     );
     world.cluster.spec.replace_members = vec![wrong.clone()];
     let mut reconciles = 0;

@@ -544,7 +544,7 @@ fn a_pod_that_was_just_made_has_time_to_start() {
     assert_eq!(
         ages.len(),
         3,
-        "restarted as often as the spec says, then removed"
+        "restarted as often as the spec allows, then removed"
     );
     assert!(ages.iter().all(|age| *age >= 20_000), "{ages:?}");
 }

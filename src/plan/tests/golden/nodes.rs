@@ -59,8 +59,10 @@ fn who_is_still_called_ready_is_waited_for() {
             world.faults.unprobed.insert("demo-3".into());
         }
         let retires = |world: &World| {
-            let said = world.observe().descriptions;
-            said.get("demo-3").is_some_and(|d| d.retiring_ms.is_some())
+            let descriptions = world.observe().descriptions;
+            descriptions
+                .get("demo-3")
+                .is_some_and(|d| d.retiring_ms.is_some())
         };
         until(&mut world, "demo-3 retires", retires);
         let (begun, uid) = (world.api.now_ms, world.api.pods["demo-3"].uid.clone());
@@ -89,8 +91,10 @@ fn a_member_behind_a_service_is_waited_for() {
             world.api.denied.insert("endpointslices".into());
         }
         let retires = |world: &World| {
-            let said = world.observe().descriptions;
-            said.get("demo-3").is_some_and(|d| d.retiring_ms.is_some())
+            let descriptions = world.observe().descriptions;
+            descriptions
+                .get("demo-3")
+                .is_some_and(|d| d.retiring_ms.is_some())
         };
         until(&mut world, "demo-3 retires", retires);
         let (begun, uid) = (world.api.now_ms, world.api.pods["demo-3"].uid.clone());
@@ -121,7 +125,7 @@ fn a_member_behind_a_service_is_waited_for() {
     let never = waited(1000, false);
     assert!((29..=32).contains(&never), "{never} s: and not for ever");
     let unseen = waited(0, true);
-    assert!((29..=32).contains(&unseen), "{unseen} s: nobody knows");
+    assert!((29..=32).contains(&unseen), "{unseen} s: unknown");
 }
 
 #[test]

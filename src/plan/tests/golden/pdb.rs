@@ -96,16 +96,24 @@ fn refused_evictions_are_not_requested() {
     let pdb = observed.pdb.as_mut().expect("a PDB");
     assert_eq!((pdb.min_available, pdb.available), (Some(2), Some(2)));
     pdb.available = Some(1);
-    let told = plan(&observed);
-    assert_eq!((reason(&told), told.steps.len()), ("Budget", 0), "{told}");
-    script.text += &format!("\n## One of two others is available\n{told}");
+    let planned = plan(&observed);
+    assert_eq!(
+        (reason(&planned), planned.steps.len()),
+        ("Budget", 0),
+        "{planned}"
+    );
+    script.text += &format!("\n## One of two others is available\n{planned}");
     observed.pdb = observed.pdb.map(|pdb| crate::plan::PdbFacts {
         available: None,
         ..pdb
     });
-    let told = plan(&observed);
-    assert_eq!((reason(&told), told.steps.len()), ("Budget", 0), "{told}");
-    script.text += &format!("\n## Kubernetes has not counted yet\n{told}");
+    let planned = plan(&observed);
+    assert_eq!(
+        (reason(&planned), planned.steps.len()),
+        ("Budget", 0),
+        "{planned}"
+    );
+    script.text += &format!("\n## Kubernetes has not counted yet\n{planned}");
     script.look("Enough are available", &world);
     script.compare();
 }
@@ -142,7 +150,7 @@ fn pdb_waits_for_the_pod_of_a_removed_member() {
     until(&mut world, "its pod is gone", |world| {
         world.api.pods.len() == 3
     });
-    assert_eq!(world.min_available(), Some(3), "nobody looked since");
+    assert_eq!(world.min_available(), Some(3), "not observed since");
     world.settle(100);
     assert_eq!(world.min_available(), Some(2));
 }

@@ -102,7 +102,7 @@ fn slots_of_others_are_conflicts() {
 fn unwanted_slot_of_others_is_left_alone() {
     let mut world = rested(3);
     let mut other = world.api.slots[&0].clone();
-    other.owner = Owner::Nobody;
+    other.owner = Owner::Unowned;
     world.api.slots.insert(7, other);
     let plan = plan(&world.observe());
     assert!(plan.steps.is_empty(), "{plan}");

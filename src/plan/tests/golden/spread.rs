@@ -71,7 +71,7 @@ fn bound_volumes_need_one_member_per_node() {
         world.pace.node_bound = true;
         world.api.class_node_bound = Some(true);
     });
-    assert_eq!(class, [true; 3], "the class tells before any volume does");
+    assert_eq!(class, [true; 3], "the class counts before any volume");
     let class = made(&|world| world.api.class_node_bound = Some(true));
     assert_eq!(class, [true, false, false], "the volumes know better");
     let relaxed = made(&|world| {
@@ -79,15 +79,15 @@ fn bound_volumes_need_one_member_per_node() {
         world.cluster.spec.scheduling.spread = Spread::Preferred;
     });
     assert_eq!(relaxed, [false; 3], "spread: Preferred relaxes it");
-    let said = made(&|world| {
+    let explicit = made(&|world| {
         world.cluster.spec.scheduling.volumes = VolumeMobility::NodeBound;
     });
-    assert_eq!(said, [true; 3], "the spec says that they are bound");
-    let said = made(&|world| {
+    assert_eq!(explicit, [true; 3], "the spec sets NodeBound");
+    let explicit = made(&|world| {
         world.pace.node_bound = true;
         world.cluster.spec.scheduling.volumes = VolumeMobility::Movable;
     });
-    assert_eq!(said, [false; 3], "the spec says that they can move");
+    assert_eq!(explicit, [false; 3], "the spec sets Movable");
 }
 
 #[test]

@@ -44,7 +44,7 @@ fn renewed_one_after_the_other() {
     world.names = "names-2".into();
     script.settle("Names are added", &mut world);
     let now: Vec<String> = world.api.pods.values().map(|pod| pod.uid.clone()).collect();
-    assert_eq!(pods, now, "nobody was restarted");
+    assert_eq!(pods, now, "no member was restarted");
     world.cluster.spec.paused = true;
     world.skip_days(61);
     script.settle("Paused: certificates are renewed all the same", &mut world);

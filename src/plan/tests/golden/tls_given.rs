@@ -44,7 +44,7 @@ fn given_and_renewed() {
     script.settle("It has signed", &mut world);
     world.trust(TlsPort::Peer, &["theirs-2"]);
     script.settle("The one before is forgotten", &mut world);
-    assert_eq!(uids(&world), pods, "nobody was restarted");
+    assert_eq!(uids(&world), pods, "no member was restarted");
     world.cluster.spec.replicas = 1;
     script.settle(
         "Members leave: nothing of the user's is touched",
@@ -129,7 +129,7 @@ fn issued_by_cert_manager() {
     let pods = uids(&world);
     world.issued_by("other");
     script.settle("Another issuer is to sign", &mut world);
-    assert_eq!(uids(&world), pods, "nobody was restarted");
+    assert_eq!(uids(&world), pods, "no member was restarted");
     script.compare();
 }
 
@@ -157,7 +157,7 @@ fn no_overlap() {
     let now = uids(&world);
     assert!(
         pods.iter().all(|pod| now.contains(pod)),
-        "nobody was restarted"
+        "no member was restarted"
     );
     // Other Secret names are an input: members with the old ones are restarted, if their trust overlaps.
     world.api.wanted_inputs = "spec-2".into();

@@ -103,7 +103,7 @@ fn nothing_starts_while_nothing_can_be_signed() {
         &world,
     );
     let now: Vec<String> = world.api.pods.values().map(|pod| pod.uid.clone()).collect();
-    assert_eq!(pods, now, "nobody was restarted");
+    assert_eq!(pods, now, "no member was restarted");
     (world.api.tls.secrets).insert("demo-client-ca".into(), good);
     script.settle("Its content is back", &mut world);
     assert_whole(&world);
@@ -124,7 +124,7 @@ fn all_secrets_deleted() {
         world.api.tls.secrets.clear();
         script.settle(&format!("Those of {replicas}"), &mut world);
         let now: Vec<String> = world.api.pods.values().map(|pod| pod.uid.clone()).collect();
-        assert_eq!(pods, now, "nobody was restarted");
+        assert_eq!(pods, now, "no member was restarted");
         assert_whole(&world);
     }
     let mut world = rested(3);
