@@ -40,7 +40,7 @@ fn known(found: Found) -> Known {
     }
 }
 
-fn told(found: Found) -> Unfit {
+fn unfit_of(found: Found) -> Unfit {
     let secret = "demo-peer-certificate".to_owned();
     let missing = Unfit {
         reason: "SecretMissing",
@@ -82,7 +82,7 @@ fn the_next_actor_is_reported() {
             "the issuer denied it",
         ),
     ] {
-        let unfit = told(found);
+        let unfit = unfit_of(found);
         assert_eq!(unfit.reason, reason, "{}", unfit.text);
         assert!(unfit.text.contains(words), "{}", unfit.text);
     }

@@ -133,8 +133,8 @@ async fn another_uid_is_a_change_not_a_refusal() {
         .patch("demo-client", &parameters, &patch)
         .await
         .expect_err("another");
-    let told = failure("apply", "demo-client", &error);
-    assert!(matches!(told, Failure::Changed(_)), "{told:?}");
+    let changed = failure("apply", "demo-client", &error);
+    assert!(matches!(changed, Failure::Changed(_)), "{changed:?}");
 }
 
 fn pdb(min_available: Option<i32>) -> PodDisruptionBudget {
@@ -164,7 +164,7 @@ async fn a_budget_is_written_only_over_what_was_seen() {
     let shared = SharedApiServer::new(ApiServer::new(1, 1_700_000_000_000));
     let client = shared.client("operator-1", "prod");
     let ours = Owned::Controller("u1");
-    let said = || {
+    let stored = || {
         let found = shared.lock().get(Kind::PodDisruptionBudget, "prod", "demo");
         let spec = found.expect("there")["spec"].clone();
         (
@@ -174,17 +174,17 @@ async fn a_budget_is_written_only_over_what_was_seen() {
     };
     let made = apply(&client, "prod", &pdb(None), ours).await;
     made.expect("made");
-    assert_eq!(said(), (None, Some(0)));
+    assert_eq!(stored(), (None, Some(0)));
     let two = apply_where(&client, "prod", &pdb(Some(2)), ours, |_| None).await;
     two.expect("written");
-    assert_eq!(said(), (Some(2), None));
-    let other = |_: &PodDisruptionBudget| Some("it says something else".to_owned());
+    assert_eq!(stored(), (Some(2), None));
+    let other = |_: &PodDisruptionBudget| Some("the stored number differs".to_owned());
     let three = apply_where(&client, "prod", &pdb(Some(3)), ours, other).await;
     assert!(matches!(three, Err(Failure::Changed(_))), "{three:?}");
-    assert_eq!(said(), (Some(2), None));
+    assert_eq!(stored(), (Some(2), None));
     let gate = apply(&client, "prod", &pdb(None), ours).await;
     gate.expect("written");
-    assert_eq!(said(), (None, Some(0)));
+    assert_eq!(stored(), (None, Some(0)));
 }
 
 /// A PDB's refusal is temporary, an eviction never takes another pod with the name, and a missing pod is the wanted
