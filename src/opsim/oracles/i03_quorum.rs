@@ -46,7 +46,10 @@ mod tests {
         after.voters.entry(2).and_modify(|m| m.leaving = true);
         assert!(deed(&step(&before, &after, LATER), &past).is_some());
         let lately = deed(&step(&before, &after, 5_000), &past);
-        assert_eq!(lately, None, "nobody could know that the first was gone");
+        assert_eq!(
+            lately, None,
+            "the operator could not know that the first was gone"
+        );
         let whole = cluster(3);
         let mut one_less = whole.clone();
         one_less.voters.entry(2).and_modify(|m| m.leaving = true);

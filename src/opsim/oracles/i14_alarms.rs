@@ -1,6 +1,6 @@
 //! I14: an alarm is switched off only where its reason is gone: NOSPACE where every voter has space,
 //! CORRUPT where the member that it names was removed and the data of all members is equal. While CORRUPT
-//! is on nobody joins a leader that it names, no learner with other data than most voters' becomes a voter,
+//! is on no member joins a leader that it names, no learner with other data than most voters' becomes a voter,
 //! and the volume of a voter that left under it is never deleted.
 
 use super::{History, Step};

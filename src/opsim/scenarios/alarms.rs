@@ -43,7 +43,7 @@ pub(super) const SCENARIOS: [Scenario; 9] = [
     },
     Scenario {
         name: "corrupt-majority",
-        story: "the alarm names two of three: nothing is done, and the status says what a person has to do",
+        story: "the alarm names two of three: nothing is done, and the status reports what a person has to do",
         script: |world| Box::pin(majority(world)),
     },
     Scenario {
@@ -65,11 +65,11 @@ async fn made(world: &mut World, members: u32) -> Result<u64, Failure> {
     Ok(user::configuration(world))
 }
 
-async fn told(world: &mut World) -> Result<(), Failure> {
-    let told = |world: &World, _: &_| {
+async fn alarm_reported(world: &mut World) -> Result<(), Failure> {
+    let reported = |world: &World, _: &_| {
         user::reason(world, "demo", "Degraded").as_deref() == Some("AlarmRaised")
     };
-    world.until("AlarmRaised", 120_000, told).await
+    world.until("AlarmRaised", 120_000, reported).await
 }
 
 async fn switched_off(world: &mut World) -> Result<(), Failure> {
@@ -84,7 +84,7 @@ async fn freed(world: &mut World) -> Result<(), Failure> {
     lock(&world.servers).full.extend(all.iter().cloned());
     let first = all.first().cloned().unwrap_or_default();
     lock(&world.servers).raise("NOSPACE", &first);
-    told(world).await?;
+    alarm_reported(world).await?;
     lock(&world.servers).full = [first].into();
     world.pass_ms(60_000).await?;
     if lock(&world.servers).alarms.is_empty() {
@@ -95,7 +95,7 @@ async fn freed(world: &mut World) -> Result<(), Failure> {
     user::unchanged(world, before)
 }
 
-/// The lost one tells whose data is right: a copy of the leader's in its place would outvote the other.
+/// The lost one decides whose data is right: a copy of the leader's in its place would outvote the other.
 async fn unclear(world: &mut World) -> Result<(), Failure> {
     let before = made(world, 3).await?;
     world.containers.kube.add_node("node-d", "zone-1");
@@ -106,7 +106,7 @@ async fn unclear(world: &mut World) -> Result<(), Failure> {
     faults::data_differs(world, &wrong, 7);
     world.containers.kube.node_down(&node);
     lock(&world.servers).alarms = vec!["CORRUPT 0".to_owned()];
-    told(world).await?;
+    alarm_reported(world).await?;
     world.pass_ms(900_000).await?;
     user::unchanged(world, before)?;
     user::edit(world, "demo", &json!({"replaceMembers": [wrong.clone()]}));
@@ -195,7 +195,7 @@ async fn two_of_five(world: &mut World) -> Result<(), Failure> {
 }
 
 async fn nothing_done(world: &mut World, before: u64) -> Result<(), Failure> {
-    told(world).await?;
+    alarm_reported(world).await?;
     world.pass_ms(20_000).await?;
     let writes = world.writes();
     world.pass_ms(300_000).await?;
@@ -225,7 +225,7 @@ async fn for_a_moment(world: &mut World) -> Result<(), Failure> {
     lock(&world.servers).raise("CORRUPT", &member);
     world.pass_ms(3_000).await?;
     faults::data_differs(world, &member, 0);
-    told(world).await?;
+    alarm_reported(world).await?;
     world.pass_ms(200_000).await?;
     nothing_done(world, before).await
 }
