@@ -461,7 +461,7 @@ mod tests {
 
     /// The address of a member may be another one's by the time of the act.
     #[tokio::test]
-    async fn an_act_follows_from_a_look() {
+    async fn calls_need_an_observed_member() {
         let key = Key::new(b"0123456789abcdef0123456789abcdef");
         let members = Members::new(key, network(), Clock::machine());
         let retire = MemberAction::Retire {
@@ -523,7 +523,7 @@ mod tests {
     /// the name of any member that had not answered it yet, and one that was rolled back to 0.1.0 under the same tag
     /// had no description until the specification was changed.
     #[tokio::test]
-    async fn a_signature_speaks_for_its_image() {
+    async fn signatures_are_expected_per_image() {
         let (one, two) = (Member::new("one"), Member::new("two"));
         let ways = [one.old_way(), two.way(&own("two", "1")), two.old_way()];
         let ways = Mutex::new(ways);

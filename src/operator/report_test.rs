@@ -135,7 +135,7 @@ fn a_refusal_stalls_and_is_reported_once() {
 }
 
 #[test]
-fn a_passing_failure_is_what_the_step_waits_for() {
+fn temporary_failure_is_the_reason_for_waiting() {
     let mut plan = plan_of(vec![step(promote())]);
     plan.status.step = Some(StepStatus {
         action: "Promote".into(),

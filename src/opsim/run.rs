@@ -275,7 +275,7 @@ mod tests {
     /// a moment later. If time stood still between the two, a step that carries the time of its
     /// plan would be carried out here and never on a real Kubernetes.
     #[test]
-    fn time_goes_on_between_the_two_looks_of_a_pass() {
+    fn clock_advances_within_a_reconcile() {
         let mut options = Options::calm(1);
         options.rules = Rules {
             plan: noted,

@@ -196,7 +196,7 @@ fn a_member_is_replaced() {
 }
 
 #[test]
-fn a_cluster_sleeps() {
+fn hibernated_cluster() {
     let asleep = |name| {
         let row = json!({"health": "Unknown", "reason": "it sleeps", "version": null, "nodeName": null, "podName": null, "updated": false});
         member(name, row)

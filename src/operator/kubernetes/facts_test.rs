@@ -179,7 +179,7 @@ fn a_volume_that_no_node_can_use_is_reported() {
 }
 
 #[test]
-fn a_pvc_tells_whose_it_is_and_what_it_has_been() {
+fn pvc_facts_hold_owner_and_state() {
     let facts = pvc(
         &of(json!({
             "metadata": {"uid": "c1",
@@ -248,7 +248,7 @@ fn node_bound_volumes_are_recognised() {
 }
 
 #[test]
-fn a_class_tells_what_it_can() {
+fn node_bound_storage_classes_are_recognised() {
     let class = |name: &str, provisioner: &str, default: &str, at: &str| -> Arc<StorageClass> {
         Arc::new(of(
             json!({"provisioner": provisioner, "metadata": {"name": name,

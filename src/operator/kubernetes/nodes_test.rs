@@ -65,7 +65,7 @@ fn healthy_node_updates_trigger_nothing() {
 }
 
 #[test]
-fn what_counts_as_going_away() {
+fn nodes_that_count_as_drained() {
     let plain = cluster(|_| {});
     let taint = |key: &str| json!({"taints": [{"key": key, "effect": "NoSchedule"}]});
     assert_eq!(facts_of(json!({}), json!({}), &plain), (None, false));

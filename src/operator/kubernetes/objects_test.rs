@@ -34,7 +34,7 @@ fn service(controller: Option<&str>, label: Option<&str>) -> Service {
 }
 
 #[test]
-fn an_object_of_somebody_else_is_never_written() {
+fn foreign_objects_are_never_written() {
     assert_eq!(
         check(&service(Some("u1"), None), Owned::Controller("u1")),
         Ok(())
@@ -57,7 +57,7 @@ fn an_object_of_somebody_else_is_never_written() {
 }
 
 #[test]
-fn an_object_on_its_way_out_is_waited_for() {
+fn terminating_objects_are_waited_for() {
     let mut found = service(Some("u1"), None);
     found.metadata.deletion_timestamp = Some(Time(k8s_openapi::jiff::Timestamp::UNIX_EPOCH));
     let kind = check(&found, Owned::Controller("u1"));
@@ -84,7 +84,7 @@ fn refusals_differ_from_retries() {
 /// A resource that was deleted and created again between an observation and the report got the status of its earlier
 /// incarnation, with that one's cluster ID.
 #[tokio::test]
-async fn a_status_never_lands_on_another_life() {
+async fn status_is_never_written_to_another_uid() {
     let shared = SharedApiServer::new(ApiServer::new(1, 1_700_000_000_000));
     let client = shared.client("operator-1", "prod");
     let made = || {
@@ -160,7 +160,7 @@ fn pdb(min_available: Option<i32>) -> PodDisruptionBudget {
 /// Switching between `Gate` and a number is one write each, and a number that was decided on an earlier state is not
 /// written over the current one.
 #[tokio::test]
-async fn a_budget_is_written_only_over_what_was_seen() {
+async fn pdb_is_written_only_over_the_observed_one() {
     let shared = SharedApiServer::new(ApiServer::new(1, 1_700_000_000_000));
     let client = shared.client("operator-1", "prod");
     let ours = Owned::Controller("u1");

@@ -213,7 +213,7 @@ fn a_crash_at_any_step_converges() {
 /// (which disk has what, and delays, are known only to the world), and that the reconcile as shipped, with its two
 /// observations and its status, does what the plans of a forecast state.
 #[test]
-fn what_is_forecast_is_what_is_done() {
+fn dry_run_matches_the_executed_steps() {
     for (name, replicas, parts) in LIVES {
         let mut world = World::new(*replicas);
         for (number, part) in parts.iter().enumerate() {

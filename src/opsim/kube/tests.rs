@@ -449,7 +449,7 @@ fn a_budget_holds_a_drain() {
 }
 
 #[test]
-fn what_is_owned_goes_with_its_last_owner() {
+fn objects_are_deleted_with_their_last_owner() {
     let mut kube = kube(false);
     let made = |name: &str, owners: &[&Value]| {
         let owners: Vec<Value> = owners

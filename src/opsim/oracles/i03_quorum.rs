@@ -38,7 +38,7 @@ mod tests {
     const LATER: u64 = 60_000;
 
     #[test]
-    fn a_second_restart_is_one_too_many() {
+    fn second_restart_is_detected() {
         let mut before = cluster(3);
         before.voters.entry(1).and_modify(|m| m.reached = false);
         let past = history(&cluster(3));
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn a_removal_that_leaves_too_few_is_seen() {
+    fn removal_below_quorum_is_detected() {
         let mut before = cluster(3);
         before.voters.entry(1).and_modify(|m| m.reached = false);
         let mut after = before.clone();

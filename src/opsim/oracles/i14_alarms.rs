@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn the_volume_of_one_that_was_named_stays() {
+    fn volume_of_a_named_member_stays() {
         let mut before = cluster(3);
         before.alarms = vec!["CORRUPT 2".to_owned()];
         let past = history(&before);

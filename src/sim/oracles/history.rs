@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_known_at_every_revision() {
+    fn history_returns_keys_at_every_revision() {
         let history = example();
         let value = |key: &str, at| history.at(key.as_bytes(), at).map(|kv| kv.value.clone());
         assert_eq!(value("a", 1), None);

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stale_read_and_a_wrong_value_are_seen() {
+    fn detects_stale_reads_and_wrong_values() {
         let (history, linear) = (example(), Linear::default());
         let range = Range {
             key: bytes("b"),

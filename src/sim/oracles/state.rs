@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn states_that_differ_at_one_index_are_seen() {
+    fn detects_different_states_at_one_index() {
         let mut states = States::default();
         assert_eq!(states.stands(0, 5, 1), Ok(()));
         assert_eq!(states.stands(1, 6, 2), Ok(()));
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn hashes_that_differ_at_one_revision_are_seen() {
+    fn detects_different_hashes_at_one_revision() {
         let key_hash = |hash, compact_revision| KeyHash {
             hash,
             compact_revision,

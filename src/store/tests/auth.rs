@@ -304,7 +304,7 @@ fn previous_values_need_the_right_to_read() {
 /// CVE-2026-33343: a transaction inside a transaction was not looked into; CVE-2026-44283: nor
 /// was what a put inside one reads or which lease it uses.
 #[test]
-fn transactions_are_looked_into_however_deep() {
+fn nested_transactions_are_authorized() {
     let mut store = guarded();
     let root = user(&store, "root");
     let lease = Operation::LeaseGrant(LeaseGrant { id: 9, ttl: 60 });

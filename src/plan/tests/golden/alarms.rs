@@ -105,7 +105,7 @@ fn undecided_hashes_replace_no_member() {
 
 /// One comparison can be wrong: a member that was restarted a moment later has the data of its disk.
 #[test]
-fn one_comparison_is_none() {
+fn one_comparison_is_not_enough() {
     let mut world = rested(3);
     let sick = follower(&world);
     world.health.differing.insert(sick.clone());
@@ -331,7 +331,7 @@ fn status_reports_paused() {
 
 /// A member without a hash is named, and after some minutes what the user can do without it.
 #[test]
-fn who_keeps_silent_in_comparisons_is_named() {
+fn members_without_a_hash_are_named() {
     let mut world = rested(3);
     let sick = follower(&world);
     world.alarm("CORRUPT", &sick);
@@ -404,7 +404,7 @@ fn tie_breaker_is_not_replaced() {
 
 /// With two members a new image alone made it so: with replacement as the way of updates, the follower went.
 #[test]
-fn of_two_that_differ_neither_is_replaced() {
+fn two_differing_members_are_not_replaced() {
     let mut world = rested(2);
     let wrong = world.raft.leader.clone().expect("a leader");
     world.health.differing.insert(wrong.clone());
@@ -424,7 +424,7 @@ fn of_two_that_differ_neither_is_replaced() {
 /// Two of three had wrong data, and the alarm named the right one. The user knew, and named the others; the next
 /// comparison proved the right one "wrong", and it was replaced.
 #[test]
-fn who_decides_is_not_overruled_by_a_comparison() {
+fn comparison_does_not_overrule_the_user() {
     let mut world = rested(3);
     let right = follower(&world);
     let wrong = world.raft.members.iter().map(|view| view.name.clone());
@@ -484,7 +484,7 @@ fn a_volume_is_marked_before_its_member_leaves() {
 
 /// A leader of 0.1.0 compares nothing and can switch nothing off.
 #[test]
-fn an_older_leader_is_reported() {
+fn leader_without_comparisons_is_reported() {
     let mut world = rested(3);
     let leader = world.raft.leader.clone().expect("a leader");
     let sick = follower(&world);
@@ -503,7 +503,7 @@ fn an_older_leader_is_reported() {
 
 /// Unhealthy members are healed first, by their own rules.
 #[test]
-fn no_member_is_removed_beside_an_unhealthy_one() {
+fn unhealthy_voter_blocks_removals() {
     let mut world = rested(5);
     let sick = follower(&world);
     world.health.differing.insert(sick.clone());

@@ -228,9 +228,9 @@ fn partitions() {
 }
 
 #[test]
-fn two_are_sick() {
+fn two_voters_are_unhealthy() {
     let mut script = Script::new(
-        "two-sick",
+        "two-unhealthy",
         "Of five voters two are sick: the dead one goes first, and nobody is added before.",
     );
     let mut world = rested(5);
@@ -440,7 +440,7 @@ fn operator_is_cut_off_from_one() {
 }
 
 #[test]
-fn stale_descriptions_say_nothing() {
+fn stale_descriptions_are_ignored() {
     let world = rested(3);
     let sound = world.observe();
     assert!(plan(&sound).status.leader.is_some());

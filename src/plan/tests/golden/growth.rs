@@ -284,7 +284,7 @@ fn a_changed_template_of_few() {
 }
 
 #[test]
-fn retired_and_staying() {
+fn retired_voter_that_stays_is_restarted() {
     let mut script = Script::new(
         "retired",
         "A voter is told to retire, and then the size goes up again: it is restarted, for nothing else makes it serve again.",
@@ -332,7 +332,7 @@ fn members_are_replaced() {
 }
 
 #[test]
-fn guards_hold() {
+fn guards_delay_unsafe_steps() {
     let mut script = Script::new(
         "guards",
         "What is ready to be done waits while it would not be safe: a standby answers, a learner has caught up, a voter is too many, and another voter is sick.",

@@ -51,7 +51,7 @@ fn bound(replicas: i32, nodes: &str) -> World {
 /// A retired member was let go after seven seconds, whether or not its kubelet had looked by then: with a
 /// slow one its Services still sent clients to a pod that was gone.
 #[test]
-fn who_is_still_called_ready_is_waited_for() {
+fn retired_member_stays_until_unready() {
     let waited = |looks: bool| {
         let mut world = rested(3);
         world.api.wanted_inputs = "spec-2".into();
@@ -83,7 +83,7 @@ fn who_is_still_called_ready_is_waited_for() {
 /// A retired member whose kubelet had looked was let go after seven seconds, whether or not Kubernetes had
 /// written down by then that its Services lead elsewhere.
 #[test]
-fn a_member_behind_a_service_is_waited_for() {
+fn retired_member_stays_while_services_list_it() {
     let waited = |seconds: u64, denied: bool| {
         let mut world = rested(3);
         world.api.wanted_inputs = "spec-2".into();
@@ -129,7 +129,7 @@ fn a_member_behind_a_service_is_waited_for() {
 }
 
 #[test]
-fn a_movable_volume_goes_along() {
+fn movable_volume_moves_with_its_member() {
     let mut script = Script::new(
         "drain-move",
         "The leader's node is cordoned, its volume can follow: the same member moves. First nobody drains, and the operator deletes the pod itself; then a drain asks every 5 s and takes the pod as soon as it may.",
@@ -159,7 +159,7 @@ fn a_movable_volume_goes_along() {
 }
 
 #[test]
-fn a_bound_volume_is_replaced_first() {
+fn member_with_bound_volume_is_replaced_first() {
     let mut script = Script::new(
         "drain-replace",
         "A node is cordoned whose volume cannot leave it: a successor is added on the spare node and promoted, then the old member leaves.",
@@ -367,7 +367,7 @@ fn the_gate_closes_when_another_member_fails() {
 }
 
 #[test]
-fn newcomers_do_not_stay_on_a_node_that_goes() {
+fn new_members_leave_a_drained_node() {
     let mut script = Script::new(
         "drain-newcomers",
         "The node of a member is cordoned that is on its way in: a standby and a learner that could not leave with their volumes make room for another one, a learner that can is promoted and moves.",
@@ -463,7 +463,7 @@ fn one_member_alone_is_replaced_and_never_moved() {
 
 /// A changed spec does not recreate a pod that would find no node, and reaches it when it moves.
 #[test]
-fn a_roll_goes_around_a_node_that_goes() {
+fn roll_skips_members_on_a_drained_node() {
     let mut world = rested_on(3, "node-c");
     world.cordon("node-b", true);
     world.api.wanted_inputs = "spec-2".into();
@@ -492,7 +492,7 @@ fn a_roll_goes_around_a_node_that_goes() {
 /// the same. The time of a release was part of its step, which therefore never was the same one: no
 /// member ever moved.
 #[test]
-fn a_look_a_moment_later_wants_the_same_step() {
+fn plan_a_moment_later_has_the_same_step() {
     let mut world = rested(3);
     wait(&mut world, 10);
     world.cordon("node-b", true);

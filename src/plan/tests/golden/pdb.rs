@@ -119,7 +119,7 @@ fn refused_evictions_are_not_requested() {
 }
 
 #[test]
-fn the_number_rises_first_and_falls_last() {
+fn min_available_rises_first_and_falls_last() {
     let mut script = Script::new(
         "pdb-number",
         "How many stay available: raised before a learner is promoted, lowered when the pod of who was removed is gone.",

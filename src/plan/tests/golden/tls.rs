@@ -14,7 +14,7 @@ fn rested(replicas: i32) -> World {
 }
 
 #[test]
-fn made_before_they_are_needed() {
+fn certificates_precede_members() {
     let mut script = Script::new(
         "tls",
         "TLS from the first member on: authorities, then what each member needs before its set.",
@@ -31,7 +31,7 @@ fn made_before_they_are_needed() {
 }
 
 #[test]
-fn renewed_one_after_the_other() {
+fn certificates_renew_one_at_a_time() {
     let mut script = Script::new(
         "tls-renewal",
         "After two thirds of their lives certificates are made anew, one member after the other, and nobody is restarted.",
@@ -52,7 +52,7 @@ fn renewed_one_after_the_other() {
 }
 
 #[test]
-fn ended_and_stuck() {
+fn expired_and_stuck_certificates() {
     let mut script = Script::new(
         "tls-ended",
         "Certificates that were not renewed in time, and one that does not reach its server.",
@@ -120,7 +120,7 @@ fn a_silent_member_is_not_waited_for() {
 }
 
 #[test]
-fn switched_on_for_a_cluster_that_lives() {
+fn tls_enabled_on_a_running_cluster() {
     let mut script = Script::new(
         "tls-switched-on",
         "TLS is switched on for a cluster that lives: certificates, a roll in which the peer ports take both kinds of connections, then the members' URLs.",

@@ -24,7 +24,7 @@ fn reason(plan: &Plan) -> &'static str {
 }
 
 #[test]
-fn given_and_renewed() {
+fn user_certificates_are_renewed() {
     let mut script = Script::new(
         "tls-given",
         "Certificates in the user's own Secrets: the operator makes none, follows their renewal and restarts nobody.",
@@ -54,7 +54,7 @@ fn given_and_renewed() {
 }
 
 #[test]
-fn given_and_not_fit() {
+fn unfit_user_certificates_are_reported() {
     let mut script = Script::new(
         "tls-given-unfit",
         "A certificate of the user's that nobody could use: nothing is made or restarted onto it, and it is said what is missing.",
@@ -136,7 +136,7 @@ fn issued_by_cert_manager() {
 /// The user cannot be prevented from replacing the CA at once: it is reported, no member is restarted meanwhile, and it
 /// heals by itself when the last member has loaded it.
 #[test]
-fn no_overlap() {
+fn authority_replaced_without_overlap() {
     let mut script = Script::new(
         "tls-given-overlap",
         "Another authority without an overlap: nobody is restarted or made while members refuse each other.",
@@ -179,7 +179,7 @@ fn no_overlap() {
 
 /// An operator that was just started and meets a renewal under way waits until it is over.
 #[test]
-fn who_signed_is_not_known_yet() {
+fn renewal_by_an_unknown_issuer_is_waited_for() {
     let mut world = rested(3);
     world.give(TlsPort::Peer, "theirs-1", &["theirs-1"], 90);
     world.forgotten = true;
@@ -193,7 +193,7 @@ fn who_signed_is_not_known_yet() {
 }
 
 #[test]
-fn switched_on_with_given_ones() {
+fn tls_enabled_with_user_certificates() {
     let mut script = Script::new(
         "tls-given-switched-on",
         "TLS with the user's certificates is switched on for a cluster that lives.",

@@ -75,7 +75,7 @@ fn newcomers_wait_for_a_new_authority() {
 /// A CA's Secret exists but cannot be read: nothing can be signed until it is repaired. This is reported, and a new
 /// member's StatefulSet waits; running members keep serving and are not restarted.
 #[test]
-fn nothing_starts_while_nothing_can_be_signed() {
+fn no_member_starts_without_a_readable_ca() {
     let mut script = Script::new(
         "tls-unsigned",
         "An authority cannot be read while a member is to come, and the spec changes: no set is applied whose certificates are missing, and nobody is restarted whose Secret is gone.",
@@ -137,7 +137,7 @@ fn all_secrets_deleted() {
 
 /// The cluster sleeps while its authority and a certificate are deleted; it wakes with new ones.
 #[test]
-fn who_wakes_waits_for_certificates() {
+fn resumed_members_wait_for_certificates() {
     let mut script = Script::new(
         "tls-wake",
         "An authority and certificates are deleted while the cluster sleeps: all are made before anybody wakes. Those of one who has not woken yet: it waits until those who run trust the new authority.",
@@ -196,7 +196,7 @@ fn a_node_that_does_not_report_is_not_waited_for() {
 /// A removed member whose pod still runs because its node does not report no longer learns a new CA, and does not need
 /// to reach the others.
 #[test]
-fn who_was_removed_is_not_waited_for() {
+fn removed_members_are_not_waited_for() {
     let mut world = rested(3);
     lose_authority(&mut world, TlsPort::Peer);
     world.faults.uncarried = ["demo-3".to_owned()].into();

@@ -59,7 +59,7 @@ fn hibernated() {
 }
 
 #[test]
-fn an_image_is_tried() {
+fn image_of_a_distant_version_is_taken_back() {
     let mut script = Script::new(
         "version-image",
         "What an image holds is seen when it runs: one member shows a version too far away, stays the only one, and goes back with the previous image.",
