@@ -143,14 +143,14 @@ fn judge(s: &Situation<'_>, leader: &Description, named: BTreeSet<u64>) -> Corru
     }
     let voters: BTreeSet<u64> = s.voters.values().map(|seat| seat.view.id).collect();
     let all: BTreeSet<u64> = leader.members.iter().map(|member| member.id).collect();
-    let sick: BTreeSet<u64> = named.intersection(&all).copied().collect();
+    let corrupt: BTreeSet<u64> = named.intersection(&all).copied().collect();
     if let Some(member) = s.leaving.iter().find(|member| is_to_be_kept(s, member)) {
         return Corruption::Wait(format!("the volume of {member} to be marked as kept"));
     }
-    if (voters.len() - sick.intersection(&voters).count()) < quorum(voters.len()) {
+    if (voters.len() - corrupt.intersection(&voters).count()) < quorum(voters.len()) {
         return Corruption::Person(format!("it names no minority of the voters: {BY_HAND}"));
     }
-    if sick.contains(&leader.member_id)
+    if corrupt.contains(&leader.member_id)
         && let Some((to, id)) = heir(s, &named)
     {
         return Corruption::Led(to.to_owned(), id);
@@ -159,7 +159,7 @@ fn judge(s: &Situation<'_>, leader: &Description, named: BTreeSet<u64>) -> Corru
     // copies of the original data.
     let left = gone(s, &named).count();
     let were = s.cluster.target().min(voters.len() + left);
-    if !sick.is_empty() && left + sick.len() > were.saturating_sub(quorum(were)) {
+    if !corrupt.is_empty() && left + corrupt.len() > were.saturating_sub(quorum(were)) {
         return Corruption::Person(format!(
             "it named {left} that left already, and who is named now would make it more than a minority: {BY_HAND}"
         ));
@@ -173,7 +173,7 @@ fn judge(s: &Situation<'_>, leader: &Description, named: BTreeSet<u64>) -> Corru
     };
     let healed = |c: &&Comparison| c.differ.is_empty() && all.is_subset(&c.agree);
     mutant!(DisarmedUnequal => return Corruption::Healed(named));
-    if sick.is_empty() {
+    if corrupt.is_empty() {
         return match twice {
             // A successor counts once it votes.
             _ if voters.len() < s.cluster.target().min(ENOUGH) => {
@@ -188,14 +188,14 @@ fn judge(s: &Situation<'_>, leader: &Description, named: BTreeSet<u64>) -> Corru
     }
     // A learner that also differs is given up by its own rule.
     let learners = s.learners.values().map(|seat| seat.view.id);
-    let others: BTreeSet<u64> = learners.filter(|id| !sick.contains(id)).collect();
+    let others: BTreeSet<u64> = learners.filter(|id| !corrupt.contains(id)).collect();
     let shown = |c: &&Comparison| {
         let right = c.agree.intersection(&voters).count() >= quorum(voters.len());
-        let rest = voters.difference(&sick).all(|id| c.agree.contains(id));
-        right && rest && c.differ.difference(&others).eq(&sick)
+        let rest = voters.difference(&corrupt).all(|id| c.agree.contains(id));
+        right && rest && c.differ.difference(&others).eq(&corrupt)
     };
     if twice.iter().all(shown) {
-        return Corruption::Proven(sick.iter().map(|id| name_of(s, *id)).collect());
+        return Corruption::Proven(corrupt.iter().map(|id| name_of(s, *id)).collect());
     }
     if twice.iter().any(|c| !c.silent.is_empty()) {
         return waits_for_all(s, &twice);
@@ -293,11 +293,11 @@ fn right(s: &Situation<'_>) -> Result<BTreeSet<u64>, String> {
 fn vouches(s: &Situation<'_>, leader: &Description, newest: &Comparison) -> bool {
     let named = raised(s, AlarmKind::Corrupt);
     let most = s.voters.len().max(s.cluster.target());
-    let sick = s
+    let corrupt = s
         .voters
         .values()
         .filter(|seat| named.contains(&seat.view.id));
-    let minority = sick.count() <= most.saturating_sub(quorum(most));
+    let minority = corrupt.count() <= most.saturating_sub(quorum(most));
     let mut others = s.voters.values().map(|seat| seat.view.id);
     let same = |id: u64| {
         let with_it = newest.agree.contains(&id) && newest.agree.contains(&leader.member_id);

@@ -279,17 +279,17 @@ fn dry_run_of_a_hung_server_keeps_its_member() {
 fn dry_run_goes_on_until_the_alarm_is_off() {
     let (mut world, _) = live(3, &[|_| {}], None);
     let leader = world.leader_name();
-    let sick = world.names().into_iter().find(|name| *name != leader);
-    let sick = sick.expect("a follower");
+    let corrupt = world.names().into_iter().find(|name| *name != leader);
+    let corrupt = corrupt.expect("a follower");
     let mut seen = world.look("");
-    let id = seen.observed.descriptions[&sick].member_id;
+    let id = seen.observed.descriptions[&corrupt].member_id;
     for description in seen.observed.descriptions.values_mut() {
         description.space = Some(Space::default());
         description.alarms = vec![format!("CORRUPT {id:x}"), format!("NOSPACE {id:x}")];
     }
     let waits = forecast(&seen);
     let named: Vec<&str> = waits.steps.iter().map(|step| step.what.as_str()).collect();
-    assert_eq!(named, [format!("disarm the alarm NOSPACE of {sick}")]);
+    assert_eq!(named, [format!("disarm the alarm NOSPACE of {corrupt}")]);
     assert!(matches!(waits.end, End::Waits(_)), "{waits:?}");
     let others = seen
         .observed
@@ -314,10 +314,10 @@ fn dry_run_goes_on_until_the_alarm_is_off() {
         found.unwrap_or_else(|| panic!("no {what:?}: {ahead:?}"))
     };
     let (promoted, off) = (at("promote "), at("disarm the alarm CORRUPT"));
-    assert!(at(&format!("remove {sick}")) < at("add "), "{ahead:?}");
+    assert!(at(&format!("remove {corrupt}")) < at("add "), "{ahead:?}");
     assert!(at("add ") < promoted && promoted < off, "{ahead:?}");
     let kept = at("mark PVC");
-    assert!(kept < at(&format!("remove {sick}")), "{ahead:?}");
+    assert!(kept < at(&format!("remove {corrupt}")), "{ahead:?}");
     let deletes = |step: &ForecastStep| step.what.starts_with("delete PVC");
     assert!(!ahead.steps.iter().any(deletes), "{ahead:?}");
     assert!(matches!(ahead.end, End::Rest(_)), "{ahead:?}");

@@ -258,16 +258,16 @@ fn corrupt_voter_is_removed_only_with_proof() {
         let mut world = rested(3);
         let leader = world.raft.leader.clone();
         let names = ["demo-1", "demo-2", "demo-3"];
-        let sick = names
+        let corrupt = names
             .into_iter()
             .find(|name| Some(*name) != leader.as_deref());
-        let sick = sick.expect("a follower");
-        world.alarm("CORRUPT", sick);
-        world.health.differing.insert(sick.into());
+        let corrupt = corrupt.expect("a follower");
+        world.alarm("CORRUPT", corrupt);
+        world.health.differing.insert(corrupt.into());
         (0..12).for_each(|_| world.tick());
-        retire(&mut world, sick);
+        retire(&mut world, corrupt);
         change(&mut world);
-        refused(&world, &[remove(&world, sick)])
+        refused(&world, &[remove(&world, corrupt)])
     };
     assert_eq!(proven(&|_| {}), "", "the control");
     let held = |change: &dyn Fn(&mut World)| {
@@ -294,8 +294,8 @@ fn corrupt_voter_is_removed_only_with_proof() {
     });
     // Another healthy voter has left: two are no majority against one, whatever was compared.
     held(&|world| {
-        let (leader, sick) = (world.raft.leader.clone(), world.health.differing.clone());
-        let stays = |name: &String| Some(name) == leader.as_ref() || sick.contains(name);
+        let (leader, corrupt) = (world.raft.leader.clone(), world.health.differing.clone());
+        let stays = |name: &String| Some(name) == leader.as_ref() || corrupt.contains(name);
         world.raft.members.retain(|view| stays(&view.name));
         let ids: Vec<u64> = world.raft.members.iter().map(|view| view.id).collect();
         let compared = world.health.compared.iter_mut();

@@ -16,13 +16,13 @@ fn corrupt_follower() {
         "The data of a follower differs. Two comparisons prove it; it is removed, another takes its place on a disk of its own, and the alarm goes off once all data is equal.",
     );
     let mut world = rested(3);
-    let sick = follower(&world);
-    world.health.differing.insert(sick.clone());
-    world.alarm("CORRUPT", &sick);
+    let corrupt = follower(&world);
+    world.health.differing.insert(corrupt.clone());
+    world.alarm("CORRUPT", &corrupt);
     wait(&mut world, 1);
     does_nothing(&script.look("Compared once", &world));
     script.settle("Until rest", &mut world);
-    replaced(&world, &sick);
+    replaced(&world, &corrupt);
     script.compare();
 }
 
@@ -33,11 +33,11 @@ fn corrupt_leader() {
         "The data of the leader differs: another one leads at once, and its comparisons count.",
     );
     let mut world = rested(3);
-    let sick = world.raft.leader.clone().expect("a leader");
-    world.health.differing.insert(sick.clone());
-    world.alarm("CORRUPT", &sick);
+    let corrupt = world.raft.leader.clone().expect("a leader");
+    world.health.differing.insert(corrupt.clone());
+    world.alarm("CORRUPT", &corrupt);
     script.settle("Until rest", &mut world);
-    replaced(&world, &sick);
+    replaced(&world, &corrupt);
     script.compare();
 }
 
@@ -49,9 +49,9 @@ fn corrupt_two_of_five() {
     );
     let mut world = rested(5);
     let leader = world.raft.leader.clone().expect("a leader");
-    for sick in [leader.clone(), follower(&world)] {
-        world.alarm("CORRUPT", &sick);
-        world.health.differing.insert(sick);
+    for corrupt in [leader.clone(), follower(&world)] {
+        world.alarm("CORRUPT", &corrupt);
+        world.health.differing.insert(corrupt);
     }
     script.settle("Until rest", &mut world);
     replaced(&world, &leader);
@@ -107,9 +107,9 @@ fn undecided_hashes_replace_no_member() {
 #[test]
 fn one_comparison_is_not_enough() {
     let mut world = rested(3);
-    let sick = follower(&world);
-    world.health.differing.insert(sick.clone());
-    world.alarm("CORRUPT", &sick);
+    let corrupt = follower(&world);
+    world.health.differing.insert(corrupt.clone());
+    world.alarm("CORRUPT", &corrupt);
     wait(&mut world, 2);
     assert_eq!(world.leading().comparisons.len(), 1);
     world.health.differing.clear();
@@ -126,9 +126,9 @@ fn one_comparison_is_not_enough() {
 #[test]
 fn lost_member_is_replaced_under_an_alarm() {
     let mut world = rested(3);
-    let sick = follower(&world);
-    world.health.differing.insert(sick.clone());
-    world.alarm("CORRUPT", &sick);
+    let corrupt = follower(&world);
+    world.health.differing.insert(corrupt.clone());
+    world.alarm("CORRUPT", &corrupt);
     world.cluster.spec.healing.unhealthy_seconds = 60;
     let lost = world.raft.leader.clone().expect("a leader");
     world.faults.side.insert(lost.clone(), 1);
@@ -136,7 +136,7 @@ fn lost_member_is_replaced_under_an_alarm() {
         world.reconcile();
     }
     assert!(world.raft.members.iter().all(|member| member.name != lost));
-    replaced(&world, &sick);
+    replaced(&world, &corrupt);
 }
 
 /// Until it was proven wrong, a leader that the alarm named kept replicating its data to learners: growing and healing
@@ -145,9 +145,9 @@ fn lost_member_is_replaced_under_an_alarm() {
 #[test]
 fn named_leader_seeds_no_member() {
     let mut world = rested(3);
-    let sick = world.raft.leader.clone().expect("a leader");
-    world.health.differing.insert(sick.clone());
-    world.alarm("CORRUPT", &sick);
+    let corrupt = world.raft.leader.clone().expect("a leader");
+    world.health.differing.insert(corrupt.clone());
+    world.alarm("CORRUPT", &corrupt);
     world.cluster.spec.replicas = 5;
     let first = plan(&world.observe());
     let leads = |step: &crate::plan::Step| {
@@ -160,20 +160,20 @@ fn named_leader_seeds_no_member() {
             matches!(step.action, Action::Member(MemberAction::AddLearner { .. }))
         };
         let by = world.raft.leader.clone().unwrap_or_default();
-        assert!(!plan.first().is_some_and(adds) || by != sick, "{plan}");
+        assert!(!plan.first().is_some_and(adds) || by != corrupt, "{plan}");
     }
     assert_eq!(world.voters(), 5);
     let spoiled = |view: &&crate::plan::MemberView| world.health.differing.contains(&view.name);
     assert_eq!(world.raft.members.iter().find(spoiled), None);
-    replaced(&world, &sick);
+    replaced(&world, &corrupt);
 }
 
 /// If no voter can take over from the leader, it is asked again after increasing pauses, and the other rules run.
 #[test]
 fn transfer_of_a_named_leader_is_bounded() {
     let mut world = rested(3);
-    let sick = world.raft.leader.clone().expect("a leader");
-    world.alarm("CORRUPT", &sick);
+    let corrupt = world.raft.leader.clone().expect("a leader");
+    world.alarm("CORRUPT", &corrupt);
     let mut asked = 0;
     for _ in 0..400 {
         let plan = plan(&world.observe());
@@ -192,8 +192,8 @@ fn transfer_of_a_named_leader_is_bounded() {
 #[test]
 fn a_learner_with_wrong_data_never_votes() {
     let mut world = rested(3);
-    let sick = world.raft.leader.clone().expect("a leader");
-    world.health.differing.insert(sick.clone());
+    let corrupt = world.raft.leader.clone().expect("a leader");
+    world.health.differing.insert(corrupt.clone());
     world.cluster.spec.replicas = 4;
     world.pace.catch_up = 1;
     let mut reconciles = 0;
@@ -205,11 +205,11 @@ fn a_learner_with_wrong_data_never_votes() {
     for _ in 0..3 {
         world.reconcile();
     }
-    world.alarm("CORRUPT", &sick);
+    world.alarm("CORRUPT", &corrupt);
     world.pace.catch_up = 1_000_000;
     let voter = |world: &World| {
         let wrong = |view: &&crate::plan::MemberView| {
-            !view.learner && view.name != sick && world.health.differing.contains(&view.name)
+            !view.learner && view.name != corrupt && world.health.differing.contains(&view.name)
         };
         world.raft.members.iter().find(wrong).cloned()
     };
@@ -218,7 +218,7 @@ fn a_learner_with_wrong_data_never_votes() {
         assert_eq!(voter(&world), None);
     }
     assert_eq!(world.voters(), 4);
-    replaced(&world, &sick);
+    replaced(&world, &corrupt);
 }
 
 /// If the wrong data is in the majority, the correct copy is proven "wrong", and its volume was deleted once its
@@ -263,11 +263,11 @@ fn volume_of_a_named_member_is_kept() {
 #[test]
 fn at_most_a_minority_is_replaced_per_alarm() {
     let mut world = rested(3);
-    let sick = follower(&world);
-    world.health.differing.insert(sick.clone());
-    world.alarm("CORRUPT", &sick);
+    let corrupt = follower(&world);
+    world.health.differing.insert(corrupt.clone());
+    world.alarm("CORRUPT", &corrupt);
     let mut reconciles = 0;
-    while world.raft.members.iter().any(|view| view.name == sick) || world.voters() < 3 {
+    while world.raft.members.iter().any(|view| view.name == corrupt) || world.voters() < 3 {
         world.reconcile();
         reconciles += 1;
         assert!(reconciles < 200, "not replaced");
@@ -301,15 +301,15 @@ fn healing_without_room_to_grow() {
         for node in free {
             world.cordon(&node, true);
         }
-        let sick = follower(&world);
-        world.health.differing.insert(sick.clone());
-        world.alarm("CORRUPT", &sick);
+        let corrupt = follower(&world);
+        world.health.differing.insert(corrupt.clone());
+        world.alarm("CORRUPT", &corrupt);
         world.cluster.spec.replicas = 5;
         for _ in 0..600 {
             world.reconcile();
         }
         assert_eq!(world.voters(), 3 + spare);
-        replaced(&world, &sick);
+        replaced(&world, &corrupt);
     }
 }
 
@@ -317,9 +317,9 @@ fn healing_without_room_to_grow() {
 #[test]
 fn status_reports_paused() {
     let mut world = rested(3);
-    let sick = follower(&world);
-    world.health.differing.insert(sick.clone());
-    world.alarm("CORRUPT", &sick);
+    let corrupt = follower(&world);
+    world.health.differing.insert(corrupt.clone());
+    world.alarm("CORRUPT", &corrupt);
     wait(&mut world, 30);
     let text = "while spec.paused is set the operator does nothing of it";
     assert!(!plan(&world.observe()).to_string().contains(text));
@@ -333,8 +333,8 @@ fn status_reports_paused() {
 #[test]
 fn members_without_a_hash_are_named() {
     let mut world = rested(3);
-    let sick = follower(&world);
-    world.alarm("CORRUPT", &sick);
+    let corrupt = follower(&world);
+    world.alarm("CORRUPT", &corrupt);
     let ids: Vec<u64> = world.raft.members.iter().map(|view| view.id).collect();
     let compared = Comparison {
         agree: ids[..2].iter().copied().collect(),
@@ -452,23 +452,23 @@ fn comparison_does_not_overrule_the_user() {
 #[test]
 fn a_volume_is_marked_before_its_member_leaves() {
     let mut world = rested(3);
-    let sick = follower(&world);
-    world.health.differing.insert(sick.clone());
-    world.alarm("CORRUPT", &sick);
+    let corrupt = follower(&world);
+    world.health.differing.insert(corrupt.clone());
+    world.alarm("CORRUPT", &corrupt);
     let mut reconciles = 0;
-    while world.raft.members.iter().any(|view| view.name == sick) {
+    while world.raft.members.iter().any(|view| view.name == corrupt) {
         world.reconcile();
         reconciles += 1;
         assert!(reconciles < 200, "not replaced");
     }
     world.health.alarms.clear();
     world.settle(200);
-    replaced(&world, &sick);
+    replaced(&world, &corrupt);
     // Before the removal: the member stays, and its volume is one like any other again.
     let mut world = rested(3);
-    let sick = follower(&world);
-    world.health.differing.insert(sick.clone());
-    world.alarm("CORRUPT", &sick);
+    let corrupt = follower(&world);
+    world.health.differing.insert(corrupt.clone());
+    world.alarm("CORRUPT", &corrupt);
     let retired = |world: &World| {
         let mut pvcs = world.api.pvcs.values();
         pvcs.any(|pvc| pvc.state == PvcState::Retired)
@@ -476,7 +476,7 @@ fn a_volume_is_marked_before_its_member_leaves() {
     while !retired(&world) {
         world.reconcile();
     }
-    assert!(world.raft.members.iter().any(|view| view.name == sick));
+    assert!(world.raft.members.iter().any(|view| view.name == corrupt));
     world.health.alarms.clear();
     world.settle(200);
     assert!(!retired(&world) && world.raft.members.len() == 3);
@@ -487,10 +487,10 @@ fn a_volume_is_marked_before_its_member_leaves() {
 fn leader_without_comparisons_is_reported() {
     let mut world = rested(3);
     let leader = world.raft.leader.clone().expect("a leader");
-    let sick = follower(&world);
+    let corrupt = follower(&world);
     world.faults.unsigned.insert(leader);
-    world.health.differing.insert(sick.clone());
-    world.alarm("CORRUPT", &sick);
+    world.health.differing.insert(corrupt.clone());
+    world.alarm("CORRUPT", &corrupt);
     wait(&mut world, 30);
     let plan = plan(&world.observe());
     does_nothing(&plan);
@@ -505,21 +505,21 @@ fn leader_without_comparisons_is_reported() {
 #[test]
 fn unhealthy_voter_blocks_removals() {
     let mut world = rested(5);
-    let sick = follower(&world);
-    world.health.differing.insert(sick.clone());
-    world.alarm("CORRUPT", &sick);
+    let corrupt = follower(&world);
+    world.health.differing.insert(corrupt.clone());
+    world.alarm("CORRUPT", &corrupt);
     wait(&mut world, 20);
     let removes = |world: &World| {
         let plan = plan(&world.observe());
         let steps = plan.steps.iter().map(|step| step.action.to_string());
-        steps.collect::<Vec<_>>().join("; ").contains(&sick)
+        steps.collect::<Vec<_>>().join("; ").contains(&corrupt)
     };
     assert!(removes(&world), "the control");
     let others = ["demo-1", "demo-2", "demo-3", "demo-4", "demo-5"];
     let leader = world.raft.leader.clone();
     let other = others
         .iter()
-        .find(|name| **name != sick && Some(**name) != leader.as_deref());
+        .find(|name| **name != corrupt && Some(**name) != leader.as_deref());
     world
         .faults
         .unseen
@@ -533,18 +533,18 @@ pub(super) fn follower(world: &World) -> String {
     others.next().expect("a follower")
 }
 
-fn replaced(world: &World, sick: &str) {
+fn replaced(world: &World, corrupt: &str) {
     assert!(world.health.alarms.is_empty(), "{:?}", world.health.alarms);
     assert!(
         world
             .raft
             .members
             .iter()
-            .all(|view| view.name != sick && !view.learner)
+            .all(|view| view.name != corrupt && !view.learner)
     );
-    assert!(!world.api.sets.contains_key(sick));
+    assert!(!world.api.sets.contains_key(corrupt));
     let mut pvcs = world.api.pvcs.values();
-    let pvc = pvcs.find(|pvc| pvc.member.as_deref() == Some(sick));
+    let pvc = pvcs.find(|pvc| pvc.member.as_deref() == Some(corrupt));
     let pvc = pvc.expect("its volume may be the only right copy");
     assert!(pvc.state == PvcState::Retired && !pvc.owned && !pvc.terminating);
 }

@@ -217,8 +217,8 @@ fn a_corrected_spec_gives_its_pod_time_to_start() {
     world.api.wanted_inputs = "spec-1".into();
     // The StatefulSet, and the pod; it starts, and has not answered yet.
     (0..2).for_each(|_| drop(world.reconcile()));
-    let sick = world.api.pods.values().find(|pod| pod.started_ms.is_none());
-    assert!(sick.is_none(), "{sick:?}");
+    let not_started = world.api.pods.values().find(|pod| pod.started_ms.is_none());
+    assert!(not_started.is_none(), "{not_started:?}");
     world.faults.side.insert("demo-3".into(), 1);
     (0..10).for_each(|_| drop(world.reconcile()));
     assert_eq!(world.raft.configuration_index, before, "it was removed");
