@@ -45,7 +45,7 @@ fn corrupt_leader() {
 fn corrupt_two_of_five() {
     let mut script = Script::new(
         "corrupt-two",
-        "The data of two of five differs, the leader's among them: one after the other is replaced, and nobody leaves before the successor of the one before votes.",
+        "The data of two of five differs, the leader's among them: one after the other is replaced, and no member leaves before the successor of the one before votes.",
     );
     let mut world = rested(5);
     let leader = world.raft.leader.clone().expect("a leader");

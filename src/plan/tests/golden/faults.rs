@@ -117,7 +117,7 @@ fn pod_gone_for_good() {
 fn disk_full() {
     let mut script = Script::new(
         "disk-full",
-        "A voter's disk is full: its server ends at each start. The status says what helps; volumes grow while it is sick, and it is the same member afterwards.",
+        "A voter's disk is full: its server ends at each start. The status reports what helps; volumes grow while it is unhealthy, and it is the same member afterwards.",
     );
     let mut world = rested(3);
     world.faults.side.insert("demo-3".into(), 1);
@@ -147,7 +147,7 @@ fn disk_full() {
 fn node_not_ready() {
     let mut script = Script::new(
         "node-not-ready",
-        "A node stops reporting. A reboot is waited for; after unhealthySeconds the voter is removed, its pod and PVC stay until the node says or is said to be gone.",
+        "A node stops reporting. A reboot is waited for; after unhealthySeconds the voter is removed, its pod and PVC stay until the node reports again or is gone.",
     );
     let mut world = rested(3);
     let node = world.api.pods["demo-2"].node.clone().expect("a node");
@@ -231,7 +231,7 @@ fn partitions() {
 fn two_voters_are_unhealthy() {
     let mut script = Script::new(
         "two-unhealthy",
-        "Of five voters two are sick: the dead one goes first, and nobody is added before.",
+        "Of five voters two are unhealthy: the dead one goes first, and no member is added before.",
     );
     let mut world = rested(5);
     let node = world.api.pods["demo-5"].node.clone().expect("a node");
@@ -297,7 +297,7 @@ fn identity_of_a_live_cluster_is_recreated() {
     world.faults.unseen.extend(all);
     world.api.sets.remove("demo-2");
     world.status = EtcdClusterStatus::default();
-    script.look("Nobody answers, and a set is gone as well", &world);
+    script.look("No member answers, and a set is gone as well", &world);
     world.faults.unseen.clear();
     script.settle("They answer", &mut world);
     world
@@ -319,7 +319,7 @@ fn identity_of_a_live_cluster_is_recreated() {
     }
     world.api.identity_secret = None;
     script.look("Deleted before the seed had a pod", &world);
-    script.settle("Its server says that the disk is empty", &mut world);
+    script.settle("Its server reports that the disk is empty", &mut world);
     assert_eq!(world.voters(), 3);
     let mut world = World::new(3);
     while world.raft.members.is_empty() {
@@ -329,11 +329,11 @@ fn identity_of_a_live_cluster_is_recreated() {
     world.status = EtcdClusterStatus::default();
     world.faults.unseen.insert("demo-1".into());
     script.look(
-        "Deleted as the cluster was formed, and nobody wrote that down",
+        "Deleted as the cluster was formed, and that was not recorded",
         &world,
     );
     world.faults.unseen.clear();
-    script.settle("The seed says so", &mut world);
+    script.settle("The seed reports it", &mut world);
     script.compare();
 }
 
@@ -401,7 +401,7 @@ fn a_pod_that_does_not_end() {
 fn a_voter_that_no_node_has_room_for() {
     let mut script = Script::new(
         "no-room",
-        "A voter's pod is made anew and no node has room for it; its volume could go anywhere. It is waited for, and the status says what helps: a newcomer would find no room either.",
+        "A voter's pod is made anew and no node has room for it; its volume could go anywhere. It is waited for, and the status reports what helps: a newcomer would find no room either.",
     );
     let mut world = rested(3);
     let nodes: Vec<String> = world.api.nodes.keys().cloned().collect();
@@ -435,7 +435,7 @@ fn operator_is_cut_off_from_one() {
         .faults
         .unseen
         .extend(["demo-1".to_owned(), "demo-3".to_owned()]);
-    script.look("Nobody answers", &world);
+    script.look("No member answers", &world);
     script.compare();
 }
 

@@ -80,7 +80,7 @@ fn hibernated_during_other_changes() {
 fn disks_lost_while_hibernated() {
     let mut script = Script::new(
         "hibernate-disks",
-        "Volumes are lost while the cluster sleeps: one is replaced after waking; of two of three it is said at once that the data may be lost, and nothing is formed anew.",
+        "Volumes are lost while the cluster sleeps: one is replaced after waking; for two of three it is reported at once that the data may be lost, and nothing is formed anew.",
     );
     let mut world = rested(3);
     world.cluster.spec.replicas = 0;

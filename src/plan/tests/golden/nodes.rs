@@ -132,7 +132,7 @@ fn retired_member_stays_while_services_list_it() {
 fn movable_volume_moves_with_its_member() {
     let mut script = Script::new(
         "drain-move",
-        "The leader's node is cordoned, its volume can follow: the same member moves. First nobody drains, and the operator deletes the pod itself; then a drain asks every 5 s and takes the pod as soon as it may.",
+        "The leader's node is cordoned, its volume can follow: the same member moves. First there is no drain, and the operator deletes the pod itself; then a drain asks every 5 s and takes the pod as soon as it may.",
     );
     let mut world = rested(3);
     let leader = world.raft.leader.clone().expect("a leader");
@@ -140,7 +140,7 @@ fn movable_volume_moves_with_its_member() {
     wait(&mut world, 10);
     world.cordon(&node, true);
     script.look("Cordoned", &world);
-    script.settle("Nobody drains", &mut world);
+    script.settle("There is no drain", &mut world);
     assert_ne!(world.node_of(&leader), node);
     let next = world.raft.leader.clone().expect("a leader");
     let node = world.node_of(&next);
@@ -189,7 +189,7 @@ fn member_with_bound_volume_is_replaced_first() {
 fn without_a_spare_node_the_drain_is_held() {
     let mut script = Script::new(
         "drain-no-spare",
-        "As many nodes as members, and one of them is cordoned: nothing is done but to say what would help. Each remedy is then tried.",
+        "As many nodes as members, and one of them is cordoned: nothing is done but to report what would help. Each remedy is then tried.",
     );
     for world in [&mut bound(3, "node-c"), &mut rested_on(3, "node-c")] {
         world.cordon("node-b", true);
@@ -216,7 +216,7 @@ fn without_a_spare_node_the_drain_is_held() {
         });
         let fresh = removed.api.nodes["node-a"].clone();
         removed.api.nodes.insert("node-d".into(), fresh);
-        script.settle("Removed first, because the spec says so", &mut removed);
+        script.settle("Removed first, because the spec sets it", &mut removed);
         assert_eq!(removed.voters(), 3);
         let fresh = world.api.nodes["node-a"].clone();
         world.api.nodes.insert("node-d".into(), fresh);
@@ -281,7 +281,7 @@ fn an_uncordon_half_way_stops_at_the_next_step() {
         "The cordon is taken back at each point of a move and of a replacement: what was begun is ended, nothing more.",
     );
     let points: [(&str, Point); 2] = [
-        ("told to retire", |world| {
+        ("asked to retire", |world| {
             world
                 .observe()
                 .descriptions

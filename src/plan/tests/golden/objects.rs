@@ -59,7 +59,7 @@ fn conflicts_and_earlier_lives() {
         inputs: None,
     };
     world.api.objects.insert(key.clone(), service);
-    script.look("A Service of nobody has our name", &world);
+    script.look("A Service without an owner has our name", &world);
     world.lose_objects();
     let old = PvcFacts {
         uid: "old".into(),

@@ -64,7 +64,7 @@ fn drain_takes_what_the_pdb_allows() {
     world.cordon(&node, true);
     let mut held = world.clone();
     script.settle(
-        "The node of demo-2 is cordoned, and nobody drains it",
+        "The node of demo-2 is cordoned, and there is no drain",
         &mut world,
     );
     assert_ne!(world.node_of("demo-2"), node);
@@ -84,7 +84,7 @@ fn drain_takes_what_the_pdb_allows() {
 fn refused_evictions_are_not_requested() {
     let mut script = Script::new(
         "pdb-refused",
-        "A member has retired and its node is cordoned, and Kubernetes counts too few of the others as available: the plan says who waits for what, and asks for nothing.",
+        "A member has retired and its node is cordoned, and Kubernetes counts too few of the others as available: the plan reports who waits for what, and asks for nothing.",
     );
     let mut world = with_budget_policy(3);
     wait(&mut world, 10);

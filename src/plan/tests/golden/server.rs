@@ -51,6 +51,6 @@ fn members_without_syncs() {
     world.api.wanted_inputs = "spec-synced".into();
     script.look("It is taken back", &world);
     script.settle("The members are restarted", &mut world);
-    script.look("Nobody runs with it", &world);
+    script.look("No member runs with it", &world);
     script.compare();
 }

@@ -79,7 +79,7 @@ fn slot_is_handed_over_before_retirement() {
 fn slots_of_others_are_conflicts() {
     let mut script = Script::new(
         "slots-conflict",
-        "A slot's Service that somebody else owns stops the cluster; a voter that is merely unseen or sick keeps its slot.",
+        "A slot's Service that somebody else owns stops the cluster; a voter that is merely unseen or unhealthy keeps its slot.",
     );
     let mut world = rested(3);
     let node = world.api.pods["demo-2"].node.clone().expect("a node");

@@ -94,7 +94,7 @@ fn bound_volumes_need_one_member_per_node() {
 fn missing_permissions_are_reported() {
     let mut script = Script::new(
         "rights",
-        "The operator may not read what is of the whole Kubernetes cluster: it goes on, and says what follows.",
+        "The operator may not read what is of the whole Kubernetes cluster: it goes on, and reports what follows.",
     );
     let mut world = World::new(3);
     world.api.denied = ["persistentvolumes", "storageclasses"]
@@ -105,7 +105,7 @@ fn missing_permissions_are_reported() {
     world.cluster.spec.scheduling.volumes = VolumeMobility::NodeBound;
     world.api.denied = ["nodes".to_owned(), "persistentvolumes".to_owned()].into();
     let plan = script.look(
-        "Nodes and volumes, and the spec says what the volumes are",
+        "Nodes and volumes, and the spec sets what the volumes are",
         &world,
     );
     assert!(plan.steps.is_empty(), "{plan}");

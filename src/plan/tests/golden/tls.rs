@@ -34,7 +34,7 @@ fn certificates_precede_members() {
 fn certificates_renew_one_at_a_time() {
     let mut script = Script::new(
         "tls-renewal",
-        "After two thirds of their lives certificates are made anew, one member after the other, and nobody is restarted.",
+        "After two thirds of their lives certificates are made anew, one member after the other, and no member is restarted.",
     );
     let mut world = rested(3);
     let pods: Vec<String> = world.api.pods.values().map(|pod| pod.uid.clone()).collect();
@@ -61,7 +61,7 @@ fn expired_and_stuck_certificates() {
     world.skip_days(91);
     world.tick();
     script.look(
-        "Nobody was there to renew: members refuse each other",
+        "No operator was there to renew: members refuse each other",
         &world,
     );
     script.settle("All are made anew at once", &mut world);

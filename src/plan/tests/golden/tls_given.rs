@@ -27,7 +27,7 @@ fn reason(plan: &Plan) -> &'static str {
 fn user_certificates_are_renewed() {
     let mut script = Script::new(
         "tls-given",
-        "Certificates in the user's own Secrets: the operator makes none, follows their renewal and restarts nobody.",
+        "Certificates in the user's own Secrets: the operator makes none, follows their renewal and restarts no member.",
     );
     let mut world = World::new(3).with_given();
     script.settle("The cluster is made", &mut world);
@@ -57,7 +57,7 @@ fn user_certificates_are_renewed() {
 fn unfit_user_certificates_are_reported() {
     let mut script = Script::new(
         "tls-given-unfit",
-        "A certificate of the user's that nobody could use: nothing is made or restarted onto it, and it is said what is missing.",
+        "A certificate of the user's that no member could use: nothing is made or restarted onto it, and what is missing is reported.",
     );
     let mut world = World::new(3).with_given();
     let missing = Unfit {
@@ -106,7 +106,7 @@ fn unfit_user_certificates_are_reported() {
 fn issued_by_cert_manager() {
     let mut script = Script::new(
         "tls-issued",
-        "Certificates of peers from cert-manager: it is asked before anything else, waited for without a call for help, and asked again when the issuer changes; nobody is restarted.",
+        "Certificates of peers from cert-manager: it is asked before anything else, waited for without a call for help, and asked again when the issuer changes; no member is restarted.",
     );
     let mut world = World::new(3).with_issued();
     script.look("It has not been asked", &world);
@@ -139,7 +139,7 @@ fn issued_by_cert_manager() {
 fn authority_replaced_without_overlap() {
     let mut script = Script::new(
         "tls-given-overlap",
-        "Another authority without an overlap: nobody is restarted or made while members refuse each other.",
+        "Another authority without an overlap: no member is restarted or made while members refuse each other.",
     );
     let mut world = rested(3);
     let pods = uids(&world);
@@ -162,16 +162,10 @@ fn authority_replaced_without_overlap() {
     // Other Secret names are an input: members with the old ones are restarted, if their trust overlaps.
     world.api.wanted_inputs = "spec-2".into();
     world.give(TlsPort::Peer, "theirs-3", &["theirs-3"], 90);
-    script.look(
-        "Other Secrets are named, of an authority that nobody knows",
-        &world,
-    );
+    script.look("Other Secrets are named, of an unknown authority", &world);
     world.give(TlsPort::Peer, "theirs-2", &["theirs-2", "theirs-3"], 90);
     world.forgotten = true;
-    script.look(
-        "The old ones are deleted: nobody knows who signed them",
-        &world,
-    );
+    script.look("The old ones are deleted: their signer is unknown", &world);
     world.forgotten = false;
     script.settle("They are there", &mut world);
     script.compare();

@@ -78,7 +78,7 @@ fn newcomers_wait_for_a_new_authority() {
 fn no_member_starts_without_a_readable_ca() {
     let mut script = Script::new(
         "tls-unsigned",
-        "An authority cannot be read while a member is to come, and the spec changes: no set is applied whose certificates are missing, and nobody is restarted whose Secret is gone.",
+        "An authority cannot be read while a member is to come, and the spec changes: no set is applied whose certificates are missing, and no member is restarted whose Secret is gone.",
     );
     let mut world = rested(3);
     let good = world.api.tls.secrets["demo-client-ca"].clone();
@@ -116,7 +116,7 @@ fn no_member_starts_without_a_readable_ca() {
 fn all_secrets_deleted() {
     let mut script = Script::new(
         "tls-secrets-deleted",
-        "Every Secret with a certificate is deleted: all are made anew, one member after the other, and nobody is restarted.",
+        "Every Secret with a certificate is deleted: all are made anew, one member after the other, and no member is restarted.",
     );
     for replicas in [3, 1] {
         let mut world = rested(replicas);
@@ -140,7 +140,7 @@ fn all_secrets_deleted() {
 fn resumed_members_wait_for_certificates() {
     let mut script = Script::new(
         "tls-wake",
-        "An authority and certificates are deleted while the cluster sleeps: all are made before anybody wakes. Those of one who has not woken yet: it waits until those who run trust the new authority.",
+        "An authority and certificates are deleted while the cluster sleeps: all are made before any member resumes. Those of one who has not woken yet: it waits until those who run trust the new authority.",
     );
     let mut world = rested(3);
     world.cluster.spec.replicas = 0;
