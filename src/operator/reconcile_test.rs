@@ -322,7 +322,7 @@ fn counted(platform: &Scripted) -> (Option<Action>, Option<i32>) {
 /// hour, and the status reported that an alarm was raised again which had never been disarmed. One that was done after
 /// another step had failed did not count, and was followed by no pause.
 #[test]
-fn only_a_disarm_that_was_done_counts() {
+fn only_executed_disarms_count() {
     let mut done = Scripted::new([after_three("disarm"), after_three("disarm")]);
     done.reconcile(disarm_or_identity_secret, clean);
     assert_eq!(counted(&done), (Some(disarm()), Some(4)), "the control");

@@ -41,7 +41,7 @@ fn planned(name: &str, forecast: Value, applied: bool) {
 }
 
 #[test]
-fn what_a_file_would_lead_to() {
+fn plan_of_an_edited_file() {
     let step = |after: u64, member: &str, what: &str, why: &str| json!({"afterSeconds": after, "member": member, "what": what, "why": why});
     let steps = json!([
         step(

@@ -191,7 +191,7 @@ fn of_this_builder<K: Serialize + serde::de::DeserializeOwned>(live: &K) -> K {
 /// another builder were skipped entirely. So each object gets this builder's number here, and intentional additions of
 /// the builder are listed.
 #[test]
-fn what_a_real_kubernetes_fills_in_is_no_edit() {
+fn kubernetes_defaults_are_no_edit() {
     let cluster = kept_cluster();
     let services: Vec<Service> = kept("services");
     assert_eq!(services.len(), 5);

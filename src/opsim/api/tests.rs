@@ -458,7 +458,7 @@ async fn caches_follow_it_by_real_watches() {
 }
 
 #[test]
-fn what_is_not_modelled_is_refused_and_noted() {
+fn unmodelled_requests_are_refused_and_noted() {
     let mut server = server();
     let mut body = set("a:1");
     body["spec"]["template"]["spec"]["hostAliases"] = json!([{"ip": "1.1.1.1"}]);

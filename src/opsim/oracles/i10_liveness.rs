@@ -234,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_is_reported() {
+    fn missing_objects_are_reported() {
         let api = ApiServer::new(1, 0);
         let three = cluster(3);
         let missing = unsettled(&api, "uid", &three).expect("no objects");

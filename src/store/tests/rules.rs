@@ -184,7 +184,7 @@ fn the_compacted_revision_itself_can_be_read() {
 }
 
 #[test]
-fn compaction_goes_forward_and_not_beyond_now() {
+fn compaction_is_monotonic_up_to_the_revision() {
     let mut store = filled(&["a", "b", "c"]);
     assert_eq!(
         compact(&mut store, 5),

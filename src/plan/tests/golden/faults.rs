@@ -51,7 +51,7 @@ fn unsigned_empty_disk_is_no_evidence() {
 /// A pod that could not be deleted counted as replaced each time: the member was given up, and its pod had
 /// never been replaced once. The same with a learner that could not be given up.
 #[test]
-fn only_what_was_done_counts() {
+fn only_executed_steps_count() {
     let mut world = rested(3);
     world.faults.side.insert("demo-3".into(), 1);
     world.faults.unseen.insert("demo-3".into());

@@ -13,7 +13,7 @@ fn wanted(world: &mut World, heartbeat: i32, election: i32) {
 }
 
 #[test]
-fn timings_that_go_together() {
+fn compatible_timings_roll() {
     let mut script = Script::new(
         "server-timings",
         "100/1000 -> 1000/10000 ms is refused before a pod is touched, because half of the members would not hear the other half in time; 500/5000 is given to one after the other, and 1000/10000 then follows. A cluster that sleeps wakes with any.",
