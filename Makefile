@@ -92,7 +92,7 @@ fuzz: ## every decoder under libFuzzer, on the stable toolchain; SECONDS=n in al
 attack: ## what a stranger with a thousand connections costs clients, attack by attack: ROUNDS=n, SECONDS=n, ONLY=name; needs two quiet cores
 	@tests/needs.sh rust cc
 	cargo test --locked --release --test server --no-run
-	chrt --fifo 1 taskset -c 1 cargo test --locked --release --test server -- --ignored --exact --nocapture attacks::what_an_attacker_costs
+	chrt --fifo 1 taskset -c 1 cargo test --locked --release --test server -- --ignored --exact --nocapture attacks::cost_of_an_attacker
 
 soak: ## the seeded tests for an hour, what CI has no time for; SCALE=10 for a tenth, ONLY=part; docs/soak.md keeps the results
 	@tests/needs.sh rust cc c++ go

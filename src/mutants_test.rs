@@ -221,7 +221,7 @@ fn simulate(fault: &Fault, oracles: &[&str]) -> Ran {
 }
 
 /// What notices a wrong plan, or a server that lets an overtaken one through, in this scenario of
-/// the operator's simulation. The first that speaks has to be one that is named.
+/// the operator's simulation. The first oracle that fails has to be one that is named.
 fn operate(fault: &Fault, name: &str, oracles: &[&str]) -> Ran {
     let found = opsim::scenarios().into_iter().find(|one| one.name == name);
     let Some(scenario) = found else {
@@ -231,7 +231,7 @@ fn operate(fault: &Fault, name: &str, oracles: &[&str]) -> Ran {
     let first = number("SEED").unwrap_or(1);
     let last = number("SEED").unwrap_or(OPERATOR_SEEDS);
     for seed in first..=last {
-        let Some((oracle, what)) = with(&planted, || told(&scenario, seed)) else {
+        let Some((oracle, what)) = with(&planted, || failing_oracle(&scenario, seed)) else {
             continue;
         };
         let killed = if !oracles.contains(&oracle) {
@@ -249,7 +249,7 @@ fn operate(fault: &Fault, name: &str, oracles: &[&str]) -> Ran {
 }
 
 /// Which oracle fails in a scenario, and its message.
-fn told(scenario: &opsim::Scenario, seed: u64) -> Option<(&'static str, String)> {
+fn failing_oracle(scenario: &opsim::Scenario, seed: u64) -> Option<(&'static str, String)> {
     let failed = opsim::run(scenario, opsim::Options::calm(seed)).err()?;
     let (failure, _) = *failed;
     let oracle = match &failure {
@@ -259,13 +259,13 @@ fn told(scenario: &opsim::Scenario, seed: u64) -> Option<(&'static str, String)>
     Some((oracle, failure.to_string()))
 }
 
-/// Whether nothing speaks in a scenario without a fault.
+/// Whether no oracle fails in a scenario without a fault.
 fn goes_well(scenario: &opsim::Scenario, seed: u64) -> bool {
     static KNOWN: Mutex<BTreeMap<(&str, u64), bool>> = Mutex::new(BTreeMap::new());
     let key = (scenario.name, seed);
     let known = KNOWN.lock().expect("unpoisoned").get(&key).copied();
     known.unwrap_or_else(|| {
-        let well = with(&[], || told(scenario, seed).is_none());
+        let well = with(&[], || failing_oracle(scenario, seed).is_none());
         KNOWN.lock().expect("unpoisoned").insert(key, well);
         well
     })
@@ -289,9 +289,9 @@ fn holds_without_a_fault(seed: u64) -> bool {
 )]
 fn run_test(fault: &Fault, name: &str) -> Result<String, String> {
     // A file, because a full pipe that is not read would stop a test with much output.
-    let mut said = tempfile::tempfile().map_err(|e| e.to_string())?;
+    let mut output = tempfile::tempfile().map_err(|e| e.to_string())?;
     let mut child = tests_of(package_of(name), &[name, "--exact"], fault.name)
-        .stdout(said.try_clone().map_err(|e| e.to_string())?)
+        .stdout(output.try_clone().map_err(|e| e.to_string())?)
         .stderr(Stdio::null())
         .spawn()
         .map_err(|error| error.to_string())?;
@@ -299,8 +299,8 @@ fn run_test(fault: &Fault, name: &str) -> Result<String, String> {
     while began.elapsed() < TEST_BOUND {
         if child.try_wait().map_err(|e| e.to_string())?.is_some() {
             let mut bytes = Vec::new();
-            said.rewind().map_err(|e| e.to_string())?;
-            said.read_to_end(&mut bytes).map_err(|e| e.to_string())?;
+            output.rewind().map_err(|e| e.to_string())?;
+            output.read_to_end(&mut bytes).map_err(|e| e.to_string())?;
             let text = String::from_utf8_lossy(&bytes);
             let failed = text.contains("test result: FAILED. 0 passed; 1 failed");
             return if failed {

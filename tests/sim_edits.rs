@@ -58,7 +58,7 @@ fn every_way_to_a_specification_ends_alike() {
                         }
                     });
                     if verbose || !wrong.is_empty() {
-                        println!("{}", opsim::tell_edits(*seed, *path).join("\n  "));
+                        println!("{}", opsim::describe_edits(*seed, *path).join("\n  "));
                     }
                     for wrong in &wrong {
                         println!("FAILED {}: {}", wrong.replay, wrong.what);

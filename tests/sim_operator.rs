@@ -163,7 +163,7 @@ fn once(scenario: &Scenario, options: &Options) -> (Counts, Result<Outcome, Wron
         }
         Err(failed) => {
             let (failure, outcome) = *failed;
-            let wrong = opsim::told(scenario, options, &failure, &outcome);
+            let wrong = opsim::explain(scenario, options, &failure, &outcome);
             (outcome.counts, Err(wrong))
         }
     }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use crate::operator::local::demo::{Ending, Story, tell};
+use crate::operator::local::demo::{self, Ending, Story};
 use crate::operator::local::home::any_port;
 
 /// Shows the life of a cluster on this machine, in less than a minute: it grows by learners under continuous writes,
@@ -41,7 +41,7 @@ pub(super) fn run(arguments: Arguments) -> ExitCode {
     };
     let mut ending = Ending::Bad;
     let code = super::block_on_main("quorate demo", async {
-        ending = tell(&story).await?;
+        ending = demo::run(&story).await?;
         Ok::<(), crate::operator::local::run::Error>(())
     });
     if ending == Ending::Good && !given {

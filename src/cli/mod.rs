@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_of_etcds_reach_the_server_as_they_are() {
+    fn etcd_flags_reach_the_server_unchanged() {
         let flags = ["--name", "a", "-h", "--", "--version", "help"];
         for called in [&["/usr/bin/etcd"][..], &["quorate", "server"]] {
             let given = match parsed(&[called, &flags].concat()) {

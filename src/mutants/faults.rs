@@ -266,7 +266,7 @@ faults! {
         Test("store::tests::auth::writes_are_checked_when_they_are_applied");
     /// Transactions inside of transactions are not looked into.
     NestedTxnUnchecked "nested-txn-unchecked" in "core/store/auth/permit.rs",
-        Test("store::tests::auth::transactions_are_looked_into_however_deep"), like "CVE-2026-33343";
+        Test("store::tests::auth::nested_transactions_are_authorized"), like "CVE-2026-33343";
     /// A put shows the value before it, and takes a lease, without the right to.
     PutRightsUnchecked "put-rights-unchecked" in "core/store/auth/permit.rs",
         Test("store::tests::auth::previous_values_need_the_right_to_read"), like "CVE-2026-44283";
@@ -335,28 +335,28 @@ faults! {
         Test("disk::checkpoint::tests::a_crash_leaves_a_whole_checkpoint_or_none");
     /// The oracle of elections sees nothing.
     BlindElections "blind-elections" in "core/sim/oracles/election.rs",
-        Test("sim::oracles::election::tests::two_leaders_of_one_term_are_seen");
+        Test("sim::oracles::election::tests::detects_two_leaders_in_one_term");
     /// The oracle of votes lets a member vote twice.
     BlindVoteTwice "blind-vote-twice" in "core/sim/oracles/votes.rs",
-        Test("sim::oracles::votes::tests::a_second_vote_and_a_step_back_are_seen");
+        Test("sim::oracles::votes::tests::detects_double_votes_and_lower_terms");
     /// The oracle of votes lets a restarted member forget.
     BlindForgottenVote "blind-forgotten-vote" in "core/sim/oracles/votes.rs",
-        Test("sim::oracles::votes::tests::a_forgotten_vote_is_seen_at_the_start");
+        Test("sim::oracles::votes::tests::detects_a_vote_lost_by_a_restart");
     /// The oracle of votes lets one be sent before it is durable.
     BlindVoteDurable "blind-vote-durable" in "core/sim/oracles/votes.rs",
-        Test("sim::oracles::votes::tests::a_vote_that_is_not_durable_is_seen");
+        Test("sim::oracles::votes::tests::detects_votes_before_durability");
     /// The oracle of votes does not count them.
     BlindVoteQuorum "blind-vote-quorum" in "core/sim/oracles/votes.rs",
-        Test("sim::oracles::votes::tests::a_leader_by_a_learners_vote_is_seen");
+        Test("sim::oracles::votes::tests::detects_a_leader_elected_by_a_learner");
     /// The oracle of logs takes another entry for the same.
     BlindLogMatching "blind-log-matching" in "core/sim/oracles/log.rs",
         Test("sim::oracles::log::tests::detects_two_entries_at_one_place");
     /// The oracle of logs does not look at what came before an entry.
     BlindPredecessor "blind-predecessor" in "core/sim/oracles/log.rs",
-        Test("sim::oracles::log::tests::the_same_entry_after_another_one_is_seen");
+        Test("sim::oracles::log::tests::detects_same_entry_after_different_prefix");
     /// The oracle of logs does not miss what a crash took.
     BlindDurability "blind-durability" in "core/sim/oracles/log.rs",
-        Test("sim::oracles::log::tests::another_content_found_at_a_start_is_seen");
+        Test("sim::oracles::log::tests::detects_changed_log_after_a_restart");
     /// The oracle of logs believes every acknowledgement.
     BlindAcknowledged "blind-acknowledged" in "core/sim/oracles/log.rs",
         Test("sim::oracles::log::tests::detects_acks_before_durability");
@@ -371,10 +371,10 @@ faults! {
         Test("sim::oracles::commit::tests::detects_term_conflict_and_incomplete_leader");
     /// The oracle of states takes all states for equal.
     BlindStates "blind-states" in "core/sim/oracles/state.rs",
-        Test("sim::oracles::state::tests::states_that_differ_at_one_index_are_seen");
+        Test("sim::oracles::state::tests::detects_different_states_at_one_index");
     /// The oracle of states takes all reported hashes for equal.
     BlindHashes "blind-hashes" in "core/sim/oracles/state.rs",
-        Test("sim::oracles::state::tests::hashes_that_differ_at_one_revision_are_seen");
+        Test("sim::oracles::state::tests::detects_different_hashes_at_one_revision");
     /// The oracle of revisions lets them jump and go back.
     BlindRevisions "blind-revisions" in "core/sim/oracles/history.rs",
         Test("sim::oracles::history::tests::detects_gaps_and_wrong_versions");
@@ -383,10 +383,10 @@ faults! {
         Test("sim::oracles::history::tests::detects_gaps_and_wrong_versions");
     /// The oracle of reads lets a stale one pass.
     BlindStaleRead "blind-stale-read" in "core/sim/oracles/linear.rs",
-        Test("sim::oracles::linear::tests::a_stale_read_and_a_wrong_value_are_seen");
+        Test("sim::oracles::linear::tests::detects_stale_reads_and_wrong_values");
     /// The oracle of reads does not compare values.
     BlindValue "blind-value" in "core/sim/oracles/linear.rs",
-        Test("sim::oracles::linear::tests::a_stale_read_and_a_wrong_value_are_seen");
+        Test("sim::oracles::linear::tests::detects_stale_reads_and_wrong_values");
     /// The oracle of writes believes every answer.
     BlindLostWrite "blind-lost-write" in "core/sim/oracles/linear.rs",
         Test("sim::oracles::linear::tests::detects_lost_late_and_wrong_writes");
@@ -416,13 +416,13 @@ faults! {
         Test("sim::oracles::rights::tests::detects_wrong_permission_decisions");
     /// The oracle of rights does not look at the auth revision.
     BlindAuthRevision "blind-auth-revision" in "core/sim/oracles/rights.rs",
-        Test("sim::oracles::rights::tests::an_auth_revision_that_did_not_move_is_seen");
+        Test("sim::oracles::rights::tests::detects_an_unchanged_auth_revision");
     /// The oracle of watches does not compare what is shown with what came next.
     BlindWatchOrder "blind-watch-order" in "core/sim/oracles/watched.rs",
         Test("sim::oracles::watched::tests::detects_gaps_repeats_and_reordering");
     /// The oracle of watches lets a revision be split.
     BlindAtomic "blind-atomic" in "core/sim/oracles/watched.rs",
-        Test("sim::oracles::watched::tests::a_revision_in_two_answers_is_seen");
+        Test("sim::oracles::watched::tests::detects_a_revision_split_over_responses");
     /// The oracle of watches does not remember progress answers.
     BlindBookmark "blind-bookmark" in "core/sim/oracles/watched.rs",
         Test("sim::oracles::watched::tests::detects_events_behind_progress");
@@ -431,7 +431,7 @@ faults! {
         Test("sim::oracles::watched::tests::detects_filter_mistakes");
     /// The oracle of watches does not look at the key before.
     BlindPrevKv "blind-prev-kv" in "core/sim/oracles/watched.rs",
-        Test("sim::oracles::watched::tests::a_missing_or_wrong_key_before_is_seen");
+        Test("sim::oracles::watched::tests::detects_a_missing_or_wrong_prev_kv");
     /// The oracle of watches does not miss what was never shown.
     BlindMissing "blind-missing" in "core/sim/oracles/watched.rs",
         Test("sim::oracles::watched::tests::detects_missed_watch_events");
@@ -440,13 +440,13 @@ faults! {
         Test("sim::oracles::watched::tests::detects_missed_watch_events");
     /// The oracle of roles lets learners lead.
     BlindLearnerLeads "blind-learner-leads" in "core/sim/oracles/roles.rs",
-        Test("sim::oracles::roles::tests::a_leader_that_was_never_a_voter_is_seen");
+        Test("sim::oracles::roles::tests::detects_a_leader_that_never_was_a_voter");
     /// The oracle of roles lets removed leaders go on.
     BlindRemovedLeads "blind-removed-leads" in "core/sim/oracles/roles.rs",
         Test("sim::oracles::roles::tests::detects_a_removed_leader_that_stays");
     /// The oracle of roles lets learners be promoted with an empty log.
     BlindPromotion "blind-promotion" in "core/sim/oracles/roles.rs",
-        Test("sim::oracles::roles::tests::a_promotion_of_a_learner_that_lags_is_seen");
+        Test("sim::oracles::roles::tests::detects_promotion_of_a_lagging_learner");
     /// A plan is not made a second time from live objects.
     LintAsleep "lint-asleep" in "planner/plan/lint.rs",
         Test("plan::tests::lints::only_dead_or_surplus_voters_are_removed");
@@ -497,7 +497,7 @@ faults! {
         Operator("identity-deleted", &["I10"]);
     /// A retired voter goes before its pod was seen unready.
     UnreadyUnseen "unready-unseen" in "planner/plan/rules/hand_over.rs",
-        Test("plan::tests::golden::nodes::who_is_still_called_ready_is_waited_for");
+        Test("plan::tests::golden::nodes::retired_member_stays_until_unready");
     /// No specification is kept, so a refused one stops everything.
     AdmittedForgotten "admitted-forgotten" in "planner/plan/rules/admitted.rs",
         Operator("refused-and-healed", &[STORY]);
@@ -557,7 +557,7 @@ faults! {
         Operator("tls-switched-on", &[STORY]);
     /// Every certificate of a port is exchanged at once.
     RenewedAtOnce "renewed-at-once" in "planner/plan/rules/certificates.rs",
-        Test("plan::tests::golden::tls::renewed_one_after_the_other");
+        Test("plan::tests::golden::tls::certificates_renew_one_at_a_time");
     /// A set is applied although a Secret is missing that its pod mounts.
     SetBeforeSecrets "set-before-secrets" in "planner/plan/rules/sets.rs",
         Test("plan::tests::golden::tls_missing::newcomers_wait_for_a_new_authority");
@@ -572,7 +572,7 @@ faults! {
         Operator("tls-cert-manager", &[STORY]);
     /// The leader goes to sleep first.
     LeaderSleepsFirst "leader-sleeps-first" in "planner/plan/rules/hibernate.rs",
-        Test("plan::tests::golden::hibernate::a_cluster_sleeps_and_wakes");
+        Test("plan::tests::golden::hibernate::hibernate_and_resume");
     /// `replicas: 0` is no reason to sleep.
     SleepForgotten "sleep-forgotten" in "planner/plan/rules/hibernate.rs",
         Operator("sleeps-and-wakes", &["I4"]);

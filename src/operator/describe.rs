@@ -23,90 +23,90 @@ const STRAY: [&str; 2] = [
 
 /// A description as received `age_ms` ago.
 pub fn description(described: &Described, age_ms: u64) -> Description {
-    let said = &described.description;
+    let response = &described.description;
     Description {
         age_ms,
         unsigned: described.unsigned,
-        pod_uid: said.pod_uid.clone(),
-        version: said.version.clone(),
-        readable_since: some(&said.readable_since),
-        disk_uuid: said.disk_uuid.clone(),
-        disk_empty: said.disk_empty,
-        phase: phase(said.phase()),
-        nonce: some(&said.nonce),
-        cluster_uid: some(&said.cluster_uid),
-        incarnation: said.incarnation,
-        cluster_id: said.cluster_id,
-        member_id: said.member_id,
+        pod_uid: response.pod_uid.clone(),
+        version: response.version.clone(),
+        readable_since: some(&response.readable_since),
+        disk_uuid: response.disk_uuid.clone(),
+        disk_empty: response.disk_empty,
+        phase: phase(response.phase()),
+        nonce: some(&response.nonce),
+        cluster_uid: some(&response.cluster_uid),
+        incarnation: response.incarnation,
+        cluster_id: response.cluster_id,
+        member_id: response.member_id,
         leads: described.leads,
-        term: said.term,
-        leader_id: said.leader_id,
-        commit: said.commit,
-        applied: said.applied,
-        ready: said.ready,
-        retiring_ms: (said.retiring_ms > 0).then_some(said.retiring_ms),
-        security: security(said),
-        alarms: said.alarms.clone(),
-        space: space(said),
-        comparisons: said.comparisons.iter().map(comparison).collect(),
-        configuration_index: said.configuration_index,
-        members: said.members.iter().map(member).collect(),
-        tombstones: said
+        term: response.term,
+        leader_id: response.leader_id,
+        commit: response.commit,
+        applied: response.applied,
+        ready: response.ready,
+        retiring_ms: (response.retiring_ms > 0).then_some(response.retiring_ms),
+        security: security(response),
+        alarms: response.alarms.clone(),
+        space: space(response),
+        comparisons: response.comparisons.iter().map(comparison).collect(),
+        configuration_index: response.configuration_index,
+        members: response.members.iter().map(member).collect(),
+        tombstones: response
             .tombstones
             .iter()
             .map(|gone| (gone.id, gone.name.clone()))
             .collect(),
-        never_voted: never_voted(said),
+        never_voted: never_voted(response),
     }
 }
 
 /// The removed members that are known to have been learners until their removal: the record of changes includes their
 /// addition, and no promotion. If it does not go back that far, a member counts as one that voted.
-fn never_voted(said: &proto::DescribeResponse) -> BTreeSet<u64> {
+fn never_voted(response: &proto::DescribeResponse) -> BTreeSet<u64> {
     let is = |kind: &str, id: u64| {
-        let mut changes = said.changes.iter();
+        let mut changes = response.changes.iter();
         changes.any(|change| change.id == id && change.kind == kind)
     };
-    let removed = said.tombstones.iter().map(|gone| gone.id);
+    let removed = response.tombstones.iter().map(|gone| gone.id);
     removed
         .filter(|id| is("AddLearner", *id) && !is("Promote", *id))
         .collect()
 }
 
-fn space(said: &proto::DescribeResponse) -> Option<Space> {
-    let space = said.space.as_ref()?;
+fn space(response: &proto::DescribeResponse) -> Option<Space> {
+    let space = response.space.as_ref()?;
     Some(Space {
-        used: u64::try_from(said.db_size).unwrap_or(0),
+        used: u64::try_from(response.db_size).unwrap_or(0),
         quota: space.quota_bytes,
         free: space.volume_free_bytes,
         needed: space.volume_needed_bytes,
     })
 }
 
-fn comparison(said: &proto::Comparison) -> Comparison {
+fn comparison(reported: &proto::Comparison) -> Comparison {
     let all = |ids: &[u64]| ids.iter().copied().collect();
     Comparison {
-        agree: all(&said.agree),
-        differ: all(&said.differ),
-        silent: all(&said.silent),
-        age_ms: said.age_ms,
+        agree: all(&reported.agree),
+        differ: all(&reported.differ),
+        silent: all(&reported.silent),
+        age_ms: reported.age_ms,
     }
 }
 
-fn security(said: &proto::DescribeResponse) -> BTreeMap<TlsPort, PortSecurity> {
+fn security(reported: &proto::DescribeResponse) -> BTreeMap<TlsPort, PortSecurity> {
     let ports = [
-        (TlsPort::Client, &said.client_security),
-        (TlsPort::Peer, &said.peer_security),
+        (TlsPort::Client, &reported.client_security),
+        (TlsPort::Peer, &reported.peer_security),
     ];
-    let facts = |said: &proto::PortSecurity| PortSecurity {
-        tls: said.tls,
-        plaintext: said.plaintext_accepted,
-        fingerprint: said.certificate_sha256.clone(),
-        trusted: said.trusted_sha256.clone(),
+    let facts = |reported: &proto::PortSecurity| PortSecurity {
+        tls: reported.tls,
+        plaintext: reported.plaintext_accepted,
+        fingerprint: reported.certificate_sha256.clone(),
+        trusted: reported.trusted_sha256.clone(),
     };
     ports
         .into_iter()
-        .filter_map(|(port, said)| Some((port, facts(said.as_ref()?))))
+        .filter_map(|(port, reported)| Some((port, facts(reported.as_ref()?))))
         .collect()
 }
 
@@ -146,8 +146,8 @@ pub fn exit(code: i32, termination_message: Option<&str>) -> Exit {
     let Some(words) = termination_message else {
         return by_code(code);
     };
-    let said = serde_json::from_str::<serde_json::Value>(words.trim()).ok();
-    let field = |name: &str| said.as_ref()?.get(name)?.as_str();
+    let report = serde_json::from_str::<serde_json::Value>(words.trim()).ok();
+    let field = |name: &str| report.as_ref()?.get(name)?.as_str();
     let (class, message) = (field("class"), field("message").unwrap_or_default());
     // The release that exited is not known: 0.1.0 reported a newer release's disk as damaged, and a foreign file as a
     // foreign disk. Its messages distinguish them.
@@ -224,26 +224,26 @@ mod tests {
     /// damage code without a message is not evidence either.
     #[test]
     fn newer_disk_format_is_not_damage() {
-        let said = |class: &str, code: i32, message: &str| {
+        let exit_of = |class: &str, code: i32, message: &str| {
             let line = serde_json::json!({"class": class, "exitCode": code, "message": message});
             exit(code, Some(&format!("{line}\n")))
         };
         let newer = "/data/identity has format 2, this binary reads formats up to 1; start the \
                      release that wrote it, or a newer one";
-        assert_eq!(said("corrupt", 20, newer), Exit::TooNew);
-        assert_eq!(said("too_new", 28, newer), Exit::TooNew);
+        assert_eq!(exit_of("corrupt", 20, newer), Exit::TooNew);
+        assert_eq!(exit_of("too_new", 28, newer), Exit::TooNew);
         let entry = "entry 7 cannot be applied: it is of an unknown kind; run the version that \
                      wrote it";
-        assert_eq!(said("unknown_entry", 20, entry), Exit::TooNew);
-        assert_eq!(said("unknown_entry", 28, "..."), Exit::TooNew);
+        assert_eq!(exit_of("unknown_entry", 20, entry), Exit::TooNew);
+        assert_eq!(exit_of("unknown_entry", 28, "..."), Exit::TooNew);
         let checkpoint = "the checkpoint is of format 2, this version knows up to 1";
-        assert_eq!(said("corrupt", 20, checkpoint), Exit::TooNew);
+        assert_eq!(exit_of("corrupt", 20, checkpoint), Exit::TooNew);
         let stray = "/data/log/notes.txt: this file is not a log segment; move it out of the data \
                      directory if you put it there";
-        assert_eq!(said("foreign_disk", 21, stray), Exit::Stray);
-        assert_eq!(said("stray_file", 29, stray), Exit::Stray);
+        assert_eq!(exit_of("foreign_disk", 21, stray), Exit::Stray);
+        assert_eq!(exit_of("stray_file", 29, stray), Exit::Stray);
         assert_eq!(
-            said("corrupt", 20, "... is damaged at offset 7"),
+            exit_of("corrupt", 20, "... is damaged at offset 7"),
             Exit::Corrupt
         );
         for code in [20, 21, 30] {
@@ -259,7 +259,7 @@ mod tests {
             id,
             ..Default::default()
         };
-        let said = proto::DescribeResponse {
+        let response = proto::DescribeResponse {
             tombstones: [2, 3, 4]
                 .map(|id| proto::Tombstone {
                     id,
@@ -278,19 +278,19 @@ mod tests {
             ],
             ..Default::default()
         };
-        assert_eq!(description(&described(said), 0).never_voted, [4].into());
+        assert_eq!(description(&described(response), 0).never_voted, [4].into());
     }
 
     #[test]
     fn silence_on_the_wire_is_no_fact() {
-        let said = proto::DescribeResponse {
+        let response = proto::DescribeResponse {
             members: vec![proto::MemberView {
                 last_contact_age_ms: -1,
                 ..Default::default()
             }],
             ..Default::default()
         };
-        let facts = description(&described(said), 3);
+        let facts = description(&described(response), 3);
         assert_eq!((facts.nonce, facts.cluster_uid), (None, None));
         assert_eq!(facts.members[0].last_contact_ms, None);
         assert_eq!(

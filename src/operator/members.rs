@@ -12,7 +12,7 @@ use super::clock::{Clock, Moment};
 use super::platform::Failure;
 use crate::plan::{AlarmKind, Fence, MemberAction};
 use crate::server::operator_api::auth::Key;
-use crate::server::operator_api::client::{AddressError, MemberClient, Whom};
+use crate::server::operator_api::client::{AddressError, Author, MemberClient};
 use crate::server::operator_api::secure::Secure;
 use crate::wire::member as proto;
 
@@ -96,8 +96,8 @@ pub struct Members {
 /// Which servers have answered.
 #[derive(Default)]
 struct Met {
-    /// At each address, in the last look.
-    whom: BTreeMap<String, Whom>,
+    /// By address, from the last observation.
+    authors: BTreeMap<String, Author>,
     /// An unsigned answer from a pod of one of these is not accepted. From one of another image it may be: version
     /// 0.1.0, to which a cluster can be rolled back, signs nothing. The first observation of a restarted operator
     /// learns it again, before any answer is accepted.
@@ -175,8 +175,8 @@ impl Members {
             let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
             clients.retain(|address, _| addresses.values().any(|used| used == address));
         }
-        // An act follows from this look or from none.
-        self.met().whom.clear();
+        // A call is bound to this observation or to none.
+        self.met().authors.clear();
         let calls = addresses.iter().map(|(name, address)| async move {
             (name, address, self.describe_one(address, epoch).await)
         });
@@ -190,8 +190,8 @@ impl Members {
         let (mut described, mut silent) = (BTreeMap::new(), BTreeMap::new());
         for (name, address, answer) in answers {
             match answer.and_then(|answer| answer.believed(&met.signed)) {
-                Ok((answer, whom)) => {
-                    met.whom.insert(address.clone(), whom);
+                Ok((answer, author)) => {
+                    met.authors.insert(address.clone(), author);
                     described.insert(name.clone(), answer);
                 }
                 Err(why) => {
@@ -213,7 +213,7 @@ impl Members {
         addresses: &BTreeMap<String, String>,
         urls: impl Fn(&str, bool) -> String,
     ) -> Result<(), Failure> {
-        let whom = match action {
+        let target = match action {
             MemberAction::Bootstrap { member, .. } | MemberAction::Retire { member, .. } => {
                 Some(member.as_str())
             }
@@ -224,10 +224,10 @@ impl Members {
             | MemberAction::Disarm { .. }
             | MemberAction::Remove { .. } => leader,
         };
-        let whom = whom.ok_or_else(|| Failure::Changed("no member leads".into()))?;
+        let target = target.ok_or_else(|| Failure::Changed("no member leads".into()))?;
         let address = addresses
-            .get(whom)
-            .ok_or_else(|| Failure::Retry(format!("{whom} has no known address")))?;
+            .get(target)
+            .ok_or_else(|| Failure::Retry(format!("{target} has no known address")))?;
         self.call(action, (address, epoch), urls).await
     }
 
@@ -238,13 +238,13 @@ impl Members {
         urls: impl Fn(&str, bool) -> String,
     ) -> Result<(), Failure> {
         // Addressed to the server whose description the plan was based on, and to no later one.
-        let whom = self.met().whom.get(address).cloned();
-        let whom = whom.ok_or_else(|| {
+        let author = self.met().authors.get(address).cloned();
+        let author = author.ok_or_else(|| {
             Failure::Changed(format!(
                 "{action}: no member answered Describe at {address}"
             ))
         })?;
-        let mut client = self.at(address)?.only(whom);
+        let mut client = self.at(address)?.only(author);
         let answer = match action {
             MemberAction::Bootstrap {
                 cluster_uid,
@@ -328,17 +328,17 @@ impl Members {
         // If that fails it was the leader a moment ago; its description of itself is still valid.
         let leads = confirmed
             .as_ref()
-            .is_some_and(|(said, _)| said.leader_with_quorum);
-        let (description, whom) = confirmed.unwrap_or(first);
+            .is_some_and(|(description, _)| description.leader_with_quorum);
+        let (description, author) = confirmed.unwrap_or(first);
         let described = Described {
-            unsigned: !whom.signs(),
+            unsigned: !author.signs(),
             description,
             leads,
             at: self.clock.now(),
         };
         Ok(Answer {
             described,
-            whom,
+            author,
             made,
         })
     }
@@ -347,21 +347,21 @@ impl Members {
 /// The answer at an address, from which server, and the image of the pod there.
 struct Answer {
     described: Described,
-    whom: Whom,
+    author: Author,
     made: MadeOf,
 }
 
 impl Answer {
     /// Which server is shown to sign, if it is signed.
     fn signs(&self) -> Option<Signer> {
-        let said = &self.described.description;
+        let description = &self.described.description;
         // An address may have passed to another pod by now, and that be of another image.
-        let same = self.made.pod_uid.is_empty() || self.made.pod_uid == said.pod_uid;
-        (!self.described.unsigned && same).then(|| self.made.signer(&said.disk_uuid))
+        let same = self.made.pod_uid.is_empty() || self.made.pod_uid == description.pod_uid;
+        (!self.described.unsigned && same).then(|| self.made.signer(&description.disk_uuid))
     }
 
     /// The answer, unless its member's signature is missing.
-    fn believed(self, signed: &BTreeSet<Signer>) -> Result<(Described, Whom), String> {
+    fn believed(self, signed: &BTreeSet<Signer>) -> Result<(Described, Author), String> {
         let disk = &self.described.description.disk_uuid;
         if self.described.unsigned && signed.contains(&self.made.signer(disk)) {
             return Err(format!(
@@ -369,7 +369,7 @@ impl Answer {
                  it is not believed"
             ));
         }
-        Ok((self.described, self.whom))
+        Ok((self.described, self.author))
     }
 }
 
@@ -461,7 +461,7 @@ mod tests {
 
     /// The address of a member may be another one's by the time of the act.
     #[tokio::test]
-    async fn an_act_follows_from_a_look() {
+    async fn calls_need_an_observed_member() {
         let key = Key::new(b"0123456789abcdef0123456789abcdef");
         let members = Members::new(key, network(), Clock::machine());
         let retire = MemberAction::Retire {
@@ -505,7 +505,7 @@ mod tests {
             members.made_of(BTreeMap::from([(address.to_owned(), made)]));
             let addresses = BTreeMap::from([("demo-1".to_owned(), address.to_owned())]);
             let (described, _) = members.describe(&addresses, 0).await;
-            described.get("demo-1").map(|said| said.unsigned)
+            described.get("demo-1").map(|answer| answer.unsigned)
         };
         let (signs, old) = (0, 1);
         assert_eq!(look(signs, "a:1", "new").await, Some(false));
@@ -523,7 +523,7 @@ mod tests {
     /// the name of any member that had not answered it yet, and one that was rolled back to 0.1.0 under the same tag
     /// had no description until the specification was changed.
     #[tokio::test]
-    async fn a_signature_speaks_for_its_image() {
+    async fn signatures_are_expected_per_image() {
         let (one, two) = (Member::new("one"), Member::new("two"));
         let ways = [one.old_way(), two.way(&own("two", "1")), two.old_way()];
         let ways = Mutex::new(ways);
@@ -578,12 +578,12 @@ mod tests {
 
     #[test]
     fn refusals_are_distinguished() {
-        let told = |code| failure("promote demo-2", &Status::new(code, "why"));
+        let failed = |code| failure("promote demo-2", &Status::new(code, "why"));
         assert_eq!(
-            told(Code::FailedPrecondition),
+            failed(Code::FailedPrecondition),
             Failure::Changed("promote demo-2: why".into())
         );
-        assert!(matches!(told(Code::Unauthenticated), Failure::Refused(_)));
-        assert!(matches!(told(Code::Unavailable), Failure::Retry(_)));
+        assert!(matches!(failed(Code::Unauthenticated), Failure::Refused(_)));
+        assert!(matches!(failed(Code::Unavailable), Failure::Retry(_)));
     }
 }

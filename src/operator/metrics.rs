@@ -36,7 +36,7 @@ struct CertificateLabels {
 }
 
 /// The exported Secrets, by namespace and cluster.
-type Told = BTreeMap<(String, String), BTreeSet<String>>;
+type ExportedSecrets = BTreeMap<(String, String), BTreeSet<String>>;
 
 /// The operator's own figures.
 #[derive(Clone, Debug)]
@@ -47,7 +47,7 @@ pub struct Metrics {
     status_writes: Counter,
     leading: Gauge,
     certificates: Family<CertificateLabels, Gauge>,
-    told: Arc<Mutex<Told>>,
+    exported: Arc<Mutex<ExportedSecrets>>,
 }
 
 impl Metrics {
@@ -60,7 +60,7 @@ impl Metrics {
             status_writes: Counter::default(),
             leading: Gauge::default(),
             certificates: Family::default(),
-            told: Arc::default(),
+            exported: Arc::default(),
         };
         registry.register(
             "quorate_certificate_expiry_seconds",
@@ -126,13 +126,13 @@ impl Metrics {
             cluster: cluster.to_owned(),
             secret: secret.clone(),
         };
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut exported = self.exported.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (namespace.to_owned(), cluster.to_owned());
         let now = ends.keys().cloned().collect::<BTreeSet<_>>();
         let before = if now.is_empty() {
-            told.remove(&key)
+            exported.remove(&key)
         } else {
-            told.insert(key, now)
+            exported.insert(key, now)
         };
         for gone in before
             .iter()
@@ -160,7 +160,7 @@ mod tests {
     fn certificates_are_reported_while_present() {
         let mut registry = Registry::default();
         let metrics = Metrics::new(&mut registry);
-        let told = || {
+        let encoded = || {
             let mut text = String::new();
             prometheus_client::encoding::text::encode(&mut text, &registry).expect("text");
             text
@@ -168,10 +168,10 @@ mod tests {
         let two = BTreeMap::from([("a".to_owned(), 5), ("b".to_owned(), 6)]);
         metrics.certificates(("prod", "demo"), &two);
         let line = "quorate_certificate_expiry_seconds{namespace=\"prod\",cluster=\"demo\",secret=\"a\"} 5";
-        assert!(told().contains(line), "{}", told());
+        assert!(encoded().contains(line), "{}", encoded());
         metrics.certificates(("prod", "demo"), &BTreeMap::from([("b".to_owned(), 7)]));
-        assert!(!told().contains(line) && told().contains("secret=\"b\"} 7"));
+        assert!(!encoded().contains(line) && encoded().contains("secret=\"b\"} 7"));
         metrics.certificates(("prod", "demo"), &BTreeMap::new());
-        assert!(!told().contains("secret="), "{}", told());
+        assert!(!encoded().contains("secret="), "{}", encoded());
     }
 }

@@ -146,7 +146,7 @@ mod tests {
     /// Reconciles were ordered only by their due time: a tenant with a thousand clusters that do not answer took every
     /// slot, and another one's cluster waited for a quarter of an hour.
     #[test]
-    fn many_clusters_of_one_tenant_hold_up_no_other() {
+    fn one_tenants_clusters_delay_no_other_tenant() {
         let mut queue = Queue::new();
         let crowd: Vec<String> = (0..1_000).map(|number| format!("crowd/{number}")).collect();
         let crowd: Vec<&str> = crowd.iter().map(String::as_str).collect();

@@ -149,7 +149,7 @@ fn with_entropy(entropy: &str) -> Observation {
 }
 
 #[test]
-fn a_step_is_planned_again_live() {
+fn step_is_planned_again_on_a_live_read() {
     let mut platform = Scripted::new([fresh(), fresh()]);
     let ended = platform.reconcile(identity_secret_first, clean);
     assert_eq!(platform.observed, [Freshness::Cached, Freshness::Live]);
@@ -184,7 +184,7 @@ fn calls_go_to_the_leader_of_the_highest_term() {
 }
 
 #[test]
-fn what_is_done_already_is_not_done_again() {
+fn completed_step_is_not_repeated() {
     let mut platform = Scripted::new([fresh(), with_identity()]);
     let ended = platform.reconcile(identity_secret_first, clean);
     assert_eq!(platform.words(), Vec::<&str>::new());
@@ -193,7 +193,7 @@ fn what_is_done_already_is_not_done_again() {
 }
 
 #[test]
-fn another_first_step_live_is_left_to_the_next() {
+fn differing_live_step_is_deferred() {
     let mut platform = Scripted::new([fresh(), with_entropy("another nonce")]);
     let ended = platform.reconcile(identity_secret_first, clean);
     assert_eq!(platform.words(), Vec::<&str>::new());
@@ -322,7 +322,7 @@ fn counted(platform: &Scripted) -> (Option<Action>, Option<i32>) {
 /// hour, and the status reported that an alarm was raised again which had never been disarmed. One that was done after
 /// another step had failed did not count, and was followed by no pause.
 #[test]
-fn only_a_disarm_that_was_done_counts() {
+fn only_executed_disarms_count() {
     let mut done = Scripted::new([after_three("disarm"), after_three("disarm")]);
     done.reconcile(disarm_or_identity_secret, clean);
     assert_eq!(counted(&done), (Some(disarm()), Some(4)), "the control");

@@ -261,8 +261,8 @@ fn events(
         ) else {
             continue;
         };
-        let told = events.iter().any(|event| event.note == new.message);
-        if !told {
+        let reported = events.iter().any(|event| event.note == new.message);
+        if !reported {
             let reason = condition_reason(new);
             events.push(event(severity, &reason, word, cut(&new.message)));
         }

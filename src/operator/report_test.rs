@@ -78,13 +78,13 @@ fn executed_step_emits_one_event() {
         Some(promote()),
         None,
     );
-    let told: Vec<_> = report
+    let reported: Vec<_> = report
         .events
         .iter()
         .map(|e| (e.reason.as_str(), e.note.as_str()))
         .collect();
     assert_eq!(
-        told,
+        reported,
         [("MemberPromoted", "promote demo-2: it has caught up")]
     );
     let report = compose(
@@ -123,19 +123,19 @@ fn a_refusal_stalls_and_is_reported_once() {
         status.summary.as_deref(),
         Some("cannot apply demo-1: quota exceeded")
     );
-    let told: Vec<_> = report
+    let reported: Vec<_> = report
         .events
         .iter()
         .map(|e| (e.severity, e.reason.as_str()))
         .collect();
-    assert_eq!(told, [(Severity::Warning, "Refused")]);
+    assert_eq!(reported, [(Severity::Warning, "Refused")]);
     seen.status = status;
     let again = compose(&seen, plan, None, refused());
     assert_eq!((again.status, again.events), (None, vec![]));
 }
 
 #[test]
-fn a_passing_failure_is_what_the_step_waits_for() {
+fn temporary_failure_is_the_reason_for_waiting() {
     let mut plan = plan_of(vec![step(promote())]);
     plan.status.step = Some(StepStatus {
         action: "Promote".into(),
@@ -215,8 +215,8 @@ fn a_note_is_in_the_status_and_reported_once() {
     }];
     let mut seen = observation_at(1);
     let report = compose(&seen, plan.clone(), None, None);
-    let told: Vec<_> = report.events.iter().map(|e| e.reason.as_str()).collect();
-    assert_eq!(told, ["PVCDeleted"]);
+    let reported: Vec<_> = report.events.iter().map(|e| e.reason.as_str()).collect();
+    assert_eq!(reported, ["PVCDeleted"]);
     seen.status = report.status.expect("news");
     assert_eq!(seen.status.notes, plan.status.notes);
     let again = compose(&seen, plan, None, None);
@@ -271,7 +271,7 @@ fn stuck_drain_is_reported_once() {
     });
     let mut seen = observation_at(10_000);
     let report = compose(&seen, plan.clone(), None, None);
-    let told: Vec<_> = (report.events.iter())
+    let reported: Vec<_> = (report.events.iter())
         .map(|event| (event.severity, event.reason.as_str(), event.note.as_str()))
         .collect();
     let wanted = (
@@ -279,7 +279,7 @@ fn stuck_drain_is_reported_once() {
         "NoSpareNode",
         "waiting for a node for demo-2",
     );
-    assert_eq!(told, [wanted]);
+    assert_eq!(reported, [wanted]);
     seen.status.step = Some(StepStatus {
         action: "Move".into(),
         member: Some("demo-2".into()),

@@ -17,9 +17,9 @@ mod servers;
 mod user;
 
 pub use api::Kind;
-pub use edits::{EditCounts, edit_paths, edited_fields, edits, tell_edits};
+pub use edits::{EditCounts, describe_edits, edit_paths, edited_fields, edits};
 pub use harness::{CACHED, Crash, Failure, Options};
 pub use oracles::Violation;
-pub use run::{Counts, Outcome, Scenario, Wrong, compare, crash_points, difference, run, told};
+pub use run::{Counts, Outcome, Scenario, Wrong, compare, crash_points, difference, explain, run};
 pub use scale::{Rested, ScaleTest};
 pub use scenarios::all as scenarios;

@@ -170,7 +170,7 @@ pub fn compare(scenario: &Scenario, options: &Options, calm: &Value) -> (Counts,
         }
         Err(failed) => {
             let (failure, outcome) = *failed;
-            let wrong = told(scenario, options, &failure, &outcome);
+            let wrong = explain(scenario, options, &failure, &outcome);
             (outcome.counts, Some(wrong))
         }
     }
@@ -208,8 +208,13 @@ fn replay(scenario: &Scenario, options: &Options) -> String {
     words
 }
 
-/// A failure in words, with the last writes before it.
-pub fn told(scenario: &Scenario, options: &Options, failure: &Failure, outcome: &Outcome) -> Wrong {
+/// The report of a failed run, with the last writes before the failure.
+pub fn explain(
+    scenario: &Scenario,
+    options: &Options,
+    failure: &Failure,
+    outcome: &Outcome,
+) -> Wrong {
     Wrong {
         replay: replay(scenario, options),
         what: in_words(failure, outcome),
@@ -270,7 +275,7 @@ mod tests {
     /// a moment later. If time stood still between the two, a step that carries the time of its
     /// plan would be carried out here and never on a real Kubernetes.
     #[test]
-    fn time_goes_on_between_the_two_looks_of_a_pass() {
+    fn clock_advances_within_a_reconcile() {
         let mut options = Options::calm(1);
         options.rules = Rules {
             plan: noted,

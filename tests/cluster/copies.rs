@@ -78,7 +78,7 @@ async fn rolled_back_disk_is_refused() {
 /// A copy of a disk beside the original: an older one is refused by all and exits; an identical one is not accepted by
 /// any member while the original is connected.
 #[tokio::test]
-async fn a_copy_beside_the_original_is_refused() {
+async fn copy_of_a_running_member_is_refused() {
     let home = tempfile::tempdir().unwrap();
     let servers = three_and_an_older_disk(home.path()).await;
     let beside = home.path().join("beside");

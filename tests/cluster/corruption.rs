@@ -81,7 +81,7 @@ async fn id(server: &Server) -> u64 {
 }
 
 /// Three members with these flags, of which one follower's data is corrupted while it is stopped.
-async fn with_a_sick_one(home: &Path, flags: &[&str]) -> (Vec<Server>, usize, u64) {
+async fn with_a_corrupt_member(home: &Path, flags: &[&str]) -> (Vec<Server>, usize, u64) {
     let mut servers = by_hand(home, &["a", "b", "c"]);
     for server in &mut servers {
         let flags = flags.iter().map(|flag| (*flag).to_owned());
@@ -97,29 +97,29 @@ async fn with_a_sick_one(home: &Path, flags: &[&str]) -> (Vec<Server>, usize, u6
     for server in &servers {
         server.holds("later", "2").await;
     }
-    let sick = (leader(&servers).await + 1) % 3;
-    let sick_id = id(&servers[sick]).await;
-    servers[sick].kill();
-    doctor(&servers[sick].data);
-    servers[sick].start();
-    servers[sick].holds("key", EVIL).await;
-    (servers, sick, sick_id)
+    let corrupt = (leader(&servers).await + 1) % 3;
+    let corrupt_id = id(&servers[corrupt]).await;
+    servers[corrupt].kill();
+    doctor(&servers[corrupt].data);
+    servers[corrupt].start();
+    servers[corrupt].holds("key", EVIL).await;
+    (servers, corrupt, corrupt_id)
 }
 
-async fn is_named(servers: &[Server], sick: usize, sick_id: u64) {
+async fn is_named(servers: &[Server], corrupt: usize, corrupt_id: u64) {
     let named = AlarmMember {
-        member_id: sick_id,
+        member_id: corrupt_id,
         alarm: AlarmType::Corrupt.into(),
     };
     for server in servers {
-        until("the alarm names the sick member", server, async || {
+        until("the alarm names the corrupt member", server, async || {
             let raised = alarms(server).await?;
             (raised == [named]).then_some(())
         })
         .await;
     }
-    let name = &servers[sick].name;
-    let (id, logs) = (format!("{sick_id:x}"), servers.iter().map(Server::log));
+    let name = &servers[corrupt].name;
+    let (id, logs) = (format!("{corrupt_id:x}"), servers.iter().map(Server::log));
     let logged = logs
         .flat_map(|log| log.lines().map(str::to_owned).collect::<Vec<_>>())
         .any(|line| {
@@ -134,8 +134,8 @@ async fn is_named(servers: &[Server], sick: usize, sick_id: u64) {
 async fn periodic_check_names_the_corrupt_member() {
     let home = tempfile::tempdir().unwrap();
     let flags = ["--corrupt-check-time=500ms"];
-    let (mut servers, sick, sick_id) = with_a_sick_one(home.path(), &flags).await;
-    is_named(&servers, sick, sick_id).await;
+    let (mut servers, corrupt, corrupt_id) = with_a_corrupt_member(home.path(), &flags).await;
+    is_named(&servers, corrupt, corrupt_id).await;
     for server in &servers {
         let refused = server.put("key", "x").await.unwrap_err();
         assert_eq!(
@@ -148,16 +148,16 @@ async fn periodic_check_names_the_corrupt_member() {
         );
     }
     // Restarted with the feature gate, the member detects the corruption before it serves clients.
-    servers[sick].kill();
+    servers[corrupt].kill();
     let gate = "--feature-gates=InitialCorruptCheck=true";
-    servers[sick].arguments.push(gate.to_owned());
-    servers[sick].start();
-    let status = servers[sick].ended().await;
-    assert_eq!(status.code(), Some(20), "{}", servers[sick].log());
-    let log = servers[sick].log();
+    servers[corrupt].arguments.push(gate.to_owned());
+    servers[corrupt].start();
+    let status = servers[corrupt].ended().await;
+    assert_eq!(status.code(), Some(20), "{}", servers[corrupt].log());
+    let log = servers[corrupt].log();
     assert!(log.contains("found data inconsistency with peers"), "{log}");
     // The other members' data is equal, so they start with the same gate.
-    let well = (sick + 1) % 3;
+    let well = (corrupt + 1) % 3;
     servers[well].kill();
     servers[well].arguments.push(gate.to_owned());
     servers[well].start();
@@ -180,7 +180,7 @@ async fn compaction_check_names_the_corrupt_member() {
         "--compact-hash-check-time=500ms",
         &secret,
     ];
-    let (servers, sick, sick_id) = with_a_sick_one(home.path(), &flags).await;
+    let (servers, corrupt, corrupt_id) = with_a_corrupt_member(home.path(), &flags).await;
     assert_eq!(alarms(&servers[0]).await, Some(Vec::new()));
     let revision = servers[0].put("later", "3").await.unwrap();
     let compact = CompactionRequest {
@@ -188,13 +188,13 @@ async fn compaction_check_names_the_corrupt_member() {
         physical: false,
     };
     servers[0].kv().compact(compact).await.unwrap();
-    is_named(&servers, sick, sick_id).await;
-    is_proven_and_switched_off(&servers, sick_id).await;
+    is_named(&servers, corrupt, corrupt_id).await;
+    is_proven_and_switched_off(&servers, corrupt_id).await;
 }
 
 /// An active alarm refuses writes and compactions, and with them the checks that raised it stopped: `Describe` did not
 /// report whether the alarm still applied and to which members, and only etcdctl could disarm it.
-async fn is_proven_and_switched_off(servers: &[Server], sick_id: u64) {
+async fn is_proven_and_switched_off(servers: &[Server], corrupt_id: u64) {
     let leads = leader(servers).await;
     let mut operator = servers[leads].operator();
     let description = until("two comparisons", &servers[leads], async || {
@@ -203,7 +203,7 @@ async fn is_proven_and_switched_off(servers: &[Server], sick_id: u64) {
     })
     .await;
     for compared in &description.comparisons {
-        assert_eq!(compared.differ, [sick_id], "{compared:?}");
+        assert_eq!(compared.differ, [corrupt_id], "{compared:?}");
         assert_eq!(compared.agree.len(), 2, "{compared:?}");
         assert!(compared.silent.is_empty(), "{compared:?}");
     }
@@ -218,17 +218,23 @@ async fn is_proven_and_switched_off(servers: &[Server], sick_id: u64) {
         ..fence
     };
     let kind = AlarmKind::Corrupt;
-    let refused = operator.disarm(stale, kind, sick_id).await.unwrap_err();
+    let refused = operator.disarm(stale, kind, corrupt_id).await.unwrap_err();
     assert_eq!(refused.code(), Code::Aborted, "{refused}");
     let nothing = AlarmKind::Unspecified;
-    let refused = operator.disarm(fence, nothing, sick_id).await.unwrap_err();
+    let refused = operator
+        .disarm(fence, nothing, corrupt_id)
+        .await
+        .unwrap_err();
     assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
     let follower = servers.iter().enumerate().find(|(at, _)| *at != leads);
     let mut follower = follower.unwrap().1.operator();
-    let refused = follower.disarm(fence, kind, sick_id).await.unwrap_err();
+    let refused = follower.disarm(fence, kind, corrupt_id).await.unwrap_err();
     assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
-    assert!(operator.disarm(fence, kind, sick_id).await.unwrap());
-    assert!(!operator.disarm(fence, kind, sick_id).await.unwrap(), "off");
+    assert!(operator.disarm(fence, kind, corrupt_id).await.unwrap());
+    assert!(
+        !operator.disarm(fence, kind, corrupt_id).await.unwrap(),
+        "off"
+    );
     let description = operator.describe(true).await.unwrap();
     assert_eq!(description.alarms, Vec::<String>::new());
 }

@@ -46,7 +46,7 @@ async fn status_leader(server: &Server) -> Option<u64> {
 /// a leader has received must not be refused with it, even if there is no leader when it times out. A request that the
 /// state machine refuses does not count as a failed proposal, and no proposal stays queued.
 #[tokio::test]
-async fn a_write_that_was_refused_does_not_come_back() {
+async fn refused_writes_do_not_reappear() {
     let home = tempfile::tempdir().unwrap();
     let mut servers = serving(home.path(), &["a", "b", "c"], "before").await;
     let led = leader(&servers).await;
@@ -216,7 +216,7 @@ async fn a_request_waits_until_its_server_serves() {
 /// Waiting requests use memory, so their number must be limited before a server has started: requests beyond 512 are
 /// refused at once.
 #[tokio::test]
-async fn only_so_many_wait_for_a_server() {
+async fn waiting_requests_are_bounded() {
     let home = tempfile::tempdir().unwrap();
     let mut servers = by_hand(home.path(), &["a", "b", "c"]);
     has_time(&mut servers[0]);

@@ -4,10 +4,10 @@
 etcdctl_image=${E2E_ETCDCTL_IMAGE:-localhost/etcdctl:1}
 quorate_image=${E2E_IMAGE:-localhost/quorate:test}
 
-say() { printf '%s  %s\n' "$(date +%T)" "$*"; }
+log() { printf '%s  %s\n' "$(date +%T)" "$*"; }
 
 die() {
-  say "FAILED: $*"
+  log "FAILED: $*"
   {
     echo "--- clusters"; kubectl -n "$ns" get qec -o wide
     echo "--- status"; kubectl -n "$ns" get qec -o json | jq '.items[].status'
@@ -29,7 +29,7 @@ eventually() {
     [ $SECONDS -lt $until ] || die "$what: not within $seconds s"
     sleep 0.5
   done
-  say "$what ($((SECONDS - began)) s)"
+  log "$what ($((SECONDS - began)) s)"
 }
 
 # never SECONDS WHAT COMMAND...: the command must fail for so long
@@ -133,7 +133,7 @@ witness_start() { # witness_start CLUSTER NAME: a pod that writes until it is st
 }
 witness_writes() { [ -n "$(etcdctl_pod "$1" get "witness-$2/writes/" --prefix --limit=1 --keys-only)" ]; }
 witness_stop() { # witness_stop CLUSTER NAME: stops it; fails unless every acknowledged write is present
-  etcdctl_pod "$1" put "witness-$2/stop" now >/dev/null || die "cannot tell witness $2 to stop"
+  etcdctl_pod "$1" put "witness-$2/stop" now >/dev/null || die "cannot stop witness $2"
   local until=$((SECONDS + 120)) phase=
   until [ "$phase" = Succeeded ] || [ "$phase" = Failed ]; do
     [ $SECONDS -lt $until ] || die "witness $2 did not end"
@@ -191,7 +191,7 @@ with_operator() {
 }
 operator_kill() { # kills every operator, without releasing the Lease; the Deployment starts others
   with_operator operators_die
-  say "the operator was killed"
+  log "the operator was killed"
 }
 operators_die() { # $operators comes from with_operator, since the kill must not be late
   local pod
@@ -206,7 +206,7 @@ operators_die() { # $operators comes from with_operator, since the kill must not
 spare=4
 spare_node_comes() {
   tests/kubernetes/cluster.sh node $spare
-  say "a fourth node is there"
+  log "a fourth node is there"
 }
 spare_node_goes() {
   kubectl drain "qrt-node$spare" --ignore-daemonsets --force --delete-emptydir-data --timeout=90s >/dev/null 2>&1 || true

@@ -94,7 +94,7 @@ install_by_chart() {
   helm upgrade --install quorate charts/quorate --namespace quorate-system --create-namespace --set allNamespaces=true \
     --set image.repository="${quorate_image%:*}",image.tag="${quorate_image##*:}" >/dev/null
   kubectl -n quorate-system rollout status deployment/quorate --timeout=120s >/dev/null
-  say "the operator runs, installed by the Helm chart"
+  log "the operator runs, installed by the Helm chart"
 }
 
 install_by_manifest() {
@@ -102,7 +102,7 @@ install_by_manifest() {
   kubectl get crd etcdclusters.quorate.dev >/dev/null || { echo "uninstalling the chart deleted the CRD, and with it every cluster" >&2; exit 1; }
   sed "s|quorate:0.1.0|$quorate_image|g" deploy/install.yaml | kubectl apply --server-side --force-conflicts -f - >/dev/null
   kubectl -n quorate-system rollout status deployment/quorate --timeout=120s >/dev/null
-  say "the operator runs, installed by deploy/install.yaml"
+  log "the operator runs, installed by deploy/install.yaml"
 }
 
 # the title: the first line of a scenario's head that is not a mark
@@ -171,7 +171,7 @@ run() {
       echo "=== scenario $name: $(title "$name")"
       start "$name"
     else
-      say "$name begins"
+      log "$name begins"
       start "$name" "$logs/$name"
     fi
   done

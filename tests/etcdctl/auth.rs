@@ -124,99 +124,94 @@ fn users_and_roles_are_managed_as_in_etcd() {
 
 // Shows KV.Put, KV.Range, KV.DeleteRange, KV.Txn, Watch.Watch: what a user's permissions allow.
 #[test]
-fn what_a_user_may_do_is_what_etcd_lets_them() {
-    compare_with(
-        "what_a_user_may_do_is_what_etcd_lets_them",
-        1,
-        &[CHEAP],
-        |recorder| {
-            guard(recorder, 0);
-            for arguments in [
-                &["get", "b"][..],
-                &["put", "b", "2"],
-                &["del", "b"],
-                &["--user=alice:wrong", "get", "b"],
-                &["--user=nobody:pw", "get", "b"],
-                &[ROOT, "user", "add", "badge", "--no-password"],
-                &["--user=badge:pw", "get", "b"],
-                &[ALICE, "get", "b"],
-                &[ALICE, "get", "b", "--consistency=s"],
-                &[ALICE, "get", "a", "c"],
-                &[ALICE, "get", "a", "d"],
-                &[ALICE, "get", "secret"],
-                &[ALICE, "get", "secret", "--consistency=s"],
-                &[ALICE, "get", "--prefix", "x/"],
-                &[ALICE, "get", "--from-key", "a"],
-                &[ALICE, "get", "--from-key", "m"],
-                &[ALICE, "get", "--prefix", ""],
-                &[ALICE, "put", "b", "3", "--prev-kv"],
-                &[ALICE, "put", "x/1", "2"],
-                &[ALICE, "put", "n", "1"],
-                &[ALICE, "put", "n", "1", "--prev-kv"],
-                &[ALICE, "del", "n"],
-                &[ALICE, "del", "n", "--prev-kv"],
-                &[ALICE, "del", "a", "d"],
-                &[ALICE, "del", "--from-key", "m"],
-                &[ALICE, "compaction", "2"],
-                &[ALICE, "user", "list"],
-                &[ALICE, "user", "get", "alice"],
-                &[ALICE, "user", "get", "root"],
-                &[ALICE, "role", "get", "some"],
-                &[ALICE, "role", "get", "root"],
-                &[ALICE, "role", "list"],
-                &[ALICE, "user", "add", "mallory:pw"],
-                &[ALICE, "role", "grant-permission", "some", "read", "secret"],
-                &[ALICE, "auth", "disable"],
-                &[
-                    ALICE,
-                    "member",
-                    "add",
-                    "m9",
-                    "--peer-urls=http://127.0.0.1:1",
-                ],
-                &["member", "list"],
-                &["alarm", "list"],
-                &[ALICE, "alarm", "list"],
-                &[ALICE, "alarm", "disarm"],
-                &["endpoint", "hashkv"],
-                &[ROOT, "get", "secret"],
-                &[ROOT, "get", "--prefix", ""],
-                &[ROOT, "compaction", "2"],
-                &[ROOT, "user", "list"],
-            ] {
-                recorder.at(0, arguments);
-            }
-            for input in [
-                "value(\"secret\") = \"s\"\n\nget b\n\nget b\n\n",
-                "value(\"b\") = \"3\"\n\nget secret\n\nget b\n\n",
-                "value(\"b\") = \"3\"\n\nget b\n\nput secret 1\n\n",
-                "value(\"b\") = \"3\"\n\nput b 4\n\nget b\n\n",
-                "\n\nget b\n\n",
-            ] {
-                recorder.with_input(0, &[ALICE, "txn"], input);
-                recorder.with_input(0, &["txn"], input);
-            }
-            for arguments in [
-                &["watch", "b"][..],
-                &[ALICE, "watch", "secret"],
-                &[ALICE, "watch", "a", "d"],
-                &[ALICE, "watch", "", "--prefix"],
-            ] {
-                // Wait until etcdctl exits: the error has more than one line.
-                let mut watch = recorder.cluster.follow(0, arguments);
-                let ended = eventually(|| watch.has_ended());
-                let printed = watch.output();
-                assert!(ended, "{arguments:?} is not refused: {printed}");
-                let lines = printed.lines().filter(|line| !line.starts_with('{'));
-                recorder.note(&format!("{arguments:?} {:?}", lines.collect::<Vec<_>>()));
-            }
-            let watch = recorder
-                .cluster
-                .follow(0, &[ALICE, "watch", "a", "c", "--rev=2"]);
-            let seen = watch.wait_for("what alice may see", |printed| printed.contains("PUT"));
-            recorder.note(seen.lines().next().unwrap_or_default());
-        },
-    );
+fn permissions_are_those_of_etcd() {
+    compare_with("permissions_are_those_of_etcd", 1, &[CHEAP], |recorder| {
+        guard(recorder, 0);
+        for arguments in [
+            &["get", "b"][..],
+            &["put", "b", "2"],
+            &["del", "b"],
+            &["--user=alice:wrong", "get", "b"],
+            &["--user=nobody:pw", "get", "b"],
+            &[ROOT, "user", "add", "badge", "--no-password"],
+            &["--user=badge:pw", "get", "b"],
+            &[ALICE, "get", "b"],
+            &[ALICE, "get", "b", "--consistency=s"],
+            &[ALICE, "get", "a", "c"],
+            &[ALICE, "get", "a", "d"],
+            &[ALICE, "get", "secret"],
+            &[ALICE, "get", "secret", "--consistency=s"],
+            &[ALICE, "get", "--prefix", "x/"],
+            &[ALICE, "get", "--from-key", "a"],
+            &[ALICE, "get", "--from-key", "m"],
+            &[ALICE, "get", "--prefix", ""],
+            &[ALICE, "put", "b", "3", "--prev-kv"],
+            &[ALICE, "put", "x/1", "2"],
+            &[ALICE, "put", "n", "1"],
+            &[ALICE, "put", "n", "1", "--prev-kv"],
+            &[ALICE, "del", "n"],
+            &[ALICE, "del", "n", "--prev-kv"],
+            &[ALICE, "del", "a", "d"],
+            &[ALICE, "del", "--from-key", "m"],
+            &[ALICE, "compaction", "2"],
+            &[ALICE, "user", "list"],
+            &[ALICE, "user", "get", "alice"],
+            &[ALICE, "user", "get", "root"],
+            &[ALICE, "role", "get", "some"],
+            &[ALICE, "role", "get", "root"],
+            &[ALICE, "role", "list"],
+            &[ALICE, "user", "add", "mallory:pw"],
+            &[ALICE, "role", "grant-permission", "some", "read", "secret"],
+            &[ALICE, "auth", "disable"],
+            &[
+                ALICE,
+                "member",
+                "add",
+                "m9",
+                "--peer-urls=http://127.0.0.1:1",
+            ],
+            &["member", "list"],
+            &["alarm", "list"],
+            &[ALICE, "alarm", "list"],
+            &[ALICE, "alarm", "disarm"],
+            &["endpoint", "hashkv"],
+            &[ROOT, "get", "secret"],
+            &[ROOT, "get", "--prefix", ""],
+            &[ROOT, "compaction", "2"],
+            &[ROOT, "user", "list"],
+        ] {
+            recorder.at(0, arguments);
+        }
+        for input in [
+            "value(\"secret\") = \"s\"\n\nget b\n\nget b\n\n",
+            "value(\"b\") = \"3\"\n\nget secret\n\nget b\n\n",
+            "value(\"b\") = \"3\"\n\nget b\n\nput secret 1\n\n",
+            "value(\"b\") = \"3\"\n\nput b 4\n\nget b\n\n",
+            "\n\nget b\n\n",
+        ] {
+            recorder.with_input(0, &[ALICE, "txn"], input);
+            recorder.with_input(0, &["txn"], input);
+        }
+        for arguments in [
+            &["watch", "b"][..],
+            &[ALICE, "watch", "secret"],
+            &[ALICE, "watch", "a", "d"],
+            &[ALICE, "watch", "", "--prefix"],
+        ] {
+            // Wait until etcdctl exits: the error has more than one line.
+            let mut watch = recorder.cluster.follow(0, arguments);
+            let ended = eventually(|| watch.has_ended());
+            let printed = watch.output();
+            assert!(ended, "{arguments:?} is not refused: {printed}");
+            let lines = printed.lines().filter(|line| !line.starts_with('{'));
+            recorder.note(&format!("{arguments:?} {:?}", lines.collect::<Vec<_>>()));
+        }
+        let watch = recorder
+            .cluster
+            .follow(0, &[ALICE, "watch", "a", "c", "--rev=2"]);
+        let seen = watch.wait_for("what alice may see", |printed| printed.contains("PUT"));
+        recorder.note(seen.lines().next().unwrap_or_default());
+    });
 }
 
 // Shows Lease.LeaseRevoke, Lease.LeaseTimeToLive: leases with keys that the user may not access are protected.

@@ -544,8 +544,8 @@ fn signed_tokens_are_exchanged_with_etcd() {
 
 // Shows KV.Txn, KV.Put, Watch.Watch, Auth.AuthStatus, Maintenance.Status: the requests of etcd's published advisories, and calls without a token.
 #[test]
-fn what_is_refused_is_refused_in_etcds_words() {
-    let Some(peers) = peers("what_is_refused_is_refused_in_etcds_words") else {
+fn refusals_have_the_messages_of_etcd() {
+    let Some(peers) = peers("refusals_have_the_messages_of_etcd") else {
         return;
     };
     let run = |kind| runtime().block_on(run_story(kind, &peers));

@@ -66,13 +66,13 @@ fn health_needs_a_quorum() {
     cluster.wait_healthy(left);
     cluster.must(left, &["put", "a", "1"]);
     cluster.stop(down);
-    let sick = eventually(|| {
+    let unhealthy = eventually(|| {
         cluster
             .ctl(left, &["endpoint", "health", "--command-timeout=2s"], "")
             .status
             != 0
     });
-    assert!(sick, "a member without a quorum reports healthy");
+    assert!(unhealthy, "a member without a quorum reports healthy");
     let stale = cluster.must(left, &["get", "a", "--consistency=s"]);
     assert_eq!(stale, "a\n1\n", "a serializable read needs no quorum");
     cluster.run(leader, "new");

@@ -126,8 +126,8 @@ fn different_snapshots_make_different_clusters() {
 }
 
 #[test]
-fn there_and_back_again() {
-    let Some(peers) = peers("there_and_back_again") else {
+fn snapshots_move_to_etcd_and_back() {
+    let Some(peers) = peers("snapshots_move_to_etcd_and_back") else {
         return;
     };
     let first = Cluster::start(Kind::Quorate, &peers, 1);
@@ -187,8 +187,8 @@ fn a_raised_revision_is_etcds() {
 
 /// The error names the reason, and no files remain.
 #[test]
-fn what_cannot_be_restored_is_refused() {
-    let Some(peers) = peers("what_cannot_be_restored_is_refused") else {
+fn invalid_snapshots_are_refused() {
+    let Some(peers) = peers("invalid_snapshots_are_refused") else {
         return;
     };
     let theirs = Cluster::start(Kind::Etcd, &peers, 1);

@@ -49,44 +49,39 @@ fn history_is_watched_as_in_etcd() {
 
 // Shows Watch.Watch: every member sends the events.
 #[test]
-fn what_happens_is_watched_through_every_member() {
-    compare(
-        "what_happens_is_watched_through_every_member",
-        3,
-        |recorder| {
-            let watches: Vec<_> = (0..3)
-                .map(|at| {
-                    // They start at a revision after the store's current one, so that no write can precede them.
-                    recorder
-                        .cluster
-                        .follow(at, &["watch", "--prefix", "k", "--rev=2", "--prev-kv"])
-                })
-                .collect();
-            let others: Vec<_> = (0..3)
-                .map(|at| recorder.cluster.follow(at, &["watch", "other", "--rev=2"]))
-                .collect();
-            for round in 0..5 {
-                for at in 0..3 {
-                    let value = format!("{round}.{at}");
-                    recorder.cluster.must(at, &["put", "k1", &value]);
-                }
-                recorder.cluster.must(round % 3, &["del", "k1"]);
+fn events_are_watched_through_every_member() {
+    compare("events_are_watched_through_every_member", 3, |recorder| {
+        let watches: Vec<_> = (0..3)
+            .map(|at| {
+                // They start at a revision after the store's current one, so that no write can precede them.
+                recorder
+                    .cluster
+                    .follow(at, &["watch", "--prefix", "k", "--rev=2", "--prev-kv"])
+            })
+            .collect();
+        let others: Vec<_> = (0..3)
+            .map(|at| recorder.cluster.follow(at, &["watch", "other", "--rev=2"]))
+            .collect();
+        for round in 0..5 {
+            for at in 0..3 {
+                let value = format!("{round}.{at}");
+                recorder.cluster.must(at, &["put", "k1", &value]);
             }
-            recorder.cluster.must(0, &["put", "other", "x"]);
-            for watch in &watches {
-                // A put prints 3 lines, with the previous value 5; a delete 2, and 4.
-                let lines = 5 * (3 + 5 + 5 + 4);
-                let printed =
-                    watch.wait_for("all events", |output| output.matches('\n').count() >= lines);
-                recorder.note(&printed);
-            }
-            for watch in &others {
-                let printed =
-                    watch.wait_for("one event", |output| output.matches('\n').count() >= 3);
-                recorder.note(&printed);
-            }
-        },
-    );
+            recorder.cluster.must(round % 3, &["del", "k1"]);
+        }
+        recorder.cluster.must(0, &["put", "other", "x"]);
+        for watch in &watches {
+            // A put prints 3 lines, with the previous value 5; a delete 2, and 4.
+            let lines = 5 * (3 + 5 + 5 + 4);
+            let printed =
+                watch.wait_for("all events", |output| output.matches('\n').count() >= lines);
+            recorder.note(&printed);
+        }
+        for watch in &others {
+            let printed = watch.wait_for("one event", |output| output.matches('\n').count() >= 3);
+            recorder.note(&printed);
+        }
+    });
 }
 
 // Shows Watch.Watch: several watchers on one stream.

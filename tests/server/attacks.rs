@@ -101,7 +101,7 @@ fn channel(host: &str, from: Option<IpAddr>) -> Channel {
 
 /// Runs the attack named by the environment until it is killed.
 #[test]
-#[ignore = "a part of what_an_attacker_costs"]
+#[ignore = "a part of cost_of_an_attacker"]
 fn attacker() {
     let (Ok(attack), Ok(host)) = (std::env::var("ATTACK"), std::env::var("HOST")) else {
         return;
@@ -359,7 +359,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 
 #[test]
 #[ignore = "a measurement of minutes: make attack"]
-fn what_an_attacker_costs() {
+fn cost_of_an_attacker() {
     let (rounds, seconds) = (number("ROUNDS", 5), number("SECONDS", 4));
     let only = std::env::var("ONLY").ok();
     let length = Duration::from_secs(seconds);

@@ -126,7 +126,7 @@ async fn ends(channel: &Channel, token: &str) -> Status {
 
 // Shows Auth.Authenticate: a token expires after its TTL, and a new one is issued.
 #[tokio::test]
-async fn tokens_live_as_long_as_they_may() {
+async fn tokens_expire_after_their_ttl() {
     let folder = tempfile::tempdir().expect("folder");
     let key = folder.path().join("key");
     std::fs::write(&key, "an odd secret of the test").expect("written");

@@ -157,18 +157,18 @@ async fn is_answered(snapshot: &str, hash: u32) {
 
 // Shows Maintenance.Snapshot: a server starts from a snapshot of etcd 3.7, users and alarms included.
 #[tokio::test]
-async fn what_etcd_3_7_saved_is_answered() {
+async fn snapshot_of_etcd_3_7_is_served() {
     is_answered("tests/data/etcd-snapshots/3.7.3.db", 938_981_988).await;
 }
 
 // Shows Maintenance.Snapshot: a server starts from a snapshot of etcd 3.6.
 #[tokio::test]
-async fn what_etcd_3_6_saved_is_answered() {
+async fn snapshot_of_etcd_3_6_is_served() {
     is_answered("tests/data/etcd-snapshots/3.6.16.db", 938_981_988).await;
 }
 
 // Shows Maintenance.Snapshot: a server starts from a snapshot of etcd 3.5.
 #[tokio::test]
-async fn what_etcd_3_5_saved_is_answered() {
+async fn snapshot_of_etcd_3_5_is_served() {
     is_answered("tests/data/etcd-snapshots/3.5.35.db", 938_981_988).await;
 }

@@ -29,9 +29,9 @@ given=$*
 sizes=("$@"); [ ${#sizes[@]} -gt 0 ] || sizes=(1 2 3 4 5 6 7)
 pids=() size=0
 
-say() { printf '%s  %s\n' "$(date +%T)" "$*"; }
+log() { printf '%s  %s\n' "$(date +%T)" "$*"; }
 die() {
-  say "FAILED: $*"
+  log "FAILED: $*"
   local host
   for host in $(seq $size); do echo "--- $prefix$host"; tail -15 "$dir/$prefix$host/log" | cut -c1-300; done >&2
   exit 1
@@ -152,20 +152,20 @@ all_refuse() {
 refuses() {
   local n=$1 answer limit=${refusal_limit:-2s} reader until=$((SECONDS + 40))
   ctl "$n" get anchor >"$dir/refusal-$n" & reader=$!
-  if put "$n"; then say "host $n without quorum took a write"; return 1; fi
-  if wait $reader; then say "host $n without quorum answered a linearizable read"; return 1; fi
+  if put "$n"; then log "host $n without quorum took a write"; return 1; fi
+  if wait $reader; then log "host $n without quorum answered a linearizable read"; return 1; fi
   answer=$(cat "$dir/refusal-$n")
-  grep -qE 'etcdserver: (request timed out|no leader|leader changed)|context deadline exceeded' <<<"$answer" || { say "host $n refused in other words: $answer"; return 1; }
-  answer=$(ctl "$n" get anchor --consistency=s --print-value-only) || { say "host $n refused a serializable read: $answer"; return 1; }
-  [ "$answer" = anchor ] || { say "host $n has another anchor: $answer"; return 1; }
+  grep -qE 'etcdserver: (request timed out|no leader|leader changed)|context deadline exceeded' <<<"$answer" || { log "host $n refused in other words: $answer"; return 1; }
+  answer=$(ctl "$n" get anchor --consistency=s --print-value-only) || { log "host $n refused a serializable read: $answer"; return 1; }
+  [ "$answer" = anchor ] || { log "host $n has another anchor: $answer"; return 1; }
   [ -n "${refusal_limit:-}" ] || return 0
   # in a partition the client waits for the server's own error
   answer=$(grep -oE 'etcdserver: (request timed out|no leader|leader changed)' "$dir/refusal-$n" | sort -u | paste -sd, || true)
-  [ -n "$answer" ] || { say "host $n gave no reason: $(cat "$dir/refusal-$n")"; return 1; }
+  [ -n "$answer" ] || { log "host $n gave no reason: $(cat "$dir/refusal-$n")"; return 1; }
   echo "$answer" >"$dir/reason-$n"
-  [ "$(health "$n" health)" = 503 ] && [ "$(health "$n" livez)" = 200 ] || { say "host $n: /health $(health "$n" health), /livez $(health "$n" livez)"; return 1; }
+  [ "$(health "$n" health)" = 503 ] && [ "$(health "$n" livez)" = 200 ] || { log "host $n: /health $(health "$n" health), /livez $(health "$n" livez)"; return 1; }
   # readiness tolerates one election
-  until [ "$(health "$n" readyz)" = 503 ]; do [ $SECONDS -lt $until ] || { say "host $n still reports that it is ready"; return 1; }; sleep 0.2; done
+  until [ "$(health "$n" readyz)" = 503 ]; do [ $SECONDS -lt $until ] || { log "host $n still reports that it is ready"; return 1; }; sleep 0.2; done
 }
 health() { ip netns exec $prefix$1 curl -s -m 20 -o /dev/null -w '%{http_code}' http://127.0.0.1:2381/$2; }
 # field HOST NAME: a field of its status, as text: jq would round the IDs
@@ -221,7 +221,7 @@ table() { # one line of the quorum table
   heal
   all_serve 30 $(seq "$size")
   nothing_lost
-  say "size $size: quorum $quorum; $([ "$size" = 1 ] && echo "cut off it serves itself" || echo "with $tolerated lost it serves, with $((tolerated + 1)) lost it refuses"); healed, $(wc -l <"$dir/acknowledged") acknowledged writes found on each host"
+  log "size $size: quorum $quorum; $([ "$size" = 1 ] && echo "cut off it serves itself" || echo "with $tolerated lost it serves, with $((tolerated + 1)) lost it refuses"); healed, $(wc -l <"$dir/acknowledged") acknowledged writes found on each host"
 }
 split() { # split MAJORITY-OR-HALF: hosts 1..N against the others, with a leader among the others
   local ours=$1 others lead
@@ -241,7 +241,7 @@ split() { # split MAJORITY-OR-HALF: hosts 1..N against the others, with a leader
   heal
   all_serve 30 $(seq "$size")
   nothing_lost
-  say "size $size: $ours:$((size - ours)) with the leader among the $((size - ours)): as in the table, refused with \"$(cat "$dir"/reason-* | sort -u | paste -sd,)\"; healed, nothing lost"
+  log "size $size: $ours:$((size - ours)) with the leader among the $((size - ours)): as in the table, refused with \"$(cat "$dir"/reason-* | sort -u | paste -sd,)\"; healed, nothing lost"
   rm -f "$dir"/reason-*
 }
 lonely_leader() {
@@ -256,14 +256,14 @@ lonely_leader() {
   all_serve 30 $(seq "$size")
   [ "$(field "$lead" RaftTerm)" -gt "$term" ] || die "the old leader $lead is still in its term $term"
   nothing_lost
-  say "size $size: the leader alone steps down and refuses with \"$(cat "$dir"/reason-*)\", the others elect; healed, it follows, nothing lost"
+  log "size $size: the leader alone steps down and refuses with \"$(cat "$dir"/reason-*)\", the others elect; healed, it follows, nothing lost"
 }
 strangers() { # no certificate, a client's certificate on the peer port, plain text: each refused
   local answer
   if answer=$(ip netns exec ${prefix}1 target/interop/bin/etcdctl --endpoints=https://$(at 1):2379 --cacert="$dir/pki/ca.crt" --command-timeout=3s get anchor 2>&1); then die "a client without a certificate was served: $answer"; fi
   if answer=$(ip netns exec ${prefix}1 target/interop/bin/etcdctl --endpoints=http://$(at 1):2379 --command-timeout=3s get anchor 2>&1); then die "a client without TLS was served: $answer"; fi
   if answer=$(ip netns exec ${prefix}1 curl -s -m 5 --cacert "$dir/pki/peer-ca.crt" --cert "$dir/pki/client.crt" --key "$dir/pki/client.key" https://$(at 1):2380/version 2>&1); then die "the peer port took a client's certificate: $answer"; fi
-  say "size $size: no client without a certificate, none without TLS, no client on the peer port"
+  log "size $size: no client without a certificate, none without TLS, no client on the peer port"
 }
 
 preflight
@@ -271,10 +271,10 @@ trap cleanup EXIT
 trap 'exit 130' INT TERM
 if command -v systemd-analyze >/dev/null; then
   sed "s|/usr/local/bin/quorate|$binary|" deploy/systemd/quorate.service >"$dir/quorate.service"
-  answer=$(systemd-analyze verify "$dir/quorate.service" 2>&1) && [ -z "$answer" ] || { say "FAILED: systemd reports about the unit: $answer"; exit 1; }
-  say "systemd accepts the unit"
+  answer=$(systemd-analyze verify "$dir/quorate.service" 2>&1) && [ -z "$answer" ] || { log "FAILED: systemd reports about the unit: $answer"; exit 1; }
+  log "systemd accepts the unit"
 else
-  say "skipped: systemd's own look at the unit (no systemd-analyze: Debian package systemd)"
+  log "skipped: systemd's own look at the unit (no systemd-analyze: Debian package systemd)"
 fi
 network
 QUORATE=$quorate deploy/systemd/certificates.sh "$dir/pki" $(for n in $(seq 7); do echo "$prefix$n=$(address $n)"; done)
@@ -286,9 +286,9 @@ for n in "${sizes[@]}"; do
   [ "$n" != 5 ] || { split 3; lonely_leader; }
   [ "$n" != 6 ] || split 3
   stop_all
-  say "size $n took $((SECONDS - began)) s"
+  log "size $n took $((SECONDS - began)) s"
 done
-say "topology: all held in $SECONDS s"
+log "topology: all held in $SECONDS s"
 if [ $# -eq 0 ] && [ "$family" = 4 ]; then
   cleanup
   trap - EXIT

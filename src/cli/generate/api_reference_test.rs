@@ -47,7 +47,7 @@ fn a_field_without_a_text_is_found() {
 
 /// A list of ours that Kubernetes documents elsewhere names the type there.
 #[test]
-fn what_is_kubernetes_own_is_named_by_its_type() {
+fn kubernetes_types_are_named_not_expanded() {
     let all = all();
     let embedded = all.iter().filter(|field| field.text.contains(EMBEDDED));
     let types: Vec<(&str, &str)> = embedded

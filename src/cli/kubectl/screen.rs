@@ -74,9 +74,9 @@ fn head(cluster: &EtcdCluster, status: &EtcdClusterStatus) -> Vec<String> {
     if status.observed_generation != cluster.metadata.generation && summary.is_some() {
         lines.push("          the newest spec has not been looked at yet".to_owned());
     }
-    let asleep = cluster.spec.replicas == 0 && status.replicas == Some(0);
-    let known = status.version.as_deref().filter(|_| !asleep);
-    let running = known.unwrap_or(if asleep { "none runs" } else { "unknown" });
+    let hibernated = cluster.spec.replicas == 0 && status.replicas == Some(0);
+    let known = status.version.as_deref().filter(|_| !hibernated);
+    let running = known.unwrap_or(if hibernated { "none runs" } else { "unknown" });
     let mut version = running.to_owned();
     if running != cluster.spec.version {
         version += &format!(" (wanted {})", cluster.spec.version);
@@ -237,8 +237,8 @@ fn conditions(conditions: &[Condition], now: Timestamp) -> Vec<String> {
             _ => "True",
         };
         // Requested hibernation is not a problem.
-        let asleep = condition.reason == "Hibernated";
-        let mark = if condition.status == good || asleep {
+        let hibernated = condition.reason == "Hibernated";
+        let mark = if condition.status == good || hibernated {
             " "
         } else {
             "!"

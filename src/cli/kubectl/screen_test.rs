@@ -41,7 +41,7 @@ fn planned(name: &str, forecast: Value, applied: bool) {
 }
 
 #[test]
-fn what_a_file_would_lead_to() {
+fn plan_of_an_edited_file() {
     let step = |after: u64, member: &str, what: &str, why: &str| json!({"afterSeconds": after, "member": member, "what": what, "why": why});
     let steps = json!([
         step(
@@ -147,7 +147,7 @@ fn at_rest() {
 
 #[test]
 fn a_member_is_replaced() {
-    let sick = json!({
+    let unhealthy = json!({
         "health": "Unhealthy", "restarts": 3, "version": null, "updated": false,
         "reason": "no contact with the leader for 640 s, and its pod has been replaced three times without any change",
     });
@@ -156,7 +156,7 @@ fn a_member_is_replaced() {
         "observedGeneration": 3, "version": "0.1.0", "leader": "demo-1", "clusterID": "fa4d23850fde98fe",
         "endpoints": {"client": "http://demo-client.tenants.svc:2379"},
         "summary": "demo-4 is catching up: 48211 entries behind; promoted when it is within 100 entries of the leader",
-        "members": [member("demo-1", json!({"leader": true})), member("demo-2", sick), member("demo-3", json!({})), member("demo-4", learner)],
+        "members": [member("demo-1", json!({"leader": true})), member("demo-2", unhealthy), member("demo-3", json!({})), member("demo-4", learner)],
         "step": {
             "action": "Promote", "member": "demo-4", "state": "Waiting", "reason": "CatchingUp",
             "waitingFor": "demo-4 to come within 100 entries of the leader; it is 48211 behind and gains on it",
@@ -196,8 +196,8 @@ fn a_member_is_replaced() {
 }
 
 #[test]
-fn a_cluster_sleeps() {
-    let asleep = |name| {
+fn hibernated_cluster() {
+    let hibernated = |name| {
         let row = json!({"health": "Unknown", "reason": "it sleeps", "version": null, "nodeName": null, "podName": null, "updated": false});
         member(name, row)
     };
@@ -207,7 +207,7 @@ fn a_cluster_sleeps() {
         "observedGeneration": 3, "clusterID": "fa4d23850fde98fe", "replicas": 0,
         "endpoints": {"client": "http://demo-client.tenants.svc:2379"},
         "summary": "hibernates: 3 members asleep on their volumes",
-        "members": [asleep("demo-1"), asleep("demo-2"), asleep("demo-3")],
+        "members": [hibernated("demo-1"), hibernated("demo-2"), hibernated("demo-3")],
         "conditions": [
             condition("Ready", "False", "Hibernated", why, at),
             condition("Progressing", "False", "Hibernated", why, at),

@@ -167,7 +167,7 @@ impl DiskFile for OpenFile {
 /// Opens something, again and again while there are too many open files.
 #[allow(
     clippy::disallowed_methods,
-    reason = "nobody tells when a descriptor is free again"
+    reason = "no event reports when a descriptor is free again"
 )]
 fn patiently<T>(open: impl Fn() -> io::Result<T>) -> io::Result<T> {
     for _ in 1..TRIES {

@@ -340,7 +340,7 @@ mod tests {
         let disk = MemoryDisk::new();
         let mut first = starts(&disk, 1);
         first.note(2, "d", &first.own.clone(), |_| true);
-        first.replace(&shared(&disk)).expect("nobody else");
+        first.replace(&shared(&disk)).expect("no other process");
         starts(&disk, 2);
         first.note(3, "e", &first.own.clone(), |_| true);
         let error = first.replace(&shared(&disk)).expect_err("taken over");

@@ -248,12 +248,12 @@ impl Raft {
                 // A leader that was cut off from the quorum: our higher term deposes it. With
                 // the lease on votes and pre-vote, no vote request would ever do so.
                 self.send(from, Body::AppendReply(AppendReply::default()));
-                Stepped::Ignored("old term, told the sender")
+                Stepped::Ignored("old term, answered")
             }
             Body::PreVote(request) => {
                 let reply = self.vote_reply(false, request);
                 self.send(from, Body::PreVoteReply(reply));
-                Stepped::Ignored("old term, told the sender")
+                Stepped::Ignored("old term, answered")
             }
             // The content of a snapshot is committed, whoever leads now.
             Body::InstallSnapshot(meta) => self.on_snapshot(from, meta),

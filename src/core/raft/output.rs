@@ -51,7 +51,7 @@ pub(super) struct Outbox {
     readings: BTreeMap<Ticket, Reading>,
     /// Entries that were read back and wait to be applied.
     to_apply: Vec<Entry>,
-    told: Option<RoleChange>,
+    reported_role: Option<RoleChange>,
 }
 
 impl Outbox {
@@ -59,10 +59,10 @@ impl Outbox {
         self.poked = true;
     }
 
-    pub(super) fn restored(&mut self, state: HardState, told: RoleChange) {
+    pub(super) fn restored(&mut self, state: HardState, role: RoleChange) {
         self.staged_state = state;
         self.durable_state = state;
-        self.told = Some(told);
+        self.reported_role = Some(role);
     }
 
     pub(super) fn force_hard_state(&mut self) {
@@ -126,8 +126,9 @@ impl Raft {
             None
         };
         let committed = self.next_committed();
-        let role_change = Some(self.role_change()).filter(|now| self.outbox.told != Some(*now));
-        self.outbox.told = Some(self.role_change());
+        let role_change =
+            Some(self.role_change()).filter(|now| self.outbox.reported_role != Some(*now));
+        self.outbox.reported_role = Some(self.role_change());
         // Producing the above pokes again; all of it is in here.
         self.outbox.poked = false;
         Ready {

@@ -1,6 +1,6 @@
 //! What ends at a member and is reported back to it: a write is durable, a batch is applied, a
 //! checkpoint is written or installed. What concerns the machine waits in one queue, as it does
-//! before the server's applier. What the first application of an entry tells is where the
+//! before the server's applier. What the first application of an entry shows is where the
 //! oracles learn the order of all writes.
 
 use rand::RngExt as _;
@@ -141,13 +141,13 @@ impl World {
             self.learn(host, entry, &applied)?;
         }
         if compared {
-            self.tell_hash(host)?;
+            self.compare_hashes(host)?;
         }
         self.answer_write(host, &applied)
     }
 
     /// Asks a member for the hash of its keys, as of now and as of some revision before.
-    fn tell_hash(&mut self, host: HostId) -> Step {
+    fn compare_hashes(&mut self, host: HostId) -> Step {
         let Some(process) = &self.hosts[host].process else {
             return Ok(());
         };
@@ -155,14 +155,14 @@ impl World {
         let back = self.random.random_range(0..20);
         let earlier = (view.revision() - back).max(view.compacted()).max(1);
         for revision in [0, earlier] {
-            let told = view.hash_kv(revision);
-            let told = told.map_err(|error| broken("the hash of the keys", error))?;
-            self.states.tells(host, told)?;
+            let hash = view.hash_kv(revision);
+            let hash = hash.map_err(|error| broken("the hash of the keys", error))?;
+            self.states.reports(host, hash)?;
         }
         Ok(())
     }
 
-    /// The first application of an entry tells what the order of all writes is.
+    /// The first application of an entry shows the order of all writes.
     fn learn(&mut self, host: HostId, entry: &Entry, applied: &Applied) -> Step {
         let Some(process) = &self.hosts[host].process else {
             return Ok(());
@@ -173,8 +173,8 @@ impl World {
             let events = view.events(from, to, b"\0", b"\0", false);
             for event in events.map_err(|error| broken("reading the history", error))? {
                 self.history.changed(&event)?;
-                let told = self.history.from(self.history.until(to) - 1).next();
-                if let Some((_, change)) = told {
+                let latest = self.history.from(self.history.until(to) - 1).next();
+                if let Some((_, change)) = latest {
                     self.linear.changed(change)?;
                 }
             }

@@ -179,14 +179,14 @@ impl World {
             }
         };
         let disk_uuid = self.hosts[host].disk_name();
-        let told = self.churn.added.is_multiple_of(2);
+        let names_disk = self.churn.added.is_multiple_of(2);
         self.change(ChangeBody::Add(Add {
             id,
             name: format!("host-{host}"),
             peer_urls: vec![format!("http://host-{host}:2380")],
             client_urls: Vec::new(),
             learner: true,
-            disk_uuid: if told { disk_uuid } else { String::new() },
+            disk_uuid: if names_disk { disk_uuid } else { String::new() },
         }))
     }
 

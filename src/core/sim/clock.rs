@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fast_clock_counts_more_and_takes_less() {
+    fn fast_clock_reads_ahead_and_fires_early() {
         let fast = LocalClock {
             offset_ms: 7,
             rate: 1_050_000,

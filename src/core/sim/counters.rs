@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_happened_too_seldom_is_named() {
+    fn rare_events_are_named() {
         let mut sum = Counters::default();
         let run = Counters {
             crashes: 2,

@@ -73,7 +73,7 @@ impl World {
         Some(format!("bit {bit} of byte {offset} of {name}"))
     }
 
-    /// Not of the last batch: a disk that says it has written that and has not cannot be told
+    /// Not of the last batch: a disk that reports it has written that and has not cannot be distinguished
     /// from one that lost power before.
     fn misdirect_a_sector(&mut self, host: HostId) -> Option<String> {
         let disk = self.hosts[host].disk.clone();

@@ -41,7 +41,7 @@ impl World {
                 self.agenda.after(after, Event::Written(host, boot));
             }
             Effect::Send { to, message } => {
-                self.says(host, &message)?;
+                self.check_sent(host, &message)?;
                 self.send(host, to, message);
             }
             Effect::Apply(entries) => {
@@ -127,7 +127,7 @@ impl World {
     }
 
     /// What a member sends must be durable where it promises that.
-    fn says(&mut self, host: HostId, message: &PeerMessage) -> Step {
+    fn check_sent(&mut self, host: HostId, message: &PeerMessage) -> Step {
         let Some(PeerBody::Raft(message)) = &message.body else {
             return Ok(());
         };
@@ -176,7 +176,7 @@ impl World {
         }
     }
 
-    /// Links to whoever runs and can be reached: a hello in both directions tells the disks.
+    /// Links to whoever runs and can be reached: a hello in both directions carries the disks.
     pub(super) fn connect(&mut self, host: HostId) -> Step {
         for other in 0..self.hosts.len() {
             let boots = (self.hosts[host].boot, self.hosts[other].boot);

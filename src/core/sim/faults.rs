@@ -34,7 +34,7 @@ impl World {
                 Some(host) => self.crash(host)?,
                 None => self
                     .trace
-                    .note(now, format_args!("nobody is left to crash")),
+                    .note(now, format_args!("no host is left to crash")),
             },
             3 => self.cut_link(false),
             4 => self.cut_link(true),

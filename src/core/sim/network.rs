@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_weather_loses_doubles_and_overtakes() {
+    fn network_drops_duplicates_and_reorders() {
         let network_faults = NetworkFaults {
             loss: 100,
             duplicates: 100,

@@ -1,4 +1,4 @@
-//! Disks that were set back to an older state. The starts that members show each other tell them apart: a
+//! Disks that were set back to an older state. The starts that members show each other distinguish them: a
 //! disk of before a start is accepted by no member that has seen that start, and no other disk is refused.
 
 use std::sync::Arc;

@@ -124,11 +124,11 @@ impl World {
             bytes: self.random.random_range(1..4000),
         };
         self.catch_up_one(watching, &view, slice)?;
-        self.tell_progress(watching)
+        self.check_progress(watching)
     }
 
     /// What a server answers to a request for progress, where it may.
-    fn tell_progress(&mut self, watching: &mut Watching) -> Step {
+    fn check_progress(&mut self, watching: &mut Watching) -> Step {
         let Some(seat) = &watching.seat else {
             return Ok(());
         };

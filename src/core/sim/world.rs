@@ -349,9 +349,9 @@ impl World {
             if let Some(process) = host.process.as_ref().filter(|_| !host.retired) {
                 let index = process.machine.index();
                 self.states.stands(host.id, index, process.machine.hash())?;
-                let told = process.machine.view().hash_kv(0);
-                let told = told.map_err(|error| broken("the hash of the keys", error))?;
-                self.states.tells(host.id, told)?;
+                let hash = process.machine.view().hash_kv(0);
+                let hash = hash.map_err(|error| broken("the hash of the keys", error))?;
+                self.states.reports(host.id, hash)?;
             }
         }
         Ok(())

@@ -96,8 +96,8 @@ pub(super) async fn apply_action(
         } => {
             let pdb = build::pdb_with_min_available(cluster, *min_available);
             let unchanged = |found: &PodDisruptionBudget| {
-                let said = facts::pdb(found).min_available;
-                (said != *before).then(|| format!("the PDB keeps {said:?}"))
+                let current = facts::pdb(found).min_available;
+                (current != *before).then(|| format!("the PDB keeps {current:?}"))
             };
             let stored = apply_where(client, namespace, &pdb, ours, unchanged).await?;
             one.made(&pdb, &stored);

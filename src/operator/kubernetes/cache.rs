@@ -240,11 +240,11 @@ where
                 Ok(watcher::Event::Init) => {}
                 Ok(watcher::Event::InitDone) => {
                     last_error.clear();
-                    say(deny.as_ref(), false);
+                    set_denied(deny.as_ref(), false);
                 }
                 Err(error) => {
                     if is_forbidden(&error) {
-                        say(deny.as_ref(), true);
+                        set_denied(deny.as_ref(), true);
                     }
                     let text = error.to_string();
                     if text != last_error {
@@ -259,7 +259,7 @@ where
     reader
 }
 
-fn say(deny: Option<&watch::Sender<bool>>, denied: bool) {
+fn set_denied(deny: Option<&watch::Sender<bool>>, denied: bool) {
     if let Some(deny) = deny {
         deny.send_replace(denied);
     }

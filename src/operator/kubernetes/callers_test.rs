@@ -108,7 +108,7 @@ async fn dry_run_is_off_without_token_reviews() {
     let (client, _) = api_server(false);
     let (callers, _) = callers(client);
     let refused = callers.may("good", None, &Wish::Path("/metrics")).await;
-    let why = refused.expect_err("nobody knows").to_string();
+    let why = refused.expect_err("unknown").to_string();
     assert!(
         why.contains("may not create TokenReviews") && why.contains("clusterRead"),
         "{why}"

@@ -40,7 +40,7 @@ fn known(found: Found) -> Known {
     }
 }
 
-fn told(found: Found) -> Unfit {
+fn unfit_of(found: Found) -> Unfit {
     let secret = "demo-peer-certificate".to_owned();
     let missing = Unfit {
         reason: "SecretMissing",
@@ -82,7 +82,7 @@ fn the_next_actor_is_reported() {
             "the issuer denied it",
         ),
     ] {
-        let unfit = told(found);
+        let unfit = unfit_of(found);
         assert_eq!(unfit.reason, reason, "{}", unfit.text);
         assert!(unfit.text.contains(words), "{}", unfit.text);
     }
@@ -90,7 +90,7 @@ fn the_next_actor_is_reported() {
 
 /// An issued certificate that is not usable is reported as such, whatever cert-manager's status.
 #[test]
-fn what_is_there_is_judged_by_itself() {
+fn existing_certificates_are_validated() {
     let given = Given {
         secret: "demo-peer-certificate".to_owned(),
         unfit: Some(Unfit {
@@ -107,7 +107,7 @@ fn what_is_there_is_judged_by_itself() {
 /// Nothing is requested from an API server without the kind, or without permission: the step would fail at every
 /// reconcile, and hide the helpful message.
 #[test]
-fn what_cannot_be_asked_for_is_not() {
+fn impossible_certificates_are_not_requested() {
     let wanted = build::resource_objects(&cluster());
     let of = |found| {
         let known = known(found);

@@ -45,7 +45,7 @@ fn fields<K: Resource<DynamicType = ()> + Serialize>(made: &K, live: &K) -> Vec<
 /// `maxUnavailable: 3`, set by hand, stayed forever: the PDB's hash was still that of its inputs, and only that was
 /// compared.
 #[test]
-fn only_edits_of_rendered_fields_are_seen() {
+fn only_edits_of_rendered_fields_are_detected() {
     let cluster = cluster();
     let pdb = build::pdb_without_evictions(&cluster);
     assert_eq!(fields(&pdb, &pdb), Vec::<String>::new());
@@ -191,7 +191,7 @@ fn of_this_builder<K: Serialize + serde::de::DeserializeOwned>(live: &K) -> K {
 /// another builder were skipped entirely. So each object gets this builder's number here, and intentional additions of
 /// the builder are listed.
 #[test]
-fn what_a_real_kubernetes_fills_in_is_no_edit() {
+fn kubernetes_defaults_are_no_edit() {
     let cluster = kept_cluster();
     let services: Vec<Service> = kept("services");
     assert_eq!(services.len(), 5);
@@ -232,7 +232,7 @@ const ADDED: [&str; 2] = [
 /// member's next roll: an edited PDB, a Service with another selector and a StatefulSet of two pods stayed as they were
 /// through the upgrade and after it.
 #[test]
-fn edits_of_what_an_older_release_made_are_seen() {
+fn edits_of_older_releases_objects_are_detected() {
     let cluster = kept_cluster();
     let pdbs: Vec<PodDisruptionBudget> = kept("poddisruptionbudgets");
     let loose = edited(&pdbs[0], json!({"spec": {"maxUnavailable": 3}}));

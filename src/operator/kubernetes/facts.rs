@@ -35,7 +35,7 @@ const WAITING_MAX: usize = 300;
 pub(super) fn owner(meta: &ObjectMeta, name: &str, uid: &str) -> Owner {
     let mut owners = meta.owner_references.iter().flatten();
     match owners.find(|owner| owner.controller == Some(true)) {
-        None => Owner::Nobody,
+        None => Owner::Unowned,
         Some(owner) if owner.uid == uid => Owner::Ours,
         Some(owner) if owner.kind == "EtcdCluster" && owner.name == name => Owner::EarlierLife,
         Some(owner) => Owner::Other(format!("{} {}", owner.kind, owner.name)),

@@ -28,7 +28,7 @@ fn owners_are_distinguished() {
         owner(&meta("StatefulSet", "web", "u9"), "demo", "u1"),
         other
     );
-    assert_eq!(owner(&ObjectMeta::default(), "demo", "u1"), Owner::Nobody);
+    assert_eq!(owner(&ObjectMeta::default(), "demo", "u1"), Owner::Unowned);
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn a_volume_that_no_node_can_use_is_reported() {
 }
 
 #[test]
-fn a_pvc_tells_whose_it_is_and_what_it_has_been() {
+fn pvc_facts_hold_owner_and_state() {
     let facts = pvc(
         &of(json!({
             "metadata": {"uid": "c1",
@@ -248,7 +248,7 @@ fn node_bound_volumes_are_recognised() {
 }
 
 #[test]
-fn a_class_tells_what_it_can() {
+fn node_bound_storage_classes_are_recognised() {
     let class = |name: &str, provisioner: &str, default: &str, at: &str| -> Arc<StorageClass> {
         Arc::new(of(
             json!({"provisioner": provisioner, "metadata": {"name": name,
@@ -293,7 +293,7 @@ fn a_slot_names_its_member() {
 
 #[test]
 fn pdb_facts_hold_number_and_count() {
-    let said = |spec: serde_json::Value, counted: i64| {
+    let facts_of = |spec: serde_json::Value, counted: i64| {
         let object = json!({
             "metadata": {"name": "demo", "generation": 3}, "spec": spec,
             "status": {"observedGeneration": counted, "currentHealthy": 2, "desiredHealthy": 2,
@@ -306,15 +306,18 @@ fn pdb_facts_hold_number_and_count() {
         available,
     };
     let two = json!({"minAvailable": 2});
-    assert_eq!(said(two.clone(), 3), facts(Some(2), Some(2)));
+    assert_eq!(facts_of(two.clone(), 3), facts(Some(2), Some(2)));
     assert_eq!(
-        said(two, 2),
+        facts_of(two, 2),
         facts(Some(2), None),
-        "counted for what it said before"
+        "counted for the previous spec"
     );
-    assert_eq!(said(json!({"maxUnavailable": 0}), 3), facts(None, Some(2)));
     assert_eq!(
-        said(json!({"minAvailable": "50%"}), 3),
+        facts_of(json!({"maxUnavailable": 0}), 3),
+        facts(None, Some(2))
+    );
+    assert_eq!(
+        facts_of(json!({"minAvailable": "50%"}), 3),
         facts(None, Some(2))
     );
 }

@@ -140,8 +140,8 @@ fn remove(index: &mut Index, meta: &ObjectMeta) {
 
 fn owners(meta: &ObjectMeta) -> impl Iterator<Item = String> {
     let labels = meta.labels.as_ref();
-    let said = LABELS.into_iter();
-    said.filter_map(move |label| Some(key(label, labels?.get(label)?)))
+    let names = LABELS.into_iter();
+    names.filter_map(move |label| Some(key(label, labels?.get(label)?)))
 }
 
 fn key(label: &str, value: &str) -> String {

@@ -222,14 +222,14 @@ impl Candidate {
 
     /// Waits until the Lease is ours.
     pub async fn acquire(&mut self) -> Leadership {
-        let mut told: Option<String> = None;
+        let mut reported: Option<String> = None;
         loop {
             match self.attempt().await {
                 Ok(None) => return self.leadership(),
                 Ok(Some(holder)) => {
-                    if told.as_ref() != Some(&holder) {
+                    if reported.as_ref() != Some(&holder) {
                         tracing::info!(lease = %self.name, %holder, "waiting for the Lease: another operator is active");
-                        told = Some(holder);
+                        reported = Some(holder);
                     }
                 }
                 Err(error) => {
@@ -452,7 +452,7 @@ mod tests {
         let time = Arc::new(AtomicU64::new(1_000_000));
         let clock = Clock::simulated(time.clone());
         let leadership = Leadership::by_lease(clock.clone());
-        assert!(!leadership.may_act(), "nobody gave it any right yet");
+        assert!(!leadership.may_act(), "it has not acquired the Lease yet");
         let asked = clock.monotonic();
         // The API server processes it three seconds later, and answers after one more.
         let taken = asked + 3 * SECOND;

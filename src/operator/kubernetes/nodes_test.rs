@@ -19,7 +19,7 @@ fn of(metadata: Value, spec: Value) -> Node {
 }
 
 /// Why it counts as drained, and whether it is unschedulable.
-fn said(metadata: Value, spec: Value, cluster: &ValidatedCluster) -> (Option<String>, bool) {
+fn facts_of(metadata: Value, spec: Value, cluster: &ValidatedCluster) -> (Option<String>, bool) {
     let facts = node(&of(metadata, spec), Some(cluster));
     (facts.going, facts.closed)
 }
@@ -65,34 +65,34 @@ fn healthy_node_updates_trigger_nothing() {
 }
 
 #[test]
-fn what_counts_as_going_away() {
+fn nodes_that_count_as_drained() {
     let plain = cluster(|_| {});
     let taint = |key: &str| json!({"taints": [{"key": key, "effect": "NoSchedule"}]});
-    assert_eq!(said(json!({}), json!({}), &plain), (None, false));
+    assert_eq!(facts_of(json!({}), json!({}), &plain), (None, false));
     let cordoned = json!({"unschedulable": true});
-    let found = said(json!({}), cordoned.clone(), &plain);
+    let found = facts_of(json!({}), cordoned.clone(), &plain);
     assert_eq!(found, (why("is cordoned"), true));
     for key in GOING {
         let text = format!("has the taint {key}");
-        assert_eq!(said(json!({}), taint(key), &plain), (Some(text), true));
+        assert_eq!(facts_of(json!({}), taint(key), &plain), (Some(text), true));
     }
     // Any other taint closes a node, and does not take members from it.
     let own = "example.org/maintenance";
-    assert_eq!(said(json!({}), taint(own), &plain), (None, true));
+    assert_eq!(facts_of(json!({}), taint(own), &plain), (None, true));
     let named = cluster(|cluster| cluster.spec.disruption.drain_taints = vec![own.into()]);
-    let found = said(json!({}), taint(own), &named);
+    let found = facts_of(json!({}), taint(own), &named);
     assert_eq!(found, (Some(format!("has the taint {own}")), true));
     let deleted = json!({"deletionTimestamp": "2026-01-01T00:00:00Z"});
     assert_eq!(
-        said(deleted, json!({}), &plain),
+        facts_of(deleted, json!({}), &plain),
         (why("is being deleted"), false)
     );
     // The annotation ignores a cordon, but nothing else.
     let ignore = |value: &str| json!({"annotations": {"quorate.dev/ignore-cordon": value}});
-    assert_eq!(said(ignore(""), cordoned.clone(), &plain), (None, true));
-    let found = said(ignore("false"), cordoned, &plain);
+    assert_eq!(facts_of(ignore(""), cordoned.clone(), &plain), (None, true));
+    let found = facts_of(ignore("false"), cordoned, &plain);
     assert_eq!(found, (why("is cordoned"), true));
-    let found = said(ignore("true"), taint("karpenter.sh/disrupted"), &plain).0;
+    let found = facts_of(ignore("true"), taint("karpenter.sh/disrupted"), &plain).0;
     assert_eq!(found, why("has the taint karpenter.sh/disrupted"));
 }
 
@@ -104,7 +104,7 @@ fn a_node_is_closed_to_pods_that_do_not_fit_it() {
             cluster.spec.pod_template.spec.tolerations = tolerations.expect("tolerations");
         })
     };
-    let closed = |spec: Value, cluster: &ValidatedCluster| said(json!({}), spec, cluster).1;
+    let closed = |spec: Value, cluster: &ValidatedCluster| facts_of(json!({}), spec, cluster).1;
     let tainted = |effect: &str| json!({"taints": [{"key": "a", "value": "b", "effect": effect}]});
     let plain = cluster(|_| {});
     assert!(closed(tainted("NoExecute"), &plain));
@@ -133,14 +133,14 @@ fn a_node_is_closed_to_pods_that_do_not_fit_it() {
         cluster.spec.pod_template.spec.node_selector = selector;
     });
     let labels = |value: &str| json!({"labels": {"disk": value}});
-    assert!(!said(labels("fast"), json!({}), &chosen).1);
-    assert!(said(labels("slow"), json!({}), &chosen).1);
+    assert!(!facts_of(labels("fast"), json!({}), &chosen).1);
+    assert!(facts_of(labels("slow"), json!({}), &chosen).1);
     let required = cluster(|cluster| {
         let affinity = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
             {"nodeSelectorTerms": [{"matchExpressions": [{"key": "disk", "operator": "Exists"}]}]}}});
         let affinity = serde_json::from_value(affinity).expect("an affinity");
         cluster.spec.pod_template.spec.affinity = Some(affinity);
     });
-    assert!(!said(labels("slow"), json!({}), &required).1);
-    assert!(said(json!({}), json!({}), &required).1);
+    assert!(!facts_of(labels("slow"), json!({}), &required).1);
+    assert!(facts_of(json!({}), json!({}), &required).1);
 }

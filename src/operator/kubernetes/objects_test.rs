@@ -34,7 +34,7 @@ fn service(controller: Option<&str>, label: Option<&str>) -> Service {
 }
 
 #[test]
-fn an_object_of_somebody_else_is_never_written() {
+fn foreign_objects_are_never_written() {
     assert_eq!(
         check(&service(Some("u1"), None), Owned::Controller("u1")),
         Ok(())
@@ -57,7 +57,7 @@ fn an_object_of_somebody_else_is_never_written() {
 }
 
 #[test]
-fn an_object_on_its_way_out_is_waited_for() {
+fn terminating_objects_are_waited_for() {
     let mut found = service(Some("u1"), None);
     found.metadata.deletion_timestamp = Some(Time(k8s_openapi::jiff::Timestamp::UNIX_EPOCH));
     let kind = check(&found, Owned::Controller("u1"));
@@ -84,7 +84,7 @@ fn refusals_differ_from_retries() {
 /// A resource that was deleted and created again between an observation and the report got the status of its earlier
 /// incarnation, with that one's cluster ID.
 #[tokio::test]
-async fn a_status_never_lands_on_another_life() {
+async fn status_is_never_written_to_another_uid() {
     let shared = SharedApiServer::new(ApiServer::new(1, 1_700_000_000_000));
     let client = shared.client("operator-1", "prod");
     let made = || {
@@ -133,8 +133,8 @@ async fn another_uid_is_a_change_not_a_refusal() {
         .patch("demo-client", &parameters, &patch)
         .await
         .expect_err("another");
-    let told = failure("apply", "demo-client", &error);
-    assert!(matches!(told, Failure::Changed(_)), "{told:?}");
+    let changed = failure("apply", "demo-client", &error);
+    assert!(matches!(changed, Failure::Changed(_)), "{changed:?}");
 }
 
 fn pdb(min_available: Option<i32>) -> PodDisruptionBudget {
@@ -160,11 +160,11 @@ fn pdb(min_available: Option<i32>) -> PodDisruptionBudget {
 /// Switching between `Gate` and a number is one write each, and a number that was decided on an earlier state is not
 /// written over the current one.
 #[tokio::test]
-async fn a_budget_is_written_only_over_what_was_seen() {
+async fn pdb_is_written_only_over_the_observed_one() {
     let shared = SharedApiServer::new(ApiServer::new(1, 1_700_000_000_000));
     let client = shared.client("operator-1", "prod");
     let ours = Owned::Controller("u1");
-    let said = || {
+    let stored = || {
         let found = shared.lock().get(Kind::PodDisruptionBudget, "prod", "demo");
         let spec = found.expect("there")["spec"].clone();
         (
@@ -174,17 +174,17 @@ async fn a_budget_is_written_only_over_what_was_seen() {
     };
     let made = apply(&client, "prod", &pdb(None), ours).await;
     made.expect("made");
-    assert_eq!(said(), (None, Some(0)));
+    assert_eq!(stored(), (None, Some(0)));
     let two = apply_where(&client, "prod", &pdb(Some(2)), ours, |_| None).await;
     two.expect("written");
-    assert_eq!(said(), (Some(2), None));
-    let other = |_: &PodDisruptionBudget| Some("it says something else".to_owned());
+    assert_eq!(stored(), (Some(2), None));
+    let other = |_: &PodDisruptionBudget| Some("the stored number differs".to_owned());
     let three = apply_where(&client, "prod", &pdb(Some(3)), ours, other).await;
     assert!(matches!(three, Err(Failure::Changed(_))), "{three:?}");
-    assert_eq!(said(), (Some(2), None));
+    assert_eq!(stored(), (Some(2), None));
     let gate = apply(&client, "prod", &pdb(None), ours).await;
     gate.expect("written");
-    assert_eq!(said(), (None, Some(0)));
+    assert_eq!(stored(), (None, Some(0)));
 }
 
 /// A PDB's refusal is temporary, an eviction never takes another pod with the name, and a missing pod is the wanted

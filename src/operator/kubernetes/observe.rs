@@ -536,10 +536,10 @@ impl OneCluster {
     /// The epoch of a newer operator that this cluster's members report, with another Lease or before this one has
     /// noticed. One that no Lease can have reached is ignored.
     fn successor(&self, described: &BTreeMap<String, Described>) -> Option<u64> {
-        let told = described.values().map(|said| said.description.epoch);
+        let epochs = described.values().map(|one| one.description.epoch);
         let most = lease::latest_epoch(self.shared.outside.clock.unix_ms());
-        let told = told.filter(|epoch| *epoch <= most).max();
-        told.filter(|epoch| *epoch > self.shared.leadership.epoch())
+        let epochs = epochs.filter(|epoch| *epoch <= most).max();
+        epochs.filter(|epoch| *epoch > self.shared.leadership.epoch())
     }
 }
 
@@ -609,16 +609,16 @@ fn same_pods(
     pods: &BTreeMap<String, Arc<Pod>>,
     described: &BTreeMap<String, Described>,
 ) -> BTreeMap<String, Description> {
-    let same = |member: &String, said: &Described| {
+    let same = |member: &String, answer: &Described| {
         let uid = pods.get(member).and_then(|pod| pod.metadata.uid.as_deref());
-        uid == Some(said.description.pod_uid.as_str())
+        uid == Some(answer.description.pod_uid.as_str())
     };
     described
         .iter()
-        .filter(|(member, said)| same(member, said))
-        .map(|(member, said)| {
-            let age_ms = milliseconds(said.at.elapsed());
-            (member.clone(), describe::description(said, age_ms))
+        .filter(|(member, answer)| same(member, answer))
+        .map(|(member, answer)| {
+            let age_ms = milliseconds(answer.at.elapsed());
+            (member.clone(), describe::description(answer, age_ms))
         })
         .collect()
 }

@@ -31,7 +31,7 @@ impl OneCluster {
         if slices.is_denied() {
             return Ok(None);
         }
-        let leaves = |said: &Description| said.retiring_ms.is_some();
+        let leaves = |description: &Description| description.retiring_ms.is_some();
         if !descriptions.values().any(leaves) {
             return Ok(Some(BTreeSet::new()));
         }

@@ -106,7 +106,7 @@ fn each_mistake_is_named() {
 /// Members have the old content for a while: they are dialled with the CAs of what they may still use, and its issuer
 /// is still known.
 #[test]
-fn what_was_there_is_remembered_for_a_while() {
+fn user_certificates_are_remembered_for_a_while() {
     let (ours, root) = authority("ours");
     let (theirs, other_root) = authority("theirs");
     let (time, clock) = clock();

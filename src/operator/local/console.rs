@@ -23,7 +23,7 @@ impl Console {
     }
 
     /// Something happened.
-    pub fn say(&mut self, text: &str) {
+    pub fn print(&mut self, text: &str) {
         self.waiting.clear();
         if self.last == text {
             return;

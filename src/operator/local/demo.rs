@@ -1,6 +1,6 @@
 //! The story of a cluster in under a minute, on this machine and without Kubernetes: it grows by
 //! learners, is written to without pause, loses a member with its disk, heals, and has every
-//! member replaced, one at a time. Everything that it PVCs at the end was checked.
+//! member replaced, one at a time. Everything that it reports at the end was checked.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -41,7 +41,7 @@ pub enum Ending {
     Interrupted,
 }
 
-/// One PVC and whether it held.
+/// One check and whether it held.
 #[derive(Debug)]
 struct Check {
     what: String,
@@ -68,8 +68,8 @@ struct Stage {
     checks: Vec<Check>,
 }
 
-/// Tells the story. Whatever happens, the processes are stopped at the end.
-pub async fn tell(story: &Story) -> Result<Ending, Error> {
+/// Runs the demo. Whatever happens, the processes are stopped at the end.
+pub async fn run(story: &Story) -> Result<Ending, Error> {
     let signals = Signals::new()?;
     let failed = |source| Error::Write {
         path: story.directory.clone(),
@@ -120,7 +120,7 @@ impl Stage {
         })
         .await?;
         let writer = Writer::start(endpoints, PREFIX);
-        self.say("from now on a client writes without pause");
+        self.print("from now on a client writes without pause");
         self.settle("the cluster to have three voters").await?;
         self.grown();
 
@@ -242,7 +242,9 @@ impl Stage {
             } else {
                 "kill -9; cannot remove"
             };
-            local.console.say(&format!("{how} {}", directory.display()));
+            local
+                .console
+                .print(&format!("{how} {}", directory.display()));
         }
     }
 
@@ -302,8 +304,8 @@ impl Stage {
             && !local.home.state().sets.contains_key(name)
     }
 
-    fn say(&mut self, text: &str) {
-        self.runner.local.console.say(text);
+    fn print(&mut self, text: &str) {
+        self.runner.local.console.print(text);
     }
 
     fn heading(&mut self, text: &str) {
@@ -312,14 +314,14 @@ impl Stage {
 
     fn check(&mut self, held: bool, what: String) {
         let word = if held { "ok" } else { "NOT SO" };
-        self.say(&format!("{word}: {what}"));
+        self.print(&format!("{word}: {what}"));
         self.checks.push(Check { what, held });
     }
 
     fn judge(&mut self, outcome: &Result<(), Break>) -> Ending {
         match outcome {
             Err(Break::Interrupted) => {
-                self.say("interrupted");
+                self.print("interrupted");
                 return Ending::Interrupted;
             }
             Err(Break::Late(what)) => self.check(false, what.clone()),

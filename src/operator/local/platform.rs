@@ -45,7 +45,7 @@ pub struct Local {
     members: Members,
     status: EtcdClusterStatus,
     status_written: Option<Instant>,
-    lag_said: Option<Instant>,
+    lag_printed: Option<Instant>,
     seen: Option<Observation>,
     /// The last report had nothing left to do.
     pub at_rest: bool,
@@ -71,7 +71,7 @@ impl Local {
             members: Members::new(Key::new(&key), network(), Clock::machine()),
             status,
             status_written: None,
-            lag_said: None,
+            lag_printed: None,
             seen: None,
             at_rest: false,
         })
@@ -118,9 +118,9 @@ impl Local {
             .observed
             .descriptions
             .iter()
-            .filter(|(_, said)| said.ready);
+            .filter(|(_, description)| description.ready);
         let mut ready: Vec<_> = ready.collect();
-        ready.sort_by_key(|(_, said)| !said.leads);
+        ready.sort_by_key(|(_, description)| !description.leads);
         let ports = |name: &String| self.home.state().ports.get(name).copied();
         ready
             .into_iter()
@@ -144,7 +144,7 @@ impl Local {
             .await;
         let changes = described
             .into_values()
-            .flat_map(|said| said.description.changes);
+            .flat_map(|answer| answer.description.changes);
         changes.map(|change| (change.kind, change.name)).collect()
     }
 
@@ -157,7 +157,7 @@ impl Local {
     /// Keeps processes and directories as recorded. Cheap; to be called before each reconcile.
     pub fn housekeep(&mut self) -> Result<(), home::Error> {
         for line in self.pods.reconcile(&self.home, now_ms())? {
-            self.console.say(&line);
+            self.console.print(&line);
         }
         let pods = &self.pods;
         self.home.collect(|pvc| pods.uses(pvc))
@@ -258,11 +258,11 @@ impl Local {
             denied: BTreeSet::new(),
             descriptions: described
                 .iter()
-                .filter(|(name, said)| {
+                .filter(|(name, answer)| {
                     let pod = pods.iter().find(|pod| pod.member == **name);
-                    pod.is_some_and(|pod| pod.uid == said.description.pod_uid)
+                    pod.is_some_and(|pod| pod.uid == answer.description.pod_uid)
                 })
-                .map(|(name, said)| (name.clone(), facts(said)))
+                .map(|(name, answer)| (name.clone(), facts(answer)))
                 .collect(),
         };
         let status_age_ms = self.status_written.map(|at| milliseconds(at.elapsed()));
@@ -509,7 +509,7 @@ impl Platform for Local {
             } else {
                 ""
             };
-            self.console.say(&format!("{warning}{}", event.note));
+            self.console.print(&format!("{warning}{}", event.note));
         }
         if let Some(failure) = &report.failure {
             self.console.waits(&failure.to_string());
@@ -519,9 +519,9 @@ impl Platform for Local {
                 .progress
                 .as_ref()
                 .and_then(|p| p.waiting_for.clone())
-            && self.lag_said.is_none_or(|at| at.elapsed() >= LAG_LINE)
+            && self.lag_printed.is_none_or(|at| at.elapsed() >= LAG_LINE)
         {
-            self.lag_said = Some(Instant::now());
+            self.lag_printed = Some(Instant::now());
             self.console.waits(&waiting);
         }
         self.at_rest = report.plan.progress.is_none()
@@ -605,7 +605,7 @@ fn set_facts(set: &SetRecord) -> SetFacts {
 }
 
 /// `silent` is why its server gave no description.
-fn pod_facts(pod: &PodView, said: Option<&Described>, silent: Option<&String>) -> PodFacts {
+fn pod_facts(pod: &PodView, described: Option<&Described>, silent: Option<&String>) -> PodFacts {
     let process = pod.process.as_ref();
     let started = process.and_then(|process| process.pid);
     let waiting = match process {
@@ -623,8 +623,8 @@ fn pod_facts(pod: &PodView, said: Option<&Described>, silent: Option<&String>) -
         } else {
             PodPhase::Pending
         },
-        ready_since_ms: said
-            .is_some_and(|said| said.description.ready)
+        ready_since_ms: described
+            .is_some_and(|described| described.description.ready)
             .then_some(pod.created_ms),
         terminating: pod.deleting,
         node: None,
@@ -640,8 +640,8 @@ fn pod_facts(pod: &PodView, said: Option<&Described>, silent: Option<&String>) -
     }
 }
 
-fn facts(said: &Described) -> plan::Description {
-    describe::description(said, milliseconds(said.at.elapsed()))
+fn facts(described: &Described) -> plan::Description {
+    describe::description(described, milliseconds(described.at.elapsed()))
 }
 
 fn pid(pod: &PodView) -> Option<u32> {

@@ -146,17 +146,17 @@ impl Runner {
                 if self.local.edit(cluster)? {
                     self.local
                         .console
-                        .say("the file was edited: the cluster follows");
+                        .print("the file was edited: the cluster follows");
                 }
             }
             Ok(_) => self
                 .local
                 .console
-                .say("! the file names another cluster now: ignored"),
+                .print("! the file names another cluster now: ignored"),
             Err(error) => self
                 .local
                 .console
-                .say(&format!("! the edited file is ignored: {error}")),
+                .print(&format!("! the edited file is ignored: {error}")),
         }
         Ok(())
     }
@@ -167,10 +167,10 @@ pub async fn run(options: &Options) -> Result<(), Error> {
     let mut signals = Signals::new()?;
     let mut runner = Runner::open(options)?;
     let from = options.directory.display();
-    runner.local.console.say(&format!(
+    runner.local.console.print(&format!(
         "data and logs are in {from}; Ctrl-C stops the cluster and keeps them"
     ));
-    let mut told = String::new();
+    let mut printed = String::new();
     let outcome = loop {
         tokio::select! {
             biased;
@@ -180,8 +180,8 @@ pub async fn run(options: &Options) -> Result<(), Error> {
         // The table, whenever the cluster comes to rest in another shape.
         if runner.local.at_rest {
             let now = runner.local.table();
-            if now != told {
-                runner.local.console.say(
+            if now != printed {
+                runner.local.console.print(
                     runner
                         .local
                         .status()
@@ -191,16 +191,16 @@ pub async fn run(options: &Options) -> Result<(), Error> {
                         .as_str(),
                 );
                 print!("{now}{}", runner.local.hint());
-                told = now;
+                printed = now;
             }
         }
     };
-    runner.local.console.say("stopping, the leader last");
+    runner.local.console.print("stopping, the leader last");
     runner.local.stop().await;
     runner
         .local
         .console
-        .say("stopped; the same command goes on from here");
+        .print("stopped; the same command goes on from here");
     outcome
 }
 

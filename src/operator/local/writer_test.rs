@@ -132,8 +132,8 @@ async fn writer_fails_over_and_loses_nothing() {
         refuse: true,
     })
     .await;
-    let nobody = "http://127.0.0.1:1".to_owned();
-    let (_endpoints, receiver) = watch::channel(vec![refusing, nobody, good]);
+    let closed_port = "http://127.0.0.1:1".to_owned();
+    let (_endpoints, receiver) = watch::channel(vec![refusing, closed_port, good]);
     let writer = Writer::start(receiver, "/demo/");
     until(&writer, 5).await;
     let (tally, verdict) = writer.stop_and_verify().await.expect("read back");

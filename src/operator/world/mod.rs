@@ -126,8 +126,9 @@ impl World {
             seen.observed.slots = old.observed.slots.clone();
             // A description by another pod than the cached one is left out.
             let pods = &old.observed.pods;
-            let same = |name: &String, said: &mut Description| {
-                pods.get(name).is_some_and(|pod| pod.uid == said.pod_uid)
+            let same = |name: &String, description: &mut Description| {
+                pods.get(name)
+                    .is_some_and(|pod| pod.uid == description.pod_uid)
             };
             seen.observed.descriptions.retain(same);
         }

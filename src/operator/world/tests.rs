@@ -213,21 +213,21 @@ fn a_crash_at_any_step_converges() {
 /// (which disk has what, and delays, are known only to the world), and that the reconcile as shipped, with its two
 /// observations and its status, does what the plans of a forecast state.
 #[test]
-fn what_is_forecast_is_what_is_done() {
+fn dry_run_matches_the_executed_steps() {
     for (name, replicas, parts) in LIVES {
         let mut world = World::new(*replicas);
         for (number, part) in parts.iter().enumerate() {
             part(&mut world);
-            let (said, before) = (forecast(&world.look("").observed), world.done.len());
+            let (ahead, before) = (forecast(&world.look("").observed), world.done.len());
             world.settle(None);
             let done: Vec<&str> = world.done[before..]
                 .iter()
                 .map(|act| lasting(act))
                 .collect();
-            let said_of = said.steps.iter().map(|step| lasting(&step.what));
-            assert_eq!(said_of.collect::<Vec<_>>(), done, "{name}, part {number}");
+            let steps = ahead.steps.iter().map(|step| lasting(&step.what));
+            assert_eq!(steps.collect::<Vec<_>>(), done, "{name}, part {number}");
             let end = world.status.summary.clone().unwrap_or_default();
-            assert_eq!(said.end, End::Rest(end), "{name}, part {number}");
+            assert_eq!(ahead.end, End::Rest(end), "{name}, part {number}");
         }
     }
 }
@@ -242,8 +242,8 @@ fn dry_run_lists_waits_and_refusals() {
     let (mut world, _) = live(3, &[|_| {}], None);
     world.cluster.spec.paused = true;
     world.cluster.spec.replicas = 5;
-    let said = forecast(&world.look("").observed);
-    assert_eq!((said.steps, said.holds.is_empty()), (vec![], false));
+    let ahead = forecast(&world.look("").observed);
+    assert_eq!((ahead.steps, ahead.holds.is_empty()), (vec![], false));
     world.cluster.spec.paused = false;
     let lost = world.leader_name();
     let silent: Vec<String> = world
@@ -253,8 +253,8 @@ fn dry_run_lists_waits_and_refusals() {
         .collect();
     silent.iter().for_each(|name| world.hang(name));
     world.tick();
-    let said = forecast(&world.look("").observed);
-    assert!(!matches!(said.end, End::Rest(_)), "{said:?}");
+    let ahead = forecast(&world.look("").observed);
+    assert!(!matches!(ahead.end, End::Rest(_)), "{ahead:?}");
 }
 
 /// The disk of a member that does not answer holds what it held: a new pod brings the same member back.
@@ -279,23 +279,23 @@ fn dry_run_of_a_hung_server_keeps_its_member() {
 fn dry_run_goes_on_until_the_alarm_is_off() {
     let (mut world, _) = live(3, &[|_| {}], None);
     let leader = world.leader_name();
-    let sick = world.names().into_iter().find(|name| *name != leader);
-    let sick = sick.expect("a follower");
+    let corrupt = world.names().into_iter().find(|name| *name != leader);
+    let corrupt = corrupt.expect("a follower");
     let mut seen = world.look("");
-    let id = seen.observed.descriptions[&sick].member_id;
-    for said in seen.observed.descriptions.values_mut() {
-        said.space = Some(Space::default());
-        said.alarms = vec![format!("CORRUPT {id:x}"), format!("NOSPACE {id:x}")];
+    let id = seen.observed.descriptions[&corrupt].member_id;
+    for description in seen.observed.descriptions.values_mut() {
+        description.space = Some(Space::default());
+        description.alarms = vec![format!("CORRUPT {id:x}"), format!("NOSPACE {id:x}")];
     }
     let waits = forecast(&seen.observed);
-    let told: Vec<&str> = waits.steps.iter().map(|step| step.what.as_str()).collect();
-    assert_eq!(told, [format!("disarm the alarm NOSPACE of {sick}")]);
+    let named: Vec<&str> = waits.steps.iter().map(|step| step.what.as_str()).collect();
+    assert_eq!(named, [format!("disarm the alarm NOSPACE of {corrupt}")]);
     assert!(matches!(waits.end, End::Waits(_)), "{waits:?}");
     let others = seen
         .observed
         .descriptions
         .values()
-        .map(|said| said.member_id);
+        .map(|description| description.member_id);
     let others: BTreeSet<u64> = others.filter(|known| *known != id).collect();
     let compared = |age_ms| Comparison {
         agree: others.clone(),
@@ -305,22 +305,22 @@ fn dry_run_goes_on_until_the_alarm_is_off() {
     };
     let leading = seen.observed.descriptions.get_mut(&leader);
     leading.expect("it leads").comparisons = vec![compared(0), compared(5_000)];
-    let said = forecast(&seen.observed);
+    let ahead = forecast(&seen.observed);
     let at = |what: &str| {
-        let found = said
+        let found = ahead
             .steps
             .iter()
             .position(|step| step.what.starts_with(what));
-        found.unwrap_or_else(|| panic!("no {what:?}: {said:?}"))
+        found.unwrap_or_else(|| panic!("no {what:?}: {ahead:?}"))
     };
     let (promoted, off) = (at("promote "), at("disarm the alarm CORRUPT"));
-    assert!(at(&format!("remove {sick}")) < at("add "), "{said:?}");
-    assert!(at("add ") < promoted && promoted < off, "{said:?}");
+    assert!(at(&format!("remove {corrupt}")) < at("add "), "{ahead:?}");
+    assert!(at("add ") < promoted && promoted < off, "{ahead:?}");
     let kept = at("mark PVC");
-    assert!(kept < at(&format!("remove {sick}")), "{said:?}");
+    assert!(kept < at(&format!("remove {corrupt}")), "{ahead:?}");
     let deletes = |step: &ForecastStep| step.what.starts_with("delete PVC");
-    assert!(!said.steps.iter().any(deletes), "{said:?}");
-    assert!(matches!(said.end, End::Rest(_)), "{said:?}");
+    assert!(!ahead.steps.iter().any(deletes), "{ahead:?}");
+    assert!(matches!(ahead.end, End::Rest(_)), "{ahead:?}");
 }
 
 #[test]
@@ -420,7 +420,7 @@ fn learner_lag_is_written_each_five_seconds() {
     }
     assert!(learns(&world), "it still catches up");
     let gaps: Vec<u64> = world.writes.windows(2).map(|w| w[1] - w[0]).collect();
-    assert!(gaps.len() > 5, "the lag is told: {gaps:?}");
+    assert!(gaps.len() > 5, "the lag is reported: {gaps:?}");
     assert!(gaps.iter().all(|gap| *gap >= 5000), "{gaps:?}");
 }
 

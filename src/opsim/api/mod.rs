@@ -1,5 +1,5 @@
 //! A simulated Kubernetes API server: a plain value in memory, on one thread, without a clock or
-//! randomness of its own. [`ApiServer::set_now_ms`] tells it the time; its UIDs come from a seed.
+//! randomness of its own. [`ApiServer::set_now_ms`] sets its clock; its UIDs come from a seed.
 //!
 //! Two ways in:
 //!

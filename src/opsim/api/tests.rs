@@ -240,7 +240,7 @@ fn apply_checks_the_uid_but_not_of_a_status() {
 }
 
 #[test]
-fn what_is_fixed_does_not_change() {
+fn immutable_fields_are_refused() {
     let mut server = server();
     let made = apply(&mut server, "quorate", set("a:1"), true).expect("made");
     let mut other = (*made).clone();
@@ -458,7 +458,7 @@ async fn caches_follow_it_by_real_watches() {
 }
 
 #[test]
-fn what_is_not_modelled_is_refused_and_noted() {
+fn unmodelled_requests_are_refused_and_noted() {
     let mut server = server();
     let mut body = set("a:1");
     body["spec"]["template"]["spec"]["hostAliases"] = json!([{"ip": "1.1.1.1"}]);
@@ -514,9 +514,9 @@ fn a_cluster_is_kept_by_its_schema() {
     assert_eq!(typed.spec.replicas, 3);
 }
 
-/// As a real server has it: whose life a status is of is not looked at.
+/// As in a real API server, the UID of a status is not compared.
 #[tokio::test]
-async fn a_status_of_another_life_is_taken() {
+async fn status_of_another_uid_is_accepted() {
     let shared = SharedApiServer::new(server());
     shared
         .lock()

@@ -15,15 +15,15 @@ pub(super) fn shape_of(kind: Kind, object: &Value) -> Result<(), Refusal> {
     if !object.is_object() || !object["metadata"].is_object() {
         return Err(Refusal::bad_request("the body is not an object"));
     }
-    let says = object::text(object, &["kind"]);
+    let given = object::text(object, &["kind"]);
     let version = object::text(object, &["apiVersion"]);
-    let fits = (says.is_empty() || says == kind.name())
+    let fits = (given.is_empty() || given == kind.name())
         && (version.is_empty() || version == kind.api_version());
     if fits {
         return Ok(());
     }
     Err(Refusal::bad_request(format!(
-        "{version} {says} is not {} {}",
+        "{version} {given} is not {} {}",
         kind.api_version(),
         kind.name()
     )))

@@ -77,7 +77,7 @@ pub fn edit_paths() -> usize {
 }
 
 /// One path of a seed in words.
-pub fn tell_edits(seed: u64, number: usize) -> Vec<String> {
+pub fn describe_edits(seed: u64, number: usize) -> Vec<String> {
     let path = path::path(seed, number);
     let mut words = vec![format!("begins with {}", path.first)];
     words.extend(path.edits.iter().map(|edit| format!("{edit:?}")));

@@ -26,14 +26,14 @@ pub(super) enum Deed {
     /// Asks for this size through the scale subresource.
     Scale(u64),
     /// Names members to replace.
-    Replace(Whom),
+    Replace(Target),
     /// Changes labels and annotations of the resource.
     Metadata(u64),
 }
 
 /// Members to replace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Whom {
+pub(super) enum Target {
     Leader,
     Follower,
     All,
@@ -181,8 +181,8 @@ impl Maker {
             edits.push(self.edit(field.path, Deed::Set(value), true));
         }
         if name == "replaceMembers" {
-            let whom = self.pick(&[Whom::Leader, Whom::Follower, Whom::All]);
-            edits.push(self.edit(field.path, Deed::Replace(whom), false));
+            let target = self.pick(&[Target::Leader, Target::Follower, Target::All]);
+            edits.push(self.edit(field.path, Deed::Replace(target), false));
         }
         let mut goods = self.goods(&field);
         if goods.len() > 1 && (bads > 0 || self.chance(0.5)) {

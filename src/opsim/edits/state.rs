@@ -157,18 +157,18 @@ fn plain(kind: Kind, found: &Value, uid: &str) -> Value {
         }
         _ => {}
     }
-    let told = json!({
+    let content = json!({
         "labels": labels,
         "annotations": annotations,
         "owners": object::owners(found).len(),
         "spec": spec,
         "deleting": object::is_deleting(found),
     });
-    let mut text = told.to_string();
+    let mut text = content.to_string();
     if let Some(member) = member {
         let pvc = crate::crd::pvc_name(member, uid);
         text = text.replace(&pvc, "CLAIM").replace(member, "MEMBER");
     }
     text = text.replace(uid, "UID");
-    serde_json::from_str(&text).unwrap_or(told)
+    serde_json::from_str(&text).unwrap_or(content)
 }

@@ -85,7 +85,7 @@ fn no_path_changes_where_certificates_come_from() {
 
 /// The comparison must be able to see a leaf that is missing.
 #[test]
-fn a_field_without_values_is_seen() {
+fn field_without_values_is_detected() {
     let schema = json!({"properties": {"a": {"type": "string"},
         "b": {"items": {"properties": {"c": {}, "d": {}}}}}});
     let all = leaves::of_schema(&schema);

@@ -11,7 +11,7 @@ use crate::opsim::user::{self, SOON_MS};
 
 use super::EditCounts;
 use super::fields::{NO_IMAGE, NO_VERSION, PRIORITY, ZONE};
-use super::path::{Deed, Edit, Path, Then, Whom, set};
+use super::path::{Deed, Edit, Path, Target, Then, set};
 
 const NAME: &str = "demo";
 const ACTOR: &str = "user";
@@ -117,7 +117,7 @@ fn made(
             set(spec, "replicas", &json!(replicas));
             return scaled(world, *replicas);
         }
-        Deed::Replace(whom) => (named(world, *whom), false),
+        Deed::Replace(target) => (named(world, *target), false),
         Deed::Metadata(number) => return remarked(world, *number),
     };
     let was = resource(world);
@@ -135,7 +135,7 @@ fn made(
     };
     match (refused, taken) {
         (true, Ok(())) => {
-            let what = format!("{} was given {value}, and nobody refused it", edit.field);
+            let what = format!("{} was given {value}, and it was not refused", edit.field);
             Err(world.unexpected(what))
         }
         (true, Err(_)) if resource(world) != was => Err(world.unexpected(format!(
@@ -223,7 +223,7 @@ fn scale_paths() -> [String; 3] {
     })
 }
 
-/// The scale subresource tells of the voters, and its selector finds their pods and no others.
+/// The scale subresource reports the voters, and its selector finds their pods and no others.
 fn scale_is_reported(world: &World) -> Result<(), Failure> {
     let resource = resource(world);
     let [wanted, found, selector] = scale_paths().map(|path| {
@@ -244,7 +244,7 @@ fn scale_is_reported(world: &World) -> Result<(), Failure> {
     drop(api);
     if found != wanted || json!(pods) != wanted || pairs.is_empty() {
         return Err(world.unexpected(format!(
-            "scale: {wanted} wanted, {found} told, {pods} pods by {selector:?}"
+            "scale: {wanted} wanted, {found} reported, {pods} pods by {selector:?}"
         )));
     }
     Ok(())
@@ -265,16 +265,16 @@ fn remarked(world: &mut World, number: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-fn named(world: &World, whom: Whom) -> Value {
+fn named(world: &World, target: Target) -> Value {
     let leader = user::leader(world);
-    match whom {
-        Whom::Leader => json!(leader.into_iter().collect::<Vec<_>>()),
-        Whom::Follower => json!(
+    match target {
+        Target::Leader => json!(leader.into_iter().collect::<Vec<_>>()),
+        Target::Follower => json!(
             user::followers(world)
                 .into_iter()
                 .take(1)
                 .collect::<Vec<_>>()
         ),
-        Whom::All => json!(user::voters(world)),
+        Target::All => json!(user::voters(world)),
     }
 }

@@ -1,4 +1,4 @@
-//! Between the simulated Kubernetes and the simulated servers: tells servers which containers run,
+//! Between the simulated Kubernetes and the simulated servers: notifies servers which containers run,
 //! and kubelets what the servers in them do.
 
 use base64::Engine as _;
@@ -15,7 +15,7 @@ pub(crate) const NAMESPACE: &str = "default";
 pub(crate) struct Containers {
     pub(crate) kube: Kube,
     /// The API server's revision and the kubelets' turn that servers were last notified of.
-    told: (u64, u64),
+    notified: (u64, u64),
     /// The Secrets that servers were last notified of, with their versions.
     mounted: Vec<(String, String)>,
 }
@@ -41,7 +41,7 @@ impl Containers {
         }
         Self {
             kube,
-            told: (0, 0),
+            notified: (0, 0),
             mounted: Vec::new(),
         }
     }
@@ -60,10 +60,10 @@ impl Containers {
             }
         }
         let now = (self.kube.api().lock().revision(), self.kube.turn());
-        if now == self.told {
+        if now == self.notified {
             return changed;
         }
-        self.told = now;
+        self.notified = now;
         self.mount_keys(servers);
         self.mount_certificates(servers);
         let running = self.kube.running();

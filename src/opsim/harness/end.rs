@@ -108,8 +108,8 @@ fn plain(kind: Kind, found: &Value, rank: &BTreeMap<&str, usize>) -> Value {
             NAME_OF_POD,
             REVISION,
         ];
-        let told = all.iter().filter(|(key, _)| !own.contains(&key.as_str()));
-        labels.extend(told.map(|(key, value)| format!("{key}={value}")));
+        let others = all.iter().filter(|(key, _)| !own.contains(&key.as_str()));
+        labels.extend(others.map(|(key, value)| format!("{key}={value}")));
     }
     let inputs = &found["metadata"]["annotations"][ANNOTATION_INPUTS];
     let detail = match kind {
@@ -166,9 +166,9 @@ pub(super) fn remains(api: &ApiServer, uid: &str) -> Option<String> {
 
 /// The status of the resources, for a message.
 pub(super) fn summary(api: &ApiServer) -> String {
-    let told = api.all(Kind::EtcdCluster).map(|resource| {
+    let summaries = api.all(Kind::EtcdCluster).map(|resource| {
         let status = &resource["status"];
         format!("{}: {}", object::name(resource), status["summary"])
     });
-    told.collect::<Vec<_>>().join("; ")
+    summaries.collect::<Vec<_>>().join("; ")
 }

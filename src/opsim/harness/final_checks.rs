@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_not_modelled_fails_the_run() {
+    async fn unmodelled_requests_fail_the_run() {
         let world = World::new(Options::calm(1));
         let client = world.api.client("operator-1", "default");
         let pods: Api<Pod> = Api::default_namespaced(client);

@@ -16,7 +16,7 @@ use super::request_faults::lock;
 use super::world::World;
 
 const ACTOR: &str = "intruder";
-/// On all that it makes, so that oracles tell it from what is a cluster's.
+/// On all that it makes, so that oracles distinguish it from a cluster's objects.
 const MARK: &str = "opsim/intruder";
 /// The number of a member that no cluster of a story ever has.
 const NUMBER: u64 = 77;

@@ -286,7 +286,7 @@ impl Kube {
         }
     }
 
-    /// Does what the API server wants of one pod, and tells how it stands.
+    /// Syncs one pod with the API server, and writes its status.
     fn attend(&mut self, api: &mut ApiServer, pod: &Value) {
         let now_ms = api.now_ms();
         let uid = object::uid(pod);
@@ -294,7 +294,7 @@ impl Kube {
         if !self.containers.contains_key(uid) && !deleting {
             match self.start(api, pod) {
                 Ok(container) => drop(self.containers.insert(uid.to_owned(), container)),
-                Err(waiting) => return self.tell(api, pod, Some(waiting)),
+                Err(waiting) => return self.write_status(api, pod, Some(waiting)),
             }
         }
         if deleting {
@@ -327,7 +327,7 @@ impl Kube {
                 return;
             }
         }
-        self.tell(api, pod, None);
+        self.write_status(api, pod, None);
     }
 
     /// A pod's container, started; else what it waits for, as reason and message.
@@ -421,7 +421,7 @@ impl Kube {
     }
 
     /// Writes the pod's status.
-    fn tell(&self, api: &mut ApiServer, pod: &Value, waiting: Option<(String, String)>) {
+    fn write_status(&self, api: &mut ApiServer, pod: &Value, waiting: Option<(String, String)>) {
         let now_ms = api.now_ms();
         let container = self.containers.get(object::uid(pod));
         let ready = container.is_some_and(Container::is_ready);

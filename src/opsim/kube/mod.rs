@@ -3,7 +3,7 @@
 //! its caller ([`Kube::advance`]), so that the caller decides what is late; nothing happens in
 //! between, and time is that of the API server.
 //!
-//! What runs in a container is not modelled here: [`Kube::running`] tells which containers run,
+//! What runs in a container is not modelled here: [`Kube::running`] lists which containers run,
 //! and [`Kube::report`] takes what their processes do.
 
 mod faults;
@@ -35,7 +35,7 @@ pub enum Part {
     Scheduler,
     /// Makes, binds, grows and reclaims volumes; lets PVCs go that no pod uses.
     Volumes,
-    /// Starts and stops containers, and tells of them.
+    /// Starts and stops containers, and reports them.
     Kubelets,
     /// Writes down to which pods Services send clients.
     Endpoints,
@@ -86,7 +86,7 @@ pub struct Kube {
     /// Something changed that kubelets see and the API server does not: a node, an image, what a
     /// process does.
     stirred: bool,
-    /// Rises whenever what [`Kube::running`] tells may have changed.
+    /// Rises whenever what [`Kube::running`] lists may have changed.
     turn: u64,
 }
 
@@ -190,7 +190,7 @@ impl Kube {
         moved || api.revision() != before
     }
 
-    /// A number that rises whenever what [`Kube::running`] tells may have changed.
+    /// A number that rises whenever what [`Kube::running`] lists may have changed.
     pub fn turn(&self) -> u64 {
         self.turn
     }

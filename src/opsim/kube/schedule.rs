@@ -235,8 +235,8 @@ impl Scene<'_> {
     /// Pods that a rule counts, by place, over the nodes that count for this pod.
     fn counts(&self, rule: &Value, key: &str) -> BTreeMap<String, i64> {
         let honours = |policy: &str, default: &str| {
-            let said = object::text(rule, &[policy]);
-            (if said.is_empty() { default } else { said }) == "Honor"
+            let value = object::text(rule, &[policy]);
+            (if value.is_empty() { default } else { value }) == "Honor"
         };
         let (taints, affinity) = (
             honours("nodeTaintsPolicy", "Ignore"),

@@ -323,7 +323,7 @@ fn silent_node_keeps_its_pods() {
             &pod(&kube, "demo-1-0").expect("tolerated")
         ));
         wait(&mut kube, 30);
-        let marked = pod(&kube, "demo-1-0").expect("nobody confirms its end");
+        let marked = pod(&kube, "demo-1-0").expect("no kubelet confirms its end");
         assert!(object::is_deleting(&marked));
         wait(&mut kube, 100);
         assert_eq!(
@@ -416,9 +416,9 @@ fn a_budget_holds_a_drain() {
         object::number(&status, &["status", "disruptionsAllowed"]),
         Some(1)
     );
-    let told = kube.drain("n1");
-    assert_eq!(told.len(), 1);
-    assert_eq!(told[0].1, Ok(()));
+    let evictions = kube.drain("n1");
+    assert_eq!(evictions.len(), 1);
+    assert_eq!(evictions[0].1, Ok(()));
     let refused = kube.drain("n2").remove(0).1.expect_err("the PDB is spent");
     assert_eq!(
         (refused.code, refused.reason.as_str()),
@@ -449,7 +449,7 @@ fn a_budget_holds_a_drain() {
 }
 
 #[test]
-fn what_is_owned_goes_with_its_last_owner() {
+fn objects_are_deleted_with_their_last_owner() {
     let mut kube = kube(false);
     let made = |name: &str, owners: &[&Value]| {
         let owners: Vec<Value> = owners

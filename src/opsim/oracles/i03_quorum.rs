@@ -38,7 +38,7 @@ mod tests {
     const LATER: u64 = 60_000;
 
     #[test]
-    fn a_second_restart_is_one_too_many() {
+    fn second_restart_is_detected() {
         let mut before = cluster(3);
         before.voters.entry(1).and_modify(|m| m.reached = false);
         let past = history(&cluster(3));
@@ -46,7 +46,10 @@ mod tests {
         after.voters.entry(2).and_modify(|m| m.leaving = true);
         assert!(deed(&step(&before, &after, LATER), &past).is_some());
         let lately = deed(&step(&before, &after, 5_000), &past);
-        assert_eq!(lately, None, "nobody could know that the first was gone");
+        assert_eq!(
+            lately, None,
+            "the operator could not know that the first was gone"
+        );
         let whole = cluster(3);
         let mut one_less = whole.clone();
         one_less.voters.entry(2).and_modify(|m| m.leaving = true);
@@ -54,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn a_removal_that_leaves_too_few_is_seen() {
+    fn removal_below_quorum_is_detected() {
         let mut before = cluster(3);
         before.voters.entry(1).and_modify(|m| m.reached = false);
         let mut after = before.clone();

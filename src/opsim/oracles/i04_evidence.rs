@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_surplus_voter_may_go() {
+    fn surplus_voter_may_be_removed() {
         let mut before = cluster(3);
         before.target = 1;
         let mut after = before.clone();

@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_addition_beside_an_unhealthy_voter() {
+    fn unhealthy_voter_blocks_additions() {
         let whole = cluster(3);
         let past = history(&whole);
         let mut before = whole.clone();

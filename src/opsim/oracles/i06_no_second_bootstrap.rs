@@ -17,7 +17,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_second_forming_is_seen() {
+    fn second_bootstrap_is_detected() {
         let mut before = cluster(1);
         before.founded = 0;
         let mut after = before.clone();

@@ -13,7 +13,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_clusters_are_one_too_many() {
+    fn second_cluster_is_detected() {
         let mut one = cluster(3);
         assert_eq!(moment(&of(&one, 0)), None);
         one.founded = 2;

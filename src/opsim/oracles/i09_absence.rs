@@ -20,7 +20,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_change_without_an_author_is_seen() {
+    fn change_without_a_writer_is_detected() {
         let mut three = cluster(3);
         let mut past = History::default();
         assert_eq!(moment(&of(&three, 0), &mut past), None);

@@ -18,7 +18,7 @@ use crate::opsim::harness::intruder;
 pub(crate) fn unsettled(api: &ApiServer, uid: &str, cluster: &ClusterTruth) -> Option<String> {
     let names: BTreeSet<&str> = cluster.voters.values().map(|m| m.name.as_str()).collect();
     if cluster.target == 0 {
-        return awake(api, uid, cluster, &names).or_else(|| told(cluster, false));
+        return awake(api, uid, cluster, &names).or_else(|| wrong_status(cluster, false));
     }
     members(cluster)
         .or_else(|| objects(api, uid, &names))
@@ -26,7 +26,7 @@ pub(crate) fn unsettled(api: &ApiServer, uid: &str, cluster: &ClusterTruth) -> O
         .or_else(|| services(api, cluster, &names))
         .or_else(|| pdb(api, uid, cluster))
         .or_else(|| certificates(api, uid, &names))
-        .or_else(|| told(cluster, true))
+        .or_else(|| wrong_status(cluster, true))
 }
 
 /// Of a cluster that hibernates: what runs, or is missing of what has to wait for it to wake.
@@ -167,8 +167,8 @@ fn pdb(api: &ApiServer, uid: &str, cluster: &ClusterTruth) -> Option<String> {
     let resource = resources.find(|found| object::uid(found) == uid)?;
     let counts = object::text(resource, &["spec", "disruption", "policy"]) == "Budget";
     let min_available = counts.then_some(cluster.target / 2 + 1);
-    let told = cluster.pdbs.min_available;
-    (told != min_available).then(|| format!("the PDB keeps {told:?}, not {min_available:?}"))
+    let current = cluster.pdbs.min_available;
+    (current != min_available).then(|| format!("the PDB keeps {current:?}, not {min_available:?}"))
 }
 
 /// With TLS there are exactly the certificates of the voters, and the status calls them sound.
@@ -210,7 +210,7 @@ fn certificates(api: &ApiServer, uid: &str, names: &BTreeSet<&str>) -> Option<St
 }
 
 /// What the status does not show yet.
-fn told(cluster: &ClusterTruth, wanted_ready: bool) -> Option<String> {
+fn wrong_status(cluster: &ClusterTruth, wanted_ready: bool) -> Option<String> {
     let status = &cluster.status;
     if status["observedGeneration"].as_i64() != Some(cluster.generation) {
         return Some("the status is of an older specification".into());
@@ -220,12 +220,12 @@ fn told(cluster: &ClusterTruth, wanted_ready: bool) -> Option<String> {
         conditions.any(|condition| condition["type"] == "Ready" && condition["status"] == "True");
     if ready != wanted_ready {
         return Some(format!(
-            "the status says of Ready that it is {ready}: {}",
+            "the status reports Ready as {ready}: {}",
             status["summary"]
         ));
     }
-    let told = status["replicas"].as_u64().unwrap_or(0);
-    (told != cluster.target as u64).then(|| format!("the status tells of {told} voters"))
+    let replicas = status["replicas"].as_u64().unwrap_or(0);
+    (replicas != cluster.target as u64).then(|| format!("the status reports {replicas} voters"))
 }
 
 #[cfg(test)]
@@ -234,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_is_reported() {
+    fn missing_objects_are_reported() {
         let api = ApiServer::new(1, 0);
         let three = cluster(3);
         let missing = unsettled(&api, "uid", &three).expect("no objects");

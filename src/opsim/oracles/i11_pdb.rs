@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_that_is_lowered_too_early_is_seen() {
+    fn detects_a_pdb_lowered_too_early() {
         let mut before = cluster(3);
         before.pdbs.min_available = Some(3);
         before.removed.insert("demo-4".into());

@@ -45,7 +45,7 @@ mod tests {
         assert_eq!(
             deed(&step(&before, &after, 60_000)),
             None,
-            "nobody comes to it"
+            "no client connects to it"
         );
         before.voters.entry(2).and_modify(|m| m.routed = true);
         assert!(deed(&step(&before, &after, 60_000)).is_some());

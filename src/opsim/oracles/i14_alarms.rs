@@ -1,6 +1,6 @@
 //! I14: an alarm is switched off only where its reason is gone: NOSPACE where every voter has space,
 //! CORRUPT where the member that it names was removed and the data of all members is equal. While CORRUPT
-//! is on nobody joins a leader that it names, no learner with other data than most voters' becomes a voter,
+//! is on no member joins a leader that it names, no learner with other data than most voters' becomes a voter,
 //! and the volume of a voter that left under it is never deleted.
 
 use super::{History, Step};
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn the_volume_of_one_that_was_named_stays() {
+    fn volume_of_a_named_member_stays() {
         let mut before = cluster(3);
         before.alarms = vec!["CORRUPT 2".to_owned()];
         let past = history(&before);

@@ -43,7 +43,7 @@ pub(super) const SCENARIOS: [Scenario; 9] = [
     },
     Scenario {
         name: "corrupt-majority",
-        story: "the alarm names two of three: nothing is done, and the status says what a person has to do",
+        story: "the alarm names two of three: nothing is done, and the status reports what a person has to do",
         script: |world| Box::pin(majority(world)),
     },
     Scenario {
@@ -65,11 +65,11 @@ async fn made(world: &mut World, members: u32) -> Result<u64, Failure> {
     Ok(user::configuration(world))
 }
 
-async fn told(world: &mut World) -> Result<(), Failure> {
-    let told = |world: &World, _: &_| {
+async fn alarm_reported(world: &mut World) -> Result<(), Failure> {
+    let reported = |world: &World, _: &_| {
         user::reason(world, "demo", "Degraded").as_deref() == Some("AlarmRaised")
     };
-    world.until("AlarmRaised", 120_000, told).await
+    world.until("AlarmRaised", 120_000, reported).await
 }
 
 async fn switched_off(world: &mut World) -> Result<(), Failure> {
@@ -84,7 +84,7 @@ async fn freed(world: &mut World) -> Result<(), Failure> {
     lock(&world.servers).full.extend(all.iter().cloned());
     let first = all.first().cloned().unwrap_or_default();
     lock(&world.servers).raise("NOSPACE", &first);
-    told(world).await?;
+    alarm_reported(world).await?;
     lock(&world.servers).full = [first].into();
     world.pass_ms(60_000).await?;
     if lock(&world.servers).alarms.is_empty() {
@@ -95,7 +95,7 @@ async fn freed(world: &mut World) -> Result<(), Failure> {
     user::unchanged(world, before)
 }
 
-/// The lost one tells whose data is right: a copy of the leader's in its place would outvote the other.
+/// The lost one decides whose data is right: a copy of the leader's in its place would outvote the other.
 async fn unclear(world: &mut World) -> Result<(), Failure> {
     let before = made(world, 3).await?;
     world.containers.kube.add_node("node-d", "zone-1");
@@ -106,7 +106,7 @@ async fn unclear(world: &mut World) -> Result<(), Failure> {
     faults::data_differs(world, &wrong, 7);
     world.containers.kube.node_down(&node);
     lock(&world.servers).alarms = vec!["CORRUPT 0".to_owned()];
-    told(world).await?;
+    alarm_reported(world).await?;
     world.pass_ms(900_000).await?;
     user::unchanged(world, before)?;
     user::edit(world, "demo", &json!({"replaceMembers": [wrong.clone()]}));
@@ -120,13 +120,13 @@ async fn unclear(world: &mut World) -> Result<(), Failure> {
 
 async fn minority(world: &mut World, leads: bool) -> Result<(), Failure> {
     made(world, 3).await?;
-    let sick = match leads {
+    let corrupt = match leads {
         true => user::leader(world).unwrap_or_default(),
         false => user::follower(world),
     };
-    faults::data_differs(world, &sick, 7);
-    lock(&world.servers).raise("CORRUPT", &sick);
-    user::replaced(world, &sick).await?;
+    faults::data_differs(world, &corrupt, 7);
+    lock(&world.servers).raise("CORRUPT", &corrupt);
+    user::replaced(world, &corrupt).await?;
     switched_off(world).await
 }
 
@@ -137,13 +137,13 @@ async fn and_lost(world: &mut World) -> Result<(), Failure> {
     world.containers.kube.add_node("node-d", "zone-1");
     world.containers.kube.add_node("node-e", "zone-1");
     let lost = user::leader(world).unwrap_or_default();
-    let sick = user::follower(world);
+    let corrupt = user::follower(world);
     let node = user::node_of(world, &lost);
     world.containers.kube.node_down(&node);
-    faults::data_differs(world, &sick, 7);
-    lock(&world.servers).raise("CORRUPT", &sick);
+    faults::data_differs(world, &corrupt, 7);
+    lock(&world.servers).raise("CORRUPT", &corrupt);
     user::replaced(world, &lost).await?;
-    user::replaced(world, &sick).await?;
+    user::replaced(world, &corrupt).await?;
     world.containers.kube.node_delete(&node);
     switched_off(world).await
 }
@@ -156,8 +156,8 @@ async fn and_grown(world: &mut World) -> Result<(), Failure> {
     world.containers.kube.add_node("node-f", "zone-1");
     // Too slow to prove anything before who joins has caught up.
     lock(&world.servers).behaviour.compare_ms = 60_000;
-    let sick = user::leader(world).unwrap_or_default();
-    faults::data_differs(world, &sick, 7);
+    let corrupt = user::leader(world).unwrap_or_default();
+    faults::data_differs(world, &corrupt, 7);
     user::edit(world, "demo", &json!({"replicas": 5}));
     let joins = |_: &World, truth: &GroundTruth| {
         let mut clusters = truth.clusters.values();
@@ -168,34 +168,34 @@ async fn and_grown(world: &mut World) -> Result<(), Failure> {
     // It has caught up by the time at which the operator may act again.
     user::edit(world, "demo", &json!({"paused": true}));
     world.pass_ms(60_000).await?;
-    lock(&world.servers).raise("CORRUPT", &sick);
+    lock(&world.servers).raise("CORRUPT", &corrupt);
     user::edit(world, "demo", &json!({"paused": false}));
     switched_off(world).await?;
     let voters = user::voters(world);
-    match voters.len() == 5 && !voters.contains(&sick) {
+    match voters.len() == 5 && !voters.contains(&corrupt) {
         true => Ok(()),
-        false => Err(world.unexpected(format!("{sick} was to be replaced: {voters:?}"))),
+        false => Err(world.unexpected(format!("{corrupt} was to be replaced: {voters:?}"))),
     }
 }
 
 async fn two_of_five(world: &mut World) -> Result<(), Failure> {
     made(world, 5).await?;
     let leader = user::leader(world).unwrap_or_default();
-    let sick = [leader, user::follower(world)];
-    for member in &sick {
+    let corrupt = [leader, user::follower(world)];
+    for member in &corrupt {
         faults::data_differs(world, member, 7);
         lock(&world.servers).raise("CORRUPT", member);
     }
     switched_off(world).await?;
     let voters = user::voters(world);
-    match sick.iter().find(|member| voters.contains(member)) {
+    match corrupt.iter().find(|member| voters.contains(member)) {
         None if voters.len() == 5 => Ok(()),
-        _ => Err(world.unexpected(format!("{sick:?} were to be replaced: {voters:?}"))),
+        _ => Err(world.unexpected(format!("{corrupt:?} were to be replaced: {voters:?}"))),
     }
 }
 
 async fn nothing_done(world: &mut World, before: u64) -> Result<(), Failure> {
-    told(world).await?;
+    alarm_reported(world).await?;
     world.pass_ms(20_000).await?;
     let writes = world.writes();
     world.pass_ms(300_000).await?;
@@ -225,7 +225,7 @@ async fn for_a_moment(world: &mut World) -> Result<(), Failure> {
     lock(&world.servers).raise("CORRUPT", &member);
     world.pass_ms(3_000).await?;
     faults::data_differs(world, &member, 0);
-    told(world).await?;
+    alarm_reported(world).await?;
     world.pass_ms(200_000).await?;
     nothing_done(world, before).await
 }

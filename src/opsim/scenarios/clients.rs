@@ -43,7 +43,7 @@ async fn unseen(world: &mut World) -> Result<(), Failure> {
     world.settle(SOON_MS).await?;
     let conditions = user::status(world, "demo")["conditions"].to_string();
     if !conditions.contains("no right to read endpointslices") {
-        return Err(world.unexpected(format!("it does not say what it misses: {conditions}")));
+        return Err(world.unexpected(format!("it does not report what is missing: {conditions}")));
     }
     world.containers.kube.set_endpoints_ms(20_000);
     user::edit(world, "demo", &json!({"replicas": 1}));

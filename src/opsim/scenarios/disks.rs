@@ -34,10 +34,10 @@ async fn too_new(world: &mut World) -> Result<(), Failure> {
     let member = user::follower(world);
     let volume = faults::volume_of(world, &member);
     lock(&world.servers).refuse(&volume, Some((28, "too_new")));
-    let told = |world: &World, _: &_| {
+    let reported = |world: &World, _: &_| {
         user::reason(world, "demo", "Stalled").as_deref() == Some("DiskTooNew")
     };
-    world.until("DiskTooNew", 120_000, told).await?;
+    world.until("DiskTooNew", 120_000, reported).await?;
     world.pass_ms(900_000).await?;
     user::unchanged(world, before)?;
     lock(&world.servers).refuse(&volume, None);

@@ -73,7 +73,7 @@ pub(super) const SCENARIOS: [Scenario; 23] = [
     },
     Scenario {
         name: "quorum-lost",
-        story: "two of three volumes are gone: nothing is formed, added or removed, and the status says so (scenario 10, without the rebuild)",
+        story: "two of three volumes are gone: nothing is formed, added or removed, and the status reports it (scenario 10, without the rebuild)",
         script: |world| Box::pin(quorum_lost(world)),
     },
     Scenario {
@@ -313,7 +313,7 @@ async fn operator_apart(world: &mut World) -> Result<(), Failure> {
     world.pass_ms(300_000).await?;
     user::unchanged(world, before)?;
     if user::reason(world, "demo", "Quorate").is_some() {
-        return Err(world.unexpected("the status says Quorate of what nobody sees"));
+        return Err(world.unexpected("the status reports Quorate without an observation"));
     }
     lock(&world.servers).unseen.clear();
     world.settle(SOON_MS).await?;

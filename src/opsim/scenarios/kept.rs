@@ -31,7 +31,7 @@ pub(super) const SCENARIOS: [Scenario; 6] = [
     },
     Scenario {
         name: "webhook-dead",
-        story: "a webhook on Services does not answer and a member loses its disk: it is replaced all the same, and the status says what fails",
+        story: "a webhook on Services does not answer and a member loses its disk: it is replaced all the same, and the status reports what fails",
         script: |world| Box::pin(webhook_dead(world)),
     },
     Scenario {
@@ -115,7 +115,7 @@ async fn webhook_dead(world: &mut World) -> Result<(), Failure> {
     lock(&world.ledger).webhook = "";
     world.settle(SOON_MS).await?;
     if user::status(world, "demo")["failing"].is_object() {
-        return Err(world.unexpected("the status still says that something fails"));
+        return Err(world.unexpected("the status still reports a failure"));
     }
     Ok(())
 }

@@ -120,9 +120,9 @@ async fn version_rolled(world: &mut World) -> Result<(), Failure> {
     for version in ["0.2.0", "0.1.0"] {
         user::edit(world, "demo", &json!({"version": version}));
         user::roll(world, "demo").await?;
-        let told = user::status(world, "demo")["version"].clone();
-        if told != version {
-            return Err(world.unexpected(format!("the status tells of version {told}")));
+        let reported = user::status(world, "demo")["version"].clone();
+        if reported != version {
+            return Err(world.unexpected(format!("the status reports version {reported}")));
         }
     }
     Ok(())

@@ -94,10 +94,10 @@ async fn disks_all_empty(world: &mut World) -> Result<(), Failure> {
 async fn quota_used_up(world: &mut World) -> Result<(), Failure> {
     let before = made(world, 3).await?;
     lock(&world.servers).alarms = vec!["NOSPACE 1".to_owned()];
-    let told = |world: &World, _: &_| {
+    let reported = |world: &World, _: &_| {
         user::reason(world, "demo", "Degraded").as_deref() == Some("AlarmRaised")
     };
-    world.until("AlarmRaised", 120_000, told).await?;
+    world.until("AlarmRaised", 120_000, reported).await?;
     let writes = world.writes();
     world.pass_ms(300_000).await?;
     user::unchanged(world, before)?;

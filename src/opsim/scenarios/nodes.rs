@@ -33,7 +33,7 @@ pub(super) const SCENARIOS: [Scenario; 8] = [
     },
     Scenario {
         name: "drain-no-spare",
-        story: "a node is drained and there is no other one: the drain is held, and the status says what would help",
+        story: "a node is drained and there is no other one: the drain is held, and the status reports what would help",
         script: |world| Box::pin(drain_no_spare(world)),
     },
     Scenario {
@@ -189,7 +189,7 @@ async fn drain_each(world: &mut World, class: &str) -> Result<(), Failure> {
     for node in ["node-a", "node-b", "node-c"] {
         let drain = Drain::begin(world, node);
         if drain.left.is_empty() {
-            return Err(world.unexpected(format!("there is nobody on {}", drain.node)));
+            return Err(world.unexpected(format!("there is no member on {}", drain.node)));
         }
         finish(world, vec![drain], down).await?;
         world.settle(SOON_MS).await?;

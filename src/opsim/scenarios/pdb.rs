@@ -73,7 +73,7 @@ async fn drain_each(world: &mut World) -> Result<(), Failure> {
     for node in ["node-a", "node-b", "node-c"] {
         let drain = Drain::begin(world, node);
         if drain.left.is_empty() {
-            return Err(world.unexpected(format!("there is nobody on {node}")));
+            return Err(world.unexpected(format!("there is no member on {node}")));
         }
         finish(world, vec![drain], 1).await?;
         world.settle(SOON_MS).await?;

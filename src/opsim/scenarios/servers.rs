@@ -29,7 +29,7 @@ async fn create(world: &mut World) -> Result<(), Failure> {
 }
 
 /// Every member's server runs with this argument.
-fn told(world: &World, argument: &str) -> Result<(), Failure> {
+fn has_argument(world: &World, argument: &str) -> Result<(), Failure> {
     let pods = user::objects(world, Kind::Pod);
     let pods = pods.iter().filter(|pod| {
         let spec = object::at(pod, &["spec"]).cloned().unwrap_or_default();
@@ -45,7 +45,7 @@ fn told(world: &World, argument: &str) -> Result<(), Failure> {
 async fn rolled(world: &mut World, server: Value, argument: &str) -> Result<(), Failure> {
     user::edit(world, "demo", &json!({"server": server}));
     user::roll(world, "demo").await?;
-    told(world, argument)
+    has_argument(world, argument)
 }
 
 fn durable(world: &World) -> Option<String> {

@@ -77,30 +77,30 @@ fn edits(kind: Kind) -> Vec<Value> {
 }
 
 /// The content of the operator's objects, and the existing pods.
-fn told(world: &World) -> BTreeMap<String, Value> {
-    let mut told = BTreeMap::new();
+fn contents(world: &World) -> BTreeMap<String, Value> {
+    let mut contents = BTreeMap::new();
     for kind in EDITED {
         for one in user::objects(world, kind) {
             let name = format!("{} {}", kind.name(), object::name(&one));
             let meta = &one["metadata"];
-            let said = json!([one["spec"], meta["labels"], meta["annotations"]]);
-            told.insert(name, said);
+            let content = json!([one["spec"], meta["labels"], meta["annotations"]]);
+            contents.insert(name, content);
         }
     }
     for pod in user::objects(world, Kind::Pod) {
-        told.insert(
+        contents.insert(
             format!("Pod {}", object::name(&pod)),
             json!(object::uid(&pod)),
         );
     }
-    told
+    contents
 }
 
 async fn edited(world: &mut World) -> Result<(), Failure> {
     world.start_operator("operator-1");
     user::create(world, "demo", &user::spec(3));
     world.settle(SOON_MS).await?;
-    let before = told(world);
+    let before = contents(world);
     rounds_of_edits(world, &before).await
 }
 
@@ -108,10 +108,10 @@ async fn upgraded(world: &mut World) -> Result<(), Failure> {
     world.start_operator("operator-1");
     user::create(world, "demo", &user::spec(3));
     world.settle(SOON_MS).await?;
-    let before = told(world);
+    let before = contents(world);
     world.stop_operators();
     as_the_first_builder_made(world);
-    let found = told(world);
+    let found = contents(world);
     world.start_operator("operator-2");
     world.pass_ms(30_000).await?;
     world.settle(SOON_MS).await?;
@@ -147,10 +147,10 @@ fn as_the_first_builder_made(world: &World) {
 
 /// Whether the objects and the pods are unchanged.
 fn unchanged(world: &World, before: &BTreeMap<String, Value>, what: &str) -> Result<(), Failure> {
-    let now = told(world);
+    let now = contents(world);
     if let Some((name, was)) = before
         .iter()
-        .find(|(name, said)| now.get(*name) != Some(said))
+        .find(|(name, content)| now.get(*name) != Some(content))
     {
         let is = now.get(name);
         return Err(world.unexpected(format!("after {what} {name} was {was} and is {is:?}")));

@@ -11,7 +11,7 @@ use crate::opsim::user::{self, SOON_MS};
 pub(super) const SCENARIOS: [Scenario; 3] = [
     Scenario {
         name: "tls-own-secrets",
-        story: "certificates in the user's own Secrets are renewed in place, and their authority is exchanged with an overlap, while the cluster grows and replaces a member: nobody is restarted for it; then Secrets of other names reach every member by a roll",
+        story: "certificates in the user's own Secrets are renewed in place, and their authority is exchanged with an overlap, while the cluster grows and replaces a member: no member is restarted for it; then Secrets of other names reach every member by a roll",
         script: |world| Box::pin(own_secrets(world)),
     },
     Scenario {
@@ -80,9 +80,9 @@ async fn own_secrets(world: &mut World) -> Result<(), Failure> {
         &json!({"tls": {"peer": {
         "certificateSecretRef": {"name": "theirs-next"}, "caSecretRef": {"name": "theirs-next"}}}}),
     );
-    told(world, "TrustDoesNotOverlap").await?;
+    reports_reason(world, "TrustDoesNotOverlap").await?;
     if self::pods(world) != now {
-        return Err(world.unexpected("a pod was made anew for a certificate that nobody trusts"));
+        return Err(world.unexpected("a pod was made anew for a certificate that no member trusts"));
     }
     let all = format!("{}{}", second.root, third.root);
     own::give(world, "theirs-next", &second.signed(world, 90), &all);
@@ -96,12 +96,12 @@ async fn bad_then_good(world: &mut World) -> Result<(), Failure> {
     own::give(world, "theirs-client", &ours.signed(world, 90), "");
     world.start_operator("operator-1");
     user::create(world, "demo", &spec(3, "theirs"));
-    told(world, "SecretMissing").await?;
+    reports_reason(world, "SecretMissing").await?;
     own::give(world, "theirs", &other.signed(world, 90), &ours.root);
-    told(world, "NotTrusted").await?;
+    reports_reason(world, "NotTrusted").await?;
     let narrow = ours.signed_for(world, 90, &["demo-1-0.demo-peers".to_owned()]);
     own::give(world, "theirs", &narrow, &ours.root);
-    told(world, "NamesMissing").await?;
+    reports_reason(world, "NamesMissing").await?;
     if !user::objects(world, Kind::StatefulSet).is_empty() {
         return Err(world.unexpected("a member was made of a certificate that does not fit"));
     }
@@ -118,14 +118,14 @@ async fn bad_then_good(world: &mut World) -> Result<(), Failure> {
     let mut wrong = good.clone();
     wrong.key = other.signed(world, 90).key;
     own::give(world, "theirs", &wrong, &ours.root);
-    told(world, "KeyMismatch").await?;
+    reports_reason(world, "KeyMismatch").await?;
     user::delete(world, Kind::Secret, "theirs");
-    told(world, "SecretMissing").await?;
+    reports_reason(world, "SecretMissing").await?;
     own::give(world, "theirs", &good, &ours.root);
     user::roll(world, "demo").await?;
     // One that expires soon is reported, and its successor ends the report.
     own::give(world, "theirs", &ours.signed(world, 0), &ours.root);
-    told(world, "CertificateExpired").await?;
+    reports_reason(world, "CertificateExpired").await?;
     own::give(world, "theirs", &ours.signed(world, 60), &ours.root);
     world.settle(SOON_MS).await
 }
@@ -137,7 +137,7 @@ async fn issued(world: &mut World) -> Result<(), Failure> {
     let mut spec = user::spec(3);
     spec["tls"] = json!({"client": asked, "peer": asked});
     user::create(world, "demo", &spec);
-    told(world, "CertificateNotIssued").await?;
+    reports_reason(world, "CertificateNotIssued").await?;
     until(world, "both are asked for", |world| {
         asked_for(world).len() == 2
     })
@@ -195,7 +195,7 @@ async fn followed(world: &mut World) -> Result<(), Failure> {
 }
 
 /// Waits until the condition TLSReady is false for this reason.
-async fn told(world: &mut World, reason: &str) -> Result<(), Failure> {
+async fn reports_reason(world: &mut World, reason: &str) -> Result<(), Failure> {
     let holds = |world: &World| {
         let status = user::status(world, "demo");
         let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
@@ -204,7 +204,7 @@ async fn told(world: &mut World, reason: &str) -> Result<(), Failure> {
             one["type"] == "TLSReady" && one["reason"] == reason && one["status"] == "False"
         })
     };
-    until(world, &format!("TLSReady says {reason}"), holds).await?;
+    until(world, &format!("TLSReady is False for {reason}"), holds).await?;
     // It lasts.
     world.pass_ms(5_000).await
 }

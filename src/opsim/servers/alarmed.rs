@@ -1,4 +1,4 @@
-//! What simulated servers tell and do under an alarm: how full they are, what their leader finds when it
+//! What simulated servers report and do under an alarm: how full they are, what their leader finds when it
 //! compares the members' data, and that it switches an alarm off where it is asked to.
 
 use tonic::Status;
@@ -124,12 +124,12 @@ impl Servers {
 }
 
 impl Group {
-    /// What its leader tells of them now.
+    /// What its leader reports of them now.
     pub(super) fn comparisons(&self, now_ms: u64) -> Vec<proto::Comparison> {
-        let told = |(at, compared): &(u64, proto::Comparison)| proto::Comparison {
+        let aged = |(at, compared): &(u64, proto::Comparison)| proto::Comparison {
             age_ms: now_ms.saturating_sub(*at),
             ..compared.clone()
         };
-        self.compared.iter().map(told).collect()
+        self.compared.iter().map(aged).collect()
     }
 }

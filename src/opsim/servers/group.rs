@@ -390,7 +390,7 @@ impl Servers {
     }
 
     /// Who can answer a linearizable read now.
-    pub(super) fn tell_ready(&mut self) {
+    pub(super) fn update_ready(&mut self) {
         let serving = |process: &super::Process| {
             let disk = self.disks.get(&process.container.volume)?;
             let group = self.groups.get(&disk.cluster_id)?;

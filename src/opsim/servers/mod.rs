@@ -72,7 +72,7 @@ pub(crate) struct Disk {
     caught_up_ms: Option<u64>,
 }
 
-/// A container that runs, as the kubelet tells it.
+/// A container that runs, as the kubelet reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Container {
     /// The member's name.
@@ -184,7 +184,7 @@ pub(crate) struct Servers {
     pub(crate) unseen: BTreeSet<String>,
     /// Cluster IDs that were founded, in order, by UID of the resource.
     pub(crate) founded: BTreeMap<String, Vec<u64>>,
-    /// Alarms that every member tells of, as it words them.
+    /// Alarms that every member reports, in its format.
     pub(crate) alarms: Vec<String>,
     /// Names of members that have no space: their quota is used up.
     pub(crate) full: BTreeSet<String>,
@@ -341,7 +341,7 @@ impl Servers {
         for id in self.groups.keys().copied().collect::<Vec<_>>() {
             self.lead(id, past_ms);
         }
-        self.tell_ready();
+        self.update_ready();
     }
 
     /// Standbys ask whether their disk is on a list of members.

@@ -223,7 +223,7 @@ impl Lies {
     fn asked<T>(&self, what: &str) -> Result<Response<T>, Status> {
         let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
         servers.deceived.push(what.to_owned());
-        Err(Status::internal("this is nobody's member"))
+        Err(Status::internal("this is no cluster's member"))
     }
 }
 

@@ -150,8 +150,8 @@ pub fn issue_of(certificate: &Certificate) -> Issue {
     if let Some(issuing) = of("Issuing").filter(|one| one.reason == "Failed") {
         return Issue::Failed(words(issuing));
     }
-    let told = of("Issuing")
+    let condition = of("Issuing")
         .filter(|one| one.status == "True")
         .or(of("Ready"));
-    told.map_or(Issue::Unseen, |one| Issue::Waits(words(one)))
+    condition.map_or(Issue::Unseen, |one| Issue::Waits(words(one)))
 }

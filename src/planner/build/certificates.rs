@@ -215,16 +215,16 @@ fn secret(
 
 /// Whether a pod's server was started with TLS on its peer port.
 pub fn speaks_tls(pod: Option<&PodSpec>) -> bool {
-    is_told(pod, "--listen-peer-urls=https://")
+    has_argument(pod, "--listen-peer-urls=https://")
 }
 
 /// Whether a pod's server accepts connections without TLS on its peer port, for as long as some member is dialled so.
 pub fn takes_plain_peers(pod: Option<&PodSpec>) -> bool {
-    !speaks_tls(pod) || is_told(pod, TRANSITION)
+    !speaks_tls(pod) || has_argument(pod, TRANSITION)
 }
 
-fn is_told(pod: Option<&PodSpec>, what: &str) -> bool {
-    container_arguments(pod).any(|argument| argument.starts_with(what))
+fn has_argument(pod: Option<&PodSpec>, prefix: &str) -> bool {
+    container_arguments(pod).any(|argument| argument.starts_with(prefix))
 }
 
 /// A text of a Secret's data.

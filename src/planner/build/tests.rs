@@ -623,7 +623,7 @@ fn install_policies_admit_the_operator() {
     let selected = spec.pod_selector.and_then(|selector| selector.match_labels);
     let selected = selected.expect("it selects by labels");
     assert!(!selected.is_empty() && selected.iter().all(|pair| pods.get(pair.0) == Some(pair.1)));
-    assert_eq!(spec.ingress, Some(Vec::new()), "nobody");
+    assert_eq!(spec.ingress, Some(Vec::new()), "no peer");
     assert_eq!(spec.policy_types, Some(vec!["Ingress".to_owned()]));
     let members = network_policy(&cluster("spec: {}"), &settings());
     let peers = members.spec.and_then(|spec| spec.ingress).expect("rules");

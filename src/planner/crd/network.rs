@@ -148,14 +148,14 @@ mod tests {
             ("10.0.0.0/8", &["10.0.0.0/8"], "does not lie inside of"),
             ("10.0.0.0/8", &["fd00::/16"], "does not lie inside of"),
         ] {
-            let said = block(cidr, except).problems();
+            let problems = block(cidr, except).problems();
             assert!(
-                said.len() == 1 && said[0].contains(words),
-                "{cidr}: {said:?}"
+                problems.len() == 1 && problems[0].contains(words),
+                "{cidr}: {problems:?}"
             );
             assert!(
-                said[0].starts_with("spec.networkPolicy.clients: "),
-                "{said:?}"
+                problems[0].starts_with("spec.networkPolicy.clients: "),
+                "{problems:?}"
             );
         }
     }

@@ -231,7 +231,7 @@ pub(super) fn scrapers(_: &mut SchemaGenerator) -> Schema {
 }
 
 /// Peers as in a NetworkPolicy; an empty list is ambiguous and refused.
-fn peers(nobody: &str) -> Schema {
+fn peers(empty_message: &str) -> Schema {
     let block = |message: &str| {
         json!({
             "type": "string", "maxLength": 64,
@@ -242,7 +242,7 @@ fn peers(nobody: &str) -> Schema {
         "type": "array",
         "maxItems": 32,
         "x-kubernetes-list-type": "atomic",
-        "x-kubernetes-validations": rules(&[("size(self) >= 1", nobody)]),
+        "x-kubernetes-validations": rules(&[("size(self) >= 1", empty_message)]),
         "items": {
             "type": "object",
             "properties": {

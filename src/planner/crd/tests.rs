@@ -322,8 +322,8 @@ fn each_source_of_certificates_has_its_fields() {
             "not for source Secret",
         ),
     ] {
-        let told = refused("demo", &format!("{{tls: {{peer: {port}}}}}"));
-        assert!(told.contains(word), "{port}: {told}");
+        let message = refused("demo", &format!("{{tls: {{peer: {port}}}}}"));
+        assert!(message.contains(word), "{port}: {message}");
     }
 }
 

@@ -181,7 +181,7 @@ fn an_object_with_another_uid_is_left_alone() {
 }
 
 #[test]
-fn a_pvc_in_use_goes_with_its_pod() {
+fn pvc_in_use_is_deleted_after_its_pod() {
     let mut model = three();
     let pvc = pvc_name("demo-3", model.uid());
     let uid = model.api.pvcs[&pvc].uid.clone();
@@ -205,7 +205,7 @@ fn a_pvc_in_use_goes_with_its_pod() {
 }
 
 #[test]
-fn what_was_created_is_not_created_again() {
+fn existing_objects_are_not_created_again() {
     let mut model = three();
     let pvc = pvc_name("demo-1", model.uid());
     let before = (model.api.pvcs.clone(), model.api.identity_secret.clone());

@@ -76,7 +76,7 @@ pub(super) fn is_known(leader: &Description, id: u64) -> bool {
 /// What the operator waits for, and what the user can do if it takes long.
 fn waits(s: &Situation<'_>, what: String) -> Corruption {
     let step = s.o.hints.step.as_ref();
-    let since = step.filter(|(action, whom, _)| action == COMPARE && whom.is_none());
+    let since = step.filter(|(action, member, _)| action == COMPARE && member.is_none());
     let long = since.is_some_and(|(_, _, since)| s.o.now_ms.saturating_sub(*since) >= LONG_MS);
     Corruption::Wait(match long {
         true => format!("{what}, which takes long; otherwise {BY_HAND}"),
@@ -122,19 +122,19 @@ pub(super) fn corruption(s: &Situation<'_>) -> Option<Corruption> {
 
 fn judge(s: &Situation<'_>, leader: &Description, named: BTreeSet<u64>) -> Corruption {
     let person = |text: &str| Corruption::Person(text.to_owned());
-    if let Some(whom) = decided(s) {
+    if let Some(member) = decided(s) {
         if s.view.is_some_and(|(leads, _)| s.to_replace(leads))
             && let Some((to, id)) = heir(s, &named)
         {
             return Corruption::Led(to.to_owned(), id);
         }
         return Corruption::Person(format!(
-            "{whom} is replaced because spec.replaceMembers names it, whatever was compared; afterwards run `etcdctl alarm disarm`"
+            "{member} is replaced because spec.replaceMembers names it, whatever was compared; afterwards run `etcdctl alarm disarm`"
         ));
     }
     if named.contains(&0) {
-        let nobody = "it names no member, because no majority of the members has equal data";
-        return Corruption::Person(format!("{nobody}: {BY_HAND}"));
+        let unnamed = "it names no member, because no majority of the members has equal data";
+        return Corruption::Person(format!("{unnamed}: {BY_HAND}"));
     }
     if !named.iter().all(|id| is_known(leader, *id)) {
         return person(
@@ -143,14 +143,14 @@ fn judge(s: &Situation<'_>, leader: &Description, named: BTreeSet<u64>) -> Corru
     }
     let voters: BTreeSet<u64> = s.voters.values().map(|seat| seat.view.id).collect();
     let all: BTreeSet<u64> = leader.members.iter().map(|member| member.id).collect();
-    let sick: BTreeSet<u64> = named.intersection(&all).copied().collect();
+    let corrupt: BTreeSet<u64> = named.intersection(&all).copied().collect();
     if let Some(member) = s.leaving.iter().find(|member| is_to_be_kept(s, member)) {
         return Corruption::Wait(format!("the volume of {member} to be marked as kept"));
     }
-    if (voters.len() - sick.intersection(&voters).count()) < quorum(voters.len()) {
+    if (voters.len() - corrupt.intersection(&voters).count()) < quorum(voters.len()) {
         return Corruption::Person(format!("it names no minority of the voters: {BY_HAND}"));
     }
-    if sick.contains(&leader.member_id)
+    if corrupt.contains(&leader.member_id)
         && let Some((to, id)) = heir(s, &named)
     {
         return Corruption::Led(to.to_owned(), id);
@@ -159,7 +159,7 @@ fn judge(s: &Situation<'_>, leader: &Description, named: BTreeSet<u64>) -> Corru
     // copies of the original data.
     let left = gone(s, &named).count();
     let were = s.cluster.target().min(voters.len() + left);
-    if !sick.is_empty() && left + sick.len() > were.saturating_sub(quorum(were)) {
+    if !corrupt.is_empty() && left + corrupt.len() > were.saturating_sub(quorum(were)) {
         return Corruption::Person(format!(
             "it named {left} that left already, and who is named now would make it more than a minority: {BY_HAND}"
         ));
@@ -173,7 +173,7 @@ fn judge(s: &Situation<'_>, leader: &Description, named: BTreeSet<u64>) -> Corru
     };
     let healed = |c: &&Comparison| c.differ.is_empty() && all.is_subset(&c.agree);
     mutant!(DisarmedUnequal => return Corruption::Healed(named));
-    if sick.is_empty() {
+    if corrupt.is_empty() {
         return match twice {
             // A successor counts once it votes.
             _ if voters.len() < s.cluster.target().min(ENOUGH) => {
@@ -188,14 +188,14 @@ fn judge(s: &Situation<'_>, leader: &Description, named: BTreeSet<u64>) -> Corru
     }
     // A learner that also differs is given up by its own rule.
     let learners = s.learners.values().map(|seat| seat.view.id);
-    let others: BTreeSet<u64> = learners.filter(|id| !sick.contains(id)).collect();
+    let others: BTreeSet<u64> = learners.filter(|id| !corrupt.contains(id)).collect();
     let shown = |c: &&Comparison| {
         let right = c.agree.intersection(&voters).count() >= quorum(voters.len());
-        let rest = voters.difference(&sick).all(|id| c.agree.contains(id));
-        right && rest && c.differ.difference(&others).eq(&sick)
+        let rest = voters.difference(&corrupt).all(|id| c.agree.contains(id));
+        right && rest && c.differ.difference(&others).eq(&corrupt)
     };
     if twice.iter().all(shown) {
-        return Corruption::Proven(sick.iter().map(|id| name_of(s, *id)).collect());
+        return Corruption::Proven(corrupt.iter().map(|id| name_of(s, *id)).collect());
     }
     if twice.iter().any(|c| !c.silent.is_empty()) {
         return waits_for_all(s, &twice);
@@ -252,8 +252,8 @@ pub(super) fn is_on(s: &Situation<'_>) -> bool {
 /// the alarm nor a comparison overrules that.
 pub(super) fn decided<'s>(s: &'s Situation<'_>) -> Option<&'s str> {
     let mut voters = s.voters.keys().map(String::as_str);
-    let whom = voters.find(|name| s.to_replace(name))?;
-    is_on(s).then_some(whom)
+    let named = voters.find(|name| s.to_replace(name))?;
+    is_on(s).then_some(named)
 }
 
 /// Which data is right while CORRUPT is raised, according to the latest comparison of the current members: that of the
@@ -293,11 +293,11 @@ fn right(s: &Situation<'_>) -> Result<BTreeSet<u64>, String> {
 fn vouches(s: &Situation<'_>, leader: &Description, newest: &Comparison) -> bool {
     let named = raised(s, AlarmKind::Corrupt);
     let most = s.voters.len().max(s.cluster.target());
-    let sick = s
+    let corrupt = s
         .voters
         .values()
         .filter(|seat| named.contains(&seat.view.id));
-    let minority = sick.count() <= most.saturating_sub(quorum(most));
+    let minority = corrupt.count() <= most.saturating_sub(quorum(most));
     let mut others = s.voters.values().map(|seat| seat.view.id);
     let same = |id: u64| {
         let with_it = newest.agree.contains(&id) && newest.agree.contains(&leader.member_id);
@@ -381,8 +381,8 @@ pub(super) fn may_vote(s: &Situation<'_>, id: u64) -> Result<(), String> {
 
 /// Whether two members are on the same side; nothing where one of them gave no hash.
 fn sides(c: &Comparison, one: u64, other: u64) -> Option<bool> {
-    let told = |id: &u64| !c.silent.contains(id);
-    let both = told(&one) && told(&other);
+    let answered = |id: &u64| !c.silent.contains(id);
+    let both = answered(&one) && answered(&other);
     both.then(|| c.agree.contains(&one) == c.agree.contains(&other))
 }
 
@@ -420,8 +420,8 @@ fn compared(leader: &Description) -> Option<Vec<&Comparison>> {
 fn covering(leader: &Description) -> impl Iterator<Item = &Comparison> {
     let members: BTreeSet<u64> = leader.members.iter().map(|member| member.id).collect();
     let covers = move |c: &&Comparison| {
-        let told = [&c.agree, &c.differ, &c.silent].into_iter().flatten();
-        told.copied().collect::<BTreeSet<u64>>() == members
+        let ids = [&c.agree, &c.differ, &c.silent].into_iter().flatten();
+        ids.copied().collect::<BTreeSet<u64>>() == members
     };
     let young = leader.comparisons.iter().filter(|c| c.age_ms <= OLD_MS);
     young.filter(covers)

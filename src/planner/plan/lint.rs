@@ -75,13 +75,14 @@ impl Facts<'_> {
                 let (healthy, voters) = self.count()?;
                 refuse(healthy < voters, "I5: a voter is not healthy")?;
                 refuse(self.members().all(|m| m.id != *id), "it is no member")?;
-                let said = || self.members().map(|m| self.o.descriptions.get(&m.name));
-                let speaks = |said: Option<&Description>| {
-                    let security = said.and_then(|said| said.security.get(&TlsPort::Peer));
+                let descriptions = || self.members().map(|m| self.o.descriptions.get(&m.name));
+                let speaks = |description: Option<&Description>| {
+                    let security = description
+                        .and_then(|description| description.security.get(&TlsPort::Peer));
                     security.is_some_and(|security| security.tls)
                 };
                 refuse(
-                    urls.is_empty() || !said().all(speaks),
+                    urls.is_empty() || !descriptions().all(speaks),
                     "a member could not be dialled, or could not dial it",
                 )
             }
@@ -247,9 +248,9 @@ impl Facts<'_> {
             self.o.identity_secret.is_some(),
             "I7: there is an identity already",
         )?;
-        if let Some((_, said)) = self.leader {
+        if let Some((_, leader)) = self.leader {
             return refuse(
-                said.incarnation.max(1) != incarnation,
+                leader.incarnation.max(1) != incarnation,
                 "I7: it is another life of the cluster",
             );
         }
@@ -260,9 +261,9 @@ impl Facts<'_> {
             formed || ours.any(|pvc| pvc.state != PvcState::New),
             "I7: the cluster was formed before",
         )?;
-        let mut said = self.o.descriptions.values();
+        let mut descriptions = self.o.descriptions.values();
         refuse(
-            said.any(|d| d.cluster_uid == uid && !d.disk_empty),
+            descriptions.any(|d| d.cluster_uid == uid && !d.disk_empty),
             "I7: somebody has data of this cluster",
         )
     }
@@ -465,9 +466,9 @@ impl Facts<'_> {
             return Ok(());
         };
         let (healthy, voters) = self.count()?;
-        let said = self.o.descriptions.get(member);
+        let description = self.o.descriptions.get(member);
         refuse(
-            self.healthy(view) && said.is_some_and(|d| d.ready && d.retiring_ms.is_none()),
+            self.healthy(view) && description.is_some_and(|d| d.ready && d.retiring_ms.is_none()),
             "it serves clients: it retires first",
         )?;
         self.returns(member)?;

@@ -159,7 +159,7 @@ pub enum Owner {
     /// Something else, in words such as `StatefulSet web`.
     Other(String),
     /// No owner.
-    Nobody,
+    Unowned,
 }
 
 /// The identity Secret: written once, before anything else of the cluster exists.

@@ -357,11 +357,11 @@ fn leftovers(s: &Situation<'_>) -> (Vec<Leftover>, Option<i32>) {
         let kind = "PersistentVolumeClaim".to_owned();
         Some(Leftover { kind, name: name.clone(), reason: reason.to_owned() })
     });
-    let mut told: Vec<Leftover> = pvcs.collect();
-    let omitted = told.len().saturating_sub(LEFTOVERS);
-    told.truncate(LEFTOVERS);
+    let mut leftovers: Vec<Leftover> = pvcs.collect();
+    let omitted = leftovers.len().saturating_sub(LEFTOVERS);
+    leftovers.truncate(LEFTOVERS);
     let omitted = (omitted > 0).then(|| i32::try_from(omitted).unwrap_or(i32::MAX));
-    (told, omitted)
+    (leftovers, omitted)
 }
 
 /// What was noted, each once.

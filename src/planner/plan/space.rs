@@ -34,16 +34,16 @@ pub(super) fn is_free(s: &Situation<'_>, id: u64) -> Result<String, String> {
     }
     let mut full = Vec::new();
     for name in s.voters.keys().chain(s.learners.keys()) {
-        let said = s.description(name).filter(|d| !d.unsigned);
-        let space = said.and_then(|d| d.space);
-        match (said, space) {
+        let description = s.description(name).filter(|d| !d.unsigned);
+        let space = description.and_then(|d| d.space);
+        match (description, space) {
             (_, Some(space)) => full.extend(of_quota(name, space).or_else(|| of_volume(name, space))),
             // What a newcomer has to hold the voters hold already.
             _ if s.learners.contains_key(name) => {}
             (None, None) => full.push(format!("{name} was not heard")),
-            (Some(said), None) => full.push(format!(
+            (Some(description), None) => full.push(format!(
                 "{name} (version {}) does not report its usage: it has not checked yet, its disk hangs, or it runs version 0.1.0; if every member has space, run `etcdctl alarm disarm`",
-                said.version
+                description.version
             )),
         }
     }

@@ -14,8 +14,8 @@ use tower::util::BoxCloneService;
 use super::auth::{Key, Recipient};
 use super::proof::FROM;
 use super::secure::{Connector, Secure, SecureError};
+pub use super::signed::Author;
 use super::signed::Signed;
-pub use super::signed::Whom;
 use crate::wire::member as proto;
 
 /// The transport to one member: a connection, or in a simulation the member itself.
@@ -109,7 +109,7 @@ impl MemberClient {
     /// The same member, for calls decided on from what `signer` reported: another disk, or another
     /// start of the same one, refuses them.
     #[must_use]
-    pub fn only(&self, signer: Whom) -> MemberClient {
+    pub fn only(&self, signer: Author) -> MemberClient {
         Self::with(self.signed.only(signer))
     }
 
@@ -135,7 +135,7 @@ impl MemberClient {
         &mut self,
         linearizable: bool,
         epoch: u64,
-    ) -> Result<(proto::DescribeResponse, Whom), tonic::Status> {
+    ) -> Result<(proto::DescribeResponse, Author), tonic::Status> {
         let request = proto::DescribeRequest {
             linearizable,
             epoch,
@@ -149,7 +149,7 @@ impl MemberClient {
             Some(from) if from.disk_uuid != description.disk_uuid => Err(tonic::Status::unknown(
                 "the description of one disk came from another: it is not believed",
             )),
-            _ => Ok((description, Whom::of(from))),
+            _ => Ok((description, Author::of(from))),
         }
     }
 

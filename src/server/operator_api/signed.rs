@@ -43,17 +43,17 @@ enum Standing {
     #[default]
     Unknown,
     /// It has authenticated as this one.
-    Is(Whom),
+    Is(Author),
 }
 
 /// The authenticated author of an answer, to which calls that follow from the answer are bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Whom(Option<Recipient>);
+pub struct Author(Option<Recipient>);
 
-impl Whom {
+impl Author {
     /// The server with this signature; `None`: a member of 0.1.0, which does not sign.
-    pub(in crate::server) fn of(signed: Option<Recipient>) -> Whom {
-        Whom(signed)
+    pub(in crate::server) fn of(signed: Option<Recipient>) -> Author {
+        Author(signed)
     }
 
     /// Whether it signs. A member of version 0.1.0 does not.
@@ -79,7 +79,7 @@ pub(in crate::server) struct Signed<S> {
     /// the server there was replaced creates a new client.
     has_signed: Arc<AtomicBool>,
     /// Calls are bound to this one; `None`: to the server that answers.
-    only: Option<Whom>,
+    only: Option<Author>,
 }
 
 impl<S> Clone for Signed<S> {
@@ -123,7 +123,7 @@ impl<S> Signed<S> {
 
     /// The same transport, for calls that follow from an answer of this server: they are bound to
     /// it, without a description first.
-    pub(in crate::server) fn only(&self, signer: Whom) -> Signed<S> {
+    pub(in crate::server) fn only(&self, signer: Author) -> Signed<S> {
         Signed {
             only: Some(signer),
             ..self.clone()
@@ -131,7 +131,7 @@ impl<S> Signed<S> {
     }
 
     /// The author of the last description, if there was one.
-    pub(in crate::server) fn signer(&self) -> Option<Whom> {
+    pub(in crate::server) fn signer(&self) -> Option<Author> {
         match self.standing() {
             Standing::Unknown => None,
             Standing::Is(signer) => Some(signer),
@@ -165,8 +165,8 @@ where
         }
         match self.only.clone().or_else(|| self.signer()) {
             None => Err(unbelieved(None)),
-            Some(Whom(None)) => self.send_old(&call, &self.key).await,
-            Some(Whom(Some(to))) => match self.send(&call, Some(&to)).await? {
+            Some(Author(None)) => self.send_old(&call, &self.key).await,
+            Some(Author(Some(to))) => match self.send(&call, Some(&to)).await? {
                 Outcome::Proven(whole, from) => {
                     let same = from == to && whole.status().code() == Code::Ok;
                     if !same {
@@ -185,7 +185,7 @@ where
         let whole = match self.send(call, None).await? {
             Outcome::Proven(whole, from) => {
                 self.has_signed.store(true, Ordering::Release);
-                self.stands(Standing::Is(Whom(Some(from))));
+                self.stands(Standing::Is(Author(Some(from))));
                 return Ok(whole);
             }
             Outcome::Unproven(whole) => whole,
@@ -199,7 +199,7 @@ where
         }
         match self.describe_old(call).await? {
             Some(old) => {
-                self.stands(Standing::Is(Whom(None)));
+                self.stands(Standing::Is(Author(None)));
                 Ok(old)
             }
             None => Err(tonic::Status::unauthenticated(

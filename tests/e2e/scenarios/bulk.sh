@@ -33,9 +33,9 @@ for member in $first; do
   timeout 600 kubectl drain "$node" --ignore-daemonsets --force --pod-selector=app.kubernetes.io/instance=demo --timeout=590s >/dev/null 2>&1 || die "the drain of $node failed"
   ready demo 3 300
   kubectl uncordon "$node" >/dev/null
-  say "$member on $node was replaced in $((SECONDS - at)) s"
+  log "$member on $node was replaced in $((SECONDS - at)) s"
 done
-say "three nodes under $mebibytes MiB each were replaced in $((SECONDS - began)) s"
+log "three nodes under $mebibytes MiB each were replaced in $((SECONDS - began)) s"
 if [ -n "$(comm -12 <(members demo) <(printf '%s\n' "$first"))" ]; then die "members that were there before: $first, now: $(members demo)"; fi
 equal "the keys that are left" "$filled" "$(keys)"
 witness_stop demo bulk

@@ -7,7 +7,7 @@ victim=$(members demo | tail -1)
 pvc=$(status demo "members[?(@.name==\"$victim\")].volumeClaimName")
 kubectl -n "$ns" delete pvc "$pvc" --wait=false >/dev/null
 kubectl -n "$ns" delete pod "$victim-0" --wait=false >/dev/null
-say "the pod and the volume of $victim were deleted"
+log "the pod and the volume of $victim were deleted"
 left() { ! members demo | grep -qx "$victim"; }
 eventually 120 "$victim is no member any more" left
 operator_kill

@@ -29,7 +29,7 @@ watch_stop() { # watch_stop LEAST
   kill "$watcher"; wait "$watcher" 2>/dev/null || true
   local least; least=$(sort -n "$samples" | sed -n 1p)
   [ "${least:-0}" -ge "$1" ] || die "$least members were ready at the least, $1 were wanted"
-  say "$least members were ready at the least ($(wc -l <"$samples") looks)"
+  log "$least members were ready at the least ($(wc -l <"$samples") looks)"
 }
 
 one_by_one() { # one_by_one WORD: drains the node of every present member
@@ -38,7 +38,7 @@ one_by_one() { # one_by_one WORD: drains the node of every present member
     node=$(node_of "$member")
     began=$SECONDS
     drain "$node" >/tmp/drain-$$ 2>&1 || { cat /tmp/drain-$$; die "the drain of $node failed"; }
-    say "$node was drained of $member in $((SECONDS - began)) s, $(grep -c 'disruption budget' /tmp/drain-$$ || true) evictions were refused"
+    log "$node was drained of $member in $((SECONDS - began)) s, $(grep -c 'disruption budget' /tmp/drain-$$ || true) evictions were refused"
     rm -f /tmp/drain-$$
     empty "$node" || die "$(here "$node") is still on $node"
     [ -n "$killed" ] || { operator_kill; killed=yes; }
@@ -72,7 +72,7 @@ drain "$one" >/dev/null 2>&1 & drain_one=$!
 drain "$two" >/dev/null 2>&1 & drain_two=$!
 held() { [ "$(status demo step.reason)" = NoSpareNode ] && { empty "$one" || empty "$two"; }; }
 eventually 150 "one of two drains is through, and the other is held" held
-say "$(status demo summary)"
+log "$(status demo summary)"
 if empty "$one"; then free=$one; else free=$two; fi
 kubectl uncordon "$free" >/dev/null
 wait "$drain_one" || die "the drain of $one failed"
@@ -92,7 +92,7 @@ first=$(members demo)
 load_start local
 one_by_one "released pods that are left"
 if [ -n "$(comm -12 <(members demo) <(printf '%s\n' "$first"))" ]; then die "members that were there before: $first, now: $(members demo)"; fi
-say "members now: $(members demo | tr '\n' ' ')"
+log "members now: $(members demo | tr '\n' ' ')"
 history=$(history_of "$(leader demo)-0")
 sed 's/^/          /' <<<"$history"
 # Two promotions completed the cluster, and each removal follows a promotion.

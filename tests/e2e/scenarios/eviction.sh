@@ -12,7 +12,7 @@ EOF
 operator_kill # the PDB works without an operator
 if message=$(evict); then die "the eviction of $victim-0 was allowed: $message"; fi
 grep -qi 'disruption budget' <<<"$message" || die "the eviction failed for another reason: $message"
-say "held: $message"
+log "held: $message"
 node=$(kubectl -n "$ns" get pod "$victim-0" -o jsonpath='{.spec.nodeName}')
 # a cordon that the operator ignores: no member is moved, so that the drain is held for good
 kubectl annotate node "$node" quorate.dev/ignore-cordon=true >/dev/null

@@ -80,7 +80,7 @@ kubectl -n "$ns" get pod "$victim-0" -o json | jq '{apiVersion, kind, metadata: 
   jq --arg node "$(kubectl -n "$ns" get pod "$victim-0" -o jsonpath='{.spec.nodeName}')" '.spec.nodeName = $node' | kubectl -n "$ns" apply -f - >/dev/null
 ended() { [ "$(kubectl -n "$ns" get pod double -o jsonpath='{.status.phase}')" = Failed ]; }
 eventually 60 "a second server on the volume of $victim ends" ended
-say "$(kubectl -n "$ns" get pod double -o jsonpath='{.status.containerStatuses[0].state.terminated.message}')"
+log "$(kubectl -n "$ns" get pod double -o jsonpath='{.status.containerStatuses[0].state.terminated.message}')"
 kubectl -n "$ns" delete pod double --wait=false >/dev/null
 whole demo 3 || die "a second server on the volume of $victim disturbed the cluster: $(status demo summary)"
 equal "the members after a second server" "$first" "$(members demo)"

@@ -7,7 +7,7 @@ ready demo 3
 
 # Not from the operator's status: the members' replicated history of configuration changes.
 seed=$(members demo | head -1)
-say "membership history of $seed:"
+log "membership history of $seed:"
 history_of "$seed-0" | sed 's/^/          /'
 history=$(history_of "$seed-0")
 for name in $(members demo); do

@@ -20,7 +20,7 @@ first=$(identities) disks=$(pvcs demo) id=$(status demo clusterID)
 equal "PVCs" 3 "$(grep -c . <<<"$disks")"
 
 sleeps
-say "$(status demo summary)"
+log "$(status demo summary)"
 equal "the PVCs in hibernation" "$disks" "$(pvcs demo)"
 equal "the sets in hibernation" 3 "$(kubectl -n "$ns" get sts -l quorate.dev/cluster=demo -o name | grep -c .)"
 rests() { [ "$(kubectl -n "$ns" get qec demo -o jsonpath='{.metadata.resourceVersion}')" != "$version" ]; }

@@ -16,7 +16,7 @@ trap cleanup EXIT
 export hosted="$work/kubeconfig" minimum="$work/minimum"
 
 kubectl -n kube-system scale deployment/coredns --replicas=2 >/dev/null
-add_node() { tests/kubernetes/cluster.sh node "$1" && say "node $1 is there"; }
+add_node() { tests/kubernetes/cluster.sh node "$1" && log "node $1 is there"; }
 replace_node() { tests/kubernetes/cluster.sh forget "$1"; add_node "$1"; }
 add_node $hosted_node
 kubectl taint node qrt-node$hosted_node hosted=only:NoSchedule >/dev/null
@@ -67,9 +67,9 @@ restarts() { kubectl -n "$ns" get pods hosted controllers -o jsonpath='{.items[*
 
 # --- the load without any drain, then the same with drains
 
-tell() { sed "s/^/          $1: /" "$2"; }
-target/kubernetes/bin/test-load "$hosted" 60 >"$work/control" 2>&1 || { tell control "$work/control"; die "requests failed without any drain"; }
-tell control "$work/control"
+show() { sed "s/^/          $1: /" "$2"; }
+target/kubernetes/bin/test-load "$hosted" 60 >"$work/control" 2>&1 || { show control "$work/control"; die "requests failed without any drain"; }
+show control "$work/control"
 
 # The number of ready members out of three, sampled all the time: never fewer than a quorum.
 sample() {
@@ -95,7 +95,7 @@ drain() { # drain NODE...: only kubectl drain, like an administrator or a node p
   local began=$SECONDS
   kubectl drain "${@/#/qrt-node}" --ignore-daemonsets --delete-emptydir-data --force --timeout=300s >"$work/drain-$1" 2>&1 ||
     { cat "$work/drain-$1"; die "the drain of node $* did not end"; }
-  say "drained: node $* ($((SECONDS - began)) s)"
+  log "drained: node $* ($((SECONDS - began)) s)"
   happened "removed node-$1"
   if grep -qx "qrt-node$1" <<<"$(member_nodes)"; then die "a member is still on node $1"; fi
 }
@@ -119,9 +119,9 @@ equal "the members, each moved with its disk" "$first" "$(members demo)"
 slots demo 3
 kill $sampler
 kill -TERM $loader
-if ! wait $loader; then tell drains "$work/drains"; die "requests failed while nodes were drained"; fi
+if ! wait $loader; then show drains "$work/drains"; die "requests failed while nodes were drained"; fi
 [ "$(cat "$minimum")" -ge 2 ] || die "only $(cat "$minimum") members were ready at once"
-say "never fewer than $(cat "$minimum") members were ready"
+log "never fewer than $(cat "$minimum") members were ready"
 equal "restarts of the hosted control plane" "0 0" "$(restarts)"
 # E2E_RECORD=1 leaves the series in docs/data; tests/docs/images.py draws it
 if [ "${E2E_RECORD:-}" = 1 ]; then
@@ -138,4 +138,4 @@ drop_cluster demo
 kubectl drain qrt-node5 qrt-node6 --ignore-daemonsets --delete-emptydir-data --force --timeout=120s >/dev/null 2>&1 || die "the spare nodes were not drained"
 for n in 4 5 6; do tests/kubernetes/cluster.sh forget $n; done
 kubectl -n kube-system scale deployment/coredns --replicas=1 >/dev/null
-tell drains "$work/drains"
+show drains "$work/drains"

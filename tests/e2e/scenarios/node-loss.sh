@@ -17,18 +17,18 @@ victim=$(follower demo)
 node=$(node_of "$victim")
 uid=$(pod_uid "$victim-0")
 tests/kubernetes/cluster.sh lose "$(number "$node")"
-say "$node lost power, with $victim on it"
+log "$node lost power, with $victim on it"
 began=$SECONDS
 waits() { status demo "members[?(@.name==\"$victim\")].reason" | grep -q "its node $node does not report"; }
 eventually 90 "the status reports that the node does not report" waits
-say "$(status demo summary)"
+log "$(status demo summary)"
 contains "$(quorate_plugin status demo -n "$ns")" "$victim" 'waits for' 'its node to come back'
 operator_kill
 tests/kubernetes/cluster.sh revive "$(number "$node")"
-say "$node booted after $((SECONDS - began)) s"
+log "$node booted after $((SECONDS - began)) s"
 began=$SECONDS
 eventually 180 "the cluster is whole again" whole demo 3
-say "it was whole $((SECONDS - began)) s after the boot"
+log "it was whole $((SECONDS - began)) s after the boot"
 equal "the members after a reboot" "$first" "$(members demo)"
 equal "the pod after a reboot" "$uid" "$(pod_uid "$victim-0")"
 witness_stop demo reboot
@@ -42,12 +42,12 @@ uid=$(pod_uid "$victim-0")
 pvc=$(status demo "members[?(@.name==\"$victim\")].volumeClaimName")
 witness_start demo loss 20
 tests/kubernetes/cluster.sh lose "$(number "$node")"
-say "$node lost power, with $victim on it, which led"
+log "$node lost power, with $victim on it, which led"
 began=$SECONDS
 noticed() { ! is_ready demo 3; }
 eventually 30 "the loss is seen" noticed
 eventually 150 "the cluster has three ready voters again" whole demo 3
-say "full redundancy $((SECONDS - began)) s after the loss of a node, 16 s until the API server calls it lost and unhealthySeconds of 20 among them"
+log "full redundancy $((SECONDS - began)) s after the loss of a node, 16 s until the API server calls it lost and unhealthySeconds of 20 among them"
 equal "what is left of $victim" Leaving "$(status demo "members[?(@.name==\"$victim\")].role")"
 slots demo 3
 witness_stop demo loss

@@ -20,21 +20,21 @@ mkdir -p "$work"
 watch_all() {
   local kept
   while :; do
-    kept=$(keeps) && echo "$kept" >>"$work/pdb-says" || true
+    kept=$(keeps) && echo "$kept" >>"$work/pdb-kept" || true
     kubectl -n "$ns" get pods -l $labels -o json |
       jq '[.items[] | select(any(.status.conditions[]?; .type == "Ready" and .status == "True"))] | length' >>"$work/pdb-ready" || true
     sleep 0.3
   done
 }
-watch_start() { : >"$work/pdb-says"; : >"$work/pdb-ready"; watch_all 2>/dev/null & watcher=$!; }
+watch_start() { : >"$work/pdb-kept"; : >"$work/pdb-ready"; watch_all 2>/dev/null & watcher=$!; }
 watch_stop() { # watch_stop LEAST SETTINGS...: at least so many were ready, and the PDB had exactly these settings, in this order
   local ready=$1 least; shift
   kill "$watcher"; wait "$watcher" 2>/dev/null || true
-  echo "$(keeps)" >>"$work/pdb-says" # the last sample
+  echo "$(keeps)" >>"$work/pdb-kept" # the last sample
   least=$(sort -n "$work/pdb-ready" | sed -n 1p)
   [ "${least:-0}" -ge "$ready" ] || die "$least members were ready at the least, $ready were wanted"
-  equal "what the PDB kept available" "$*" "$(grep . "$work/pdb-says" | uniq | tr -d / | tr '\n' ' ' | sed 's/ $//')"
-  say "$least members were ready at the least ($(wc -l <"$work/pdb-ready") looks), and the PDB kept $* available"
+  equal "what the PDB kept available" "$*" "$(grep . "$work/pdb-kept" | uniq | tr -d / | tr '\n' ' ' | sed 's/ $//')"
+  log "$least members were ready at the least ($(wc -l <"$work/pdb-ready") looks), and the PDB kept $* available"
 }
 
 apply_cluster demo 3
@@ -56,7 +56,7 @@ for member in $first; do
   node=$(node_of "$member")
   began=$SECONDS
   drain "$node" >"$work/drain" 2>&1 || { cat "$work/drain"; die "the drain of $node failed"; }
-  say "$node was drained of $member in $((SECONDS - began)) s, $(grep -c 'disruption budget' "$work/drain" || true) evictions were refused"
+  log "$node was drained of $member in $((SECONDS - began)) s, $(grep -c 'disruption budget' "$work/drain" || true) evictions were refused"
   [ -z "$(here "$node")" ] || die "$(here "$node") is still on $node"
   ready demo 3
   eventually 30 "the PDB lets one go again" allows 1
@@ -95,7 +95,7 @@ message=$(evict "$victim") || die "the eviction of $victim was refused: $message
 other=$(members demo | grep -vx "$victim" | head -1)
 if message=$(evict "$other"); then die "a second eviction was allowed: $message"; fi
 grep -qi 'disruption budget' <<<"$message" || die "the eviction failed for another reason: $message"
-say "held: $message"
+log "held: $message"
 came_back() { [ "$(pod_uid "$victim-0")" != "$uid" ]; }
 eventually 60 "$victim has another pod" came_back
 ready demo 3

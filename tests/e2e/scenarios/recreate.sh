@@ -27,7 +27,7 @@ equal "the old cluster's key in the new one" "" "$(etcdctl_pod demo get whose --
 for pvc in $kept; do
   kubectl -n "$ns" get "$pvc" >/dev/null || die "$pvc, kept by retention, is gone"
 done
-say "left over and reported: $(status demo 'leftovers')"
+log "left over and reported: $(status demo 'leftovers')"
 drop_cluster demo
 no_pvcs() { [ -z "$(kubectl -n "$ns" get pvc -o name)" ]; }
 eventually 60 "no pvc is left once they are deleted by hand" no_pvcs

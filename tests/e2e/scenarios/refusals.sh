@@ -3,8 +3,8 @@
 refused() { # refused WHAT MESSAGE-PART: the resource on standard input must be refused, with that in the message
   local message
   if message=$(kubectl -n "$ns" apply --validate=strict -f - 2>&1); then die "$1 was accepted"; fi
-  grep -qiE "$2" <<<"$message" || die "$1: the message does not say \"$2\": $message"
-  say "refused: $1: $(tail -1 <<<"$message")"
+  grep -qiE "$2" <<<"$message" || die "$1: the message does not contain \"$2\": $message"
+  log "refused: $1: $(tail -1 <<<"$message")"
 }
 resource() { printf 'apiVersion: quorate.dev/v1alpha1\nkind: EtcdCluster\nmetadata: {name: %s}\nspec: %s\n' "$1" "$2"; }
 # the operator's permissions, checked by the API server's own authorizer
@@ -35,7 +35,7 @@ asked_by_strangers() {
   done
 }
 with_operator asked_by_strangers
-say "the operator has the rights that it uses, and refuses callers that the API server does not know"
+log "the operator has the rights that it uses, and refuses callers that the API server does not know"
 operator_kill # the CRD itself refuses invalid resources, without an operator
 resource demo '{replicas: 10}' | refused "too many replicas" 'replicas'
 resource demo '{replicas: -1}' | refused "a negative size" 'replicas'
@@ -47,7 +47,7 @@ apply_cluster demo 1
 ready demo 1
 patched() { kubectl -n "$ns" patch qec demo --type=merge -p "$1" 2>&1; }
 if message=$(patched '{"spec":{"storage":{"size":"512Mi"}}}'); then die "a shrinking volume was accepted"; fi
-grep -qi 'grow' <<<"$message" || die "the message about a shrinking volume does not say that it only grows: $message"
+grep -qi 'grow' <<<"$message" || die "the message about a shrinking volume lacks that it only grows: $message"
 if message=$(patched '{"spec":{"storage":{"storageClassName":"local"}}}'); then die "another storage class was accepted"; fi
-say "refused: $(tail -1 <<<"$message")"
+log "refused: $(tail -1 <<<"$message")"
 drop_cluster demo

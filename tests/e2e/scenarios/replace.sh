@@ -21,7 +21,7 @@ begun() { [ "$(members demo | grep -c .)" -gt 3 ]; }
 eventually 90 "the first successor has joined" begun
 operator_kill
 eventually 240 "every member is replaced" replaced
-say "members now: $(members demo | tr '\n' ' ')"
+log "members now: $(members demo | tr '\n' ' ')"
 history=$(history_of "$(leader demo)-0")
 for name in $(members demo); do
   equal "how $name came" "AddLearner Promote" "$(awk -v name="$name" '$2 == name && /AddLearner|Promote/ {print $1}' <<<"$history" | paste -sd' ')"

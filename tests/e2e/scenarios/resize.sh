@@ -2,7 +2,7 @@
 # 1 -> 3 -> 5 -> 3 under a writer that loses no acknowledged write, the operator killed in each step
 scale() { # scale TO VOTERS-SEEN-BEFORE-THE-KILL
   kubectl -n "$ns" scale qec demo --replicas="$1" >/dev/null
-  say "scaled to $1"
+  log "scaled to $1"
   eventually 90 "the change has begun" begun "$2"
   operator_kill
   ready demo "$1" 300
@@ -18,14 +18,14 @@ scale 3 1
 scale 5 3
 before=$(leader demo)
 scale 3 5
-say "the leader was $before and is $(leader demo)"
+log "the leader was $before and is $(leader demo)"
 slots demo 3
 contains "$(quorate_plugin status demo -n "$ns")" 'CLUSTER ' 'running, seen' 'demo-' 'nothing is to be done'
 contains "$(quorate_plugin plan demo -n "$ns")" 'nothing is to be done'
 
 # Callers that request a plan: one with exactly the rights that docs/tasks/observe.md names, for a service account
 # that may read the cluster; the same for one that may not; one without rights; and one without credentials.
-asks() { (say() { :; }; die() { exit 1; }; quorate_plugin plan demo -n "$ns" --kubeconfig "$folder/$1" --operator-namespace=quorate-system "${@:2}"); }
+asks() { (log() { :; }; die() { exit 1; }; quorate_plugin plan demo -n "$ns" --kubeconfig "$folder/$1" --operator-namespace=quorate-system "${@:2}"); }
 forbidden() { # forbidden USER SERVICE-ACCOUNT WORDS...: no plan, and these words
   local answer
   if answer=$(asks "$1" --service-account="$2"); then die "$1 got a plan for $2: $answer"; fi
@@ -71,7 +71,7 @@ contains "$(asks asker --service-account="$ns/asker")" 'nothing is to be done'
 forbidden asker "$ns/stranger" "system:serviceaccount:$ns:stranger may not get etcdclusters in namespace $ns"
 forbidden asker quorate-system/quorate 'no token of the service account quorate-system/quorate can be made' '--service-account NAMESPACE/NAME'
 forbidden stranger "$ns/asker" 'etcdclusters.quorate.dev "demo" is forbidden'
-say "a plan is shown to whoever may read the cluster"
+log "a plan is shown to whoever may read the cluster"
 
 witness_stop demo resize
 equal "sets that are left" 3 "$(kubectl -n "$ns" get sts -l app.kubernetes.io/instance=demo -o name | grep -c .)"

@@ -29,7 +29,7 @@ witness_start demo bad 5
 kubectl -n "$ns" patch qec demo --type=merge -p '{"spec":{"image":"localhost/no-such-image:1"}}' >/dev/null
 stalled() { [ "$(condition demo Stalled)" = True ] && status demo summary | grep -q 'UpdateFailed: demo-[0-9]*: it did not become ready'; }
 eventually 120 "the update is called failed" stalled
-say "$(status demo summary)"
+log "$(status demo summary)"
 serving=$(kubectl -n "$ns" get pods -l quorate.dev/cluster=demo,app.kubernetes.io/component=member -o json | jq '[.items[] | select(any(.status.conditions[]?; .type == "Ready" and .status == "True"))] | length')
 equal "members that serve" 2 "$serving"
 kubectl -n "$ns" patch qec demo --type=merge -p "{\"spec\":{\"image\":\"$quorate_image\"}}" >/dev/null

@@ -56,13 +56,13 @@ kubectl -n "$ns" patch qec demo --type=merge -p '{"spec":{"server":{"extraArgs":
 stalled() { [ "$(condition demo Stalled)" = True ] && [ "$(reason Stalled)" = "$1" ]; }
 eventually 60 "the flag is refused" stalled InvalidSpec
 contains "$(status demo summary)" 'knows no flag max-request-byte' 'did you mean max-request-bytes'
-say "$(status demo summary)"
+log "$(status demo summary)"
 touched() { [ "$(pods)" != "$before" ]; }
 never 15 "a pod is touched" touched
 # The same for timings too far from the present ones.
 kubectl -n "$ns" patch qec demo --type=merge -p '{"spec":{"server":{"heartbeatIntervalMilliseconds":1000,"electionTimeoutMilliseconds":10000,"extraArgs":[{"name":"max-request-bytes","value":"2097152"}]}}}' >/dev/null
 eventually 60 "the timings are refused" stalled TimingsRefused
-say "$(status demo summary)"
+log "$(status demo summary)"
 never 15 "a pod is touched" touched
 # Settings that the CRD itself refuses.
 if message=$(kubectl -n "$ns" patch qec demo --type=merge -p '{"spec":{"server":{"quota":"512Mi"}}}' 2>&1); then die "a quota that the volume does not hold was accepted"; fi

@@ -42,7 +42,7 @@ before=$(pods)
 patch '{"resources":{"requests":{"cpu":"1000"}}}'
 stalled() { [ "$(condition demo Stalled)" = True ] && status demo summary | grep -q 'UpdateFailed'; }
 eventually 120 "the update is called failed" stalled
-say "$(status demo summary)"
+log "$(status demo summary)"
 contains "$(status demo 'members[*].reason') $(kubectl -n "$ns" get qec demo -o json | jq -r '.status.conditions[].message')" 'Insufficient cpu'
 equal "pods that were left alone" 2 "$(comm -12 <(pods) <(printf '%s\n' "$before") | wc -l)"
 patch '{"resources":{"requests":{"cpu":"10m"}}}'

@@ -37,7 +37,7 @@ began=$SECONDS
 writers=()
 for first in 0 1250 2500 3750; do create_maps $first 1250 & writers+=($!); done
 for writer in "${writers[@]}"; do wait "$writer"; done
-say "5,000 config maps created in $((SECONDS - began)) s"
+log "5,000 config maps created in $((SECONDS - began)) s"
 
 # --- pages of 500 at one revision, while the objects change: walk SERVER QUERY prints the objects
 walk() {
@@ -67,7 +67,7 @@ for server in direct cached; do
   total=$(wc -l <<<"$expected")
   equal "counts that the pages of $server leave" "$(for ((n = total - 500; n > 0; n -= 500)); do echo $n; done; echo 0)" "$(cat "$work/remaining-$server")"
   walks=$((walks + 1))
-  say "$server: $total objects in pages of 500 at revision $(head -1 "$work/versions-$server"), counted, while two changed"
+  log "$server: $total objects in pages of 500 at revision $(head -1 "$work/versions-$server"), counted, while two changed"
 done
 lists=$(for server in direct cached; do $server get --raw "$maps?labelSelector=parity=even" | jq -cS '[.items[] | [.metadata.name, .metadata.resourceVersion]]' | sha256sum; done | sort -u | wc -l)
 equal "answers to one selector from store and cache" 1 "$lists"
@@ -95,7 +95,7 @@ equal "a page from before the compaction" 410 "$(jq -r .code <<<"$answer")"
 next=$(jq -r '.metadata.continue // empty' <<<"$answer")
 [ -n "$next" ] || die "410 gave no token to go on with: ${answer:0:300}"
 equal "the rest, at the newest revision" $(($(wc -l <<<"$expected") - 500)) "$(direct get --raw "$maps?continue=$next" | jq '.items | length')"
-say "an old watch and an old page are 410 Gone, and the page's new token goes on"
+log "an old watch and an old page are 410 Gone, and the page's new token goes on"
 
 # --- consistent lists are served from the cache: the store's progress notifications make it fresh
 metrics cached
@@ -114,7 +114,7 @@ equal "consistent lists served from the cache" $((reads + 10)) "$(counter cached
 fetched=$(($(fetched) - before))
 [ $fetched -le 20 ] || die "10 consistent lists from the cache fetched $fetched objects from the store"
 [ "$(counter cached etcd_bookmark_counts)" -gt 0 ] || die "no progress notification of the store reached the API server"
-say "10 consistent lists from the cache, with $fetched objects read from the store; $(counter cached etcd_bookmark_counts) progress notifications"
+log "10 consistent lists from the cache, with $fetched objects read from the store; $(counter cached etcd_bookmark_counts) progress notifications"
 
 # --- bookmarks, and a list as a watch
 stream=$(cached get --raw "$maps?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=5")
@@ -130,7 +130,7 @@ cached get --raw "$maps?labelSelector=parity=odd" >/dev/null
 wait $watcher
 mark=$(jq -r 'select(.type == "BOOKMARK") | .object.metadata.resourceVersion' "$work/marks" | tail -1)
 [ "${mark:-0}" -ge "$elsewhere" ] || die "the bookmark of a watch is at ${mark:-none}, a write was at $elsewhere"
-say "a list as a watch of $total objects; a bookmark at a revision that only progress tells of"
+log "a list as a watch of $total objects; a bookmark at a revision that only progress tells of"
 
 # --- server-side apply: two owners of one object
 apply_as() { cached -n "$ns" apply --server-side --field-manager="$1" "${@:3}" -f - 2>&1 <<<"{apiVersion: v1, kind: ConfigMap, metadata: {name: owned}, data: {$2}}"; }
@@ -140,7 +140,7 @@ grep -qi 'conflict' <<<"$answer" || die "not a conflict: $answer"
 apply_as two 'a: second' --force-conflicts >/dev/null
 apply_as one 'c: third' >/dev/null
 equal "the object of two managers" '{"a":"second","c":"third"}' "$(cached -n "$ns" get configmap owned -o json | jq -cS .data)"
-say "server-side apply: conflict, takeover and a field given up"
+log "server-side apply: conflict, takeover and a field given up"
 
 # --- the store dies by SIGKILL under writers; no acknowledged write is lost and the watches continue
 : >"$work/acknowledged"

@@ -28,7 +28,7 @@ eventually 60 "the seed is a member" has_members demo 1
 before=$(holder) count=$(lease leaseTransitions) victim=$(acting_pod)
 if [ -n "${E2E_EXISTING:-}" ]; then kubectl -n quorate-system delete pod "$victim" --grace-period=0 --force >/dev/null 2>&1
 else tests/kubernetes/cluster.sh kill-pod quorate-system "$victim"; fi
-say "the acting operator $victim was killed while the cluster grew"
+log "the acting operator $victim was killed while the cluster grew"
 taken() { local now; now=$(holder) && [ -n "$now" ] && [ "$now" != "$before" ]; }
 eventually 60 "another one holds the Lease" taken
 [ "$(lease leaseTransitions)" -gt "$count" ] || die "the Lease changed hands under the same epoch $count"
@@ -50,7 +50,7 @@ equal "objects made in the namespace that is not watched" "" "$(kubectl -n "$str
 helm rollback quorate --namespace quorate-system >/dev/null
 kubectl -n quorate-system rollout status deployment/quorate --timeout=120s >/dev/null
 (ns=$stranger; ready demo 1)
-say "watched everywhere again, the third cluster is served"
+log "watched everywhere again, the third cluster is served"
 drops=()
 for namespace in "$other" "$stranger" "$own"; do (ns=$namespace; drop_cluster demo) & drops+=($!); done
 for drop in "${drops[@]}"; do wait "$drop"; done

@@ -44,7 +44,7 @@ equal "the client URL" "https://sealed-client.$ns.svc:2379" "$(status sealed end
 secure_etcdctl sealed put greeting hello >/dev/null
 equal "a key, with TLS" hello "$(secure_etcdctl sealed get greeting --print-value-only)"
 if etcdctl_at "http://sealed-client:2379" --command-timeout=3s get greeting >/dev/null 2>&1; then die "sealed answers without TLS"; fi
-say "sealed answers clients with a certificate, and no others"
+log "sealed answers clients with a certificate, and no others"
 
 # --- a certificate is deleted: a new one replaces it, and no member is restarted
 before=$(pods sealed)
@@ -75,7 +75,7 @@ until [ $SECONDS -gt $((began + 900)) ] || rotated client; do
   secure_etcdctl sealed put "rotated-$count" yes >/dev/null || die "client $count was refused while the authority was exchanged"
 done
 rotated client || die "sealed has no other authority for clients after 900 s"
-say "sealed has another authority for clients, and trusts no other; $count clients were served meanwhile"
+log "sealed has another authority for clients, and trusts no other; $count clients were served meanwhile"
 equal "pods" "$before" "$(pods sealed)"
 equal "a key, after all that" hello "$(secure_etcdctl sealed get greeting --print-value-only)"
 drop_cluster sealed

@@ -107,7 +107,7 @@ before=$(both_pods)
 operator_of_release
 changed() { [ "$(both_pods)" != "$before" ]; }
 never 40 "a pod is touched by an operator that its members refuse" changed
-say "the operator of $release says: $(status demo summary)"
+log "the operator of $release says: $(status demo summary)"
 operator_of_now
 for cluster in demo sealed; do eventually 60 "$cluster is whole under this operator again" whole $cluster 3; done
 equal "the pods" "$before" "$(both_pods)"

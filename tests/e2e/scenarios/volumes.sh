@@ -24,12 +24,12 @@ victim=$(follower demo)
 folder=$(folder_of "$victim")
 dd if=/dev/zero of="$folder/ballast" bs=1M status=none 2>/dev/null || true
 [ "$(df --output=avail "$folder" | tail -1)" -lt 64 ] || die "the volume of $victim is not full: $(df -h "$folder")"
-say "the volume of $victim is full"
+log "the volume of $victim is full"
 # The log's next segments: a server still has room for some entries then.
 run_pod fill "$quorate_image" bench fill --endpoints="http://demo-client:2379" --key-space=2560 --batch=16 --total=160 --value-size=65536 --warm-up=0
 full() { status demo "members[?(@.name==\"$victim\")].reason" | grep -qi 'disk is full'; }
 eventually 120 "the status reports that the disk of $victim is full" full
-say "$(status demo summary)"
+log "$(status demo summary)"
 contains "$(quorate_plugin status demo -n "$ns")" "$victim" 'full'
 contains "$(status demo "members[?(@.name==\"$victim\")].reason")" 'storage.size'
 equal "the members while a disk is full" "$first" "$(members demo)"

@@ -74,7 +74,7 @@ kubectl -n "$ns" patch colour held --type=merge -p '{"metadata":{"finalizers":nu
 held_gone() { ! kubectl -n "$ns" get colour held; }
 eventually 30 "an object goes when its finalizer does" held_gone
 kubectl delete crd colours.e2e.quorate.dev --timeout=60s >/dev/null
-say "a definition went with its objects"
+log "a definition went with its objects"
 
 kubectl delete namespace "$ns" --wait=false >/dev/null
 no_namespace() { ! kubectl get namespace "$ns"; }

@@ -18,7 +18,7 @@ import (
 
 var lines []string
 
-func say(format string, arguments ...any) {
+func emit(format string, arguments ...any) {
 	lines = append(lines, fmt.Sprintf(format, arguments...))
 }
 
@@ -46,7 +46,7 @@ func services(all protoreflect.ServiceDescriptors) {
 		service := all.Get(i)
 		for j := range service.Methods().Len() {
 			call := service.Methods().Get(j)
-			say("rpc %s %s%s returns %s%s", call.FullName(),
+			emit("rpc %s %s%s returns %s%s", call.FullName(),
 				stream(call.IsStreamingClient()), call.Input().FullName(),
 				stream(call.IsStreamingServer()), call.Output().FullName())
 		}
@@ -63,14 +63,14 @@ func stream(yes bool) string {
 func messages(all protoreflect.MessageDescriptors) {
 	for i := range all.Len() {
 		message := all.Get(i)
-		say("message %s", message.FullName())
+		emit("message %s", message.FullName())
 		for j := range message.Fields().Len() {
 			field := message.Fields().Get(j)
 			oneof := ""
 			if field.ContainingOneof() != nil {
 				oneof = " in " + string(field.ContainingOneof().Name())
 			}
-			say("field %s = %d %s %s%s", field.FullName(), field.Number(), field.Cardinality(), kind(field), oneof)
+			emit("field %s = %d %s %s%s", field.FullName(), field.Number(), field.Cardinality(), kind(field), oneof)
 		}
 		messages(message.Messages())
 		enums(message.Enums())
@@ -92,7 +92,7 @@ func enums(all protoreflect.EnumDescriptors) {
 		enum := all.Get(i)
 		for j := range enum.Values().Len() {
 			value := enum.Values().Get(j)
-			say("enum %s: %s = %d", enum.FullName(), value.Name(), value.Number())
+			emit("enum %s: %s = %d", enum.FullName(), value.Name(), value.Number())
 		}
 	}
 }

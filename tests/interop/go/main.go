@@ -35,7 +35,7 @@ func main() {
 	defer client.Close()
 	chapters := []struct {
 		name string
-		tell func(context.Context, *clientv3.Client)
+		run  func(context.Context, *clientv3.Client)
 	}{
 		{"keys", keys},
 		{"transactions", transactions},
@@ -49,7 +49,7 @@ func main() {
 	}
 	for _, chapter := range chapters {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		chapter.tell(ctx, client)
+		chapter.run(ctx, client)
 		cancel()
 		fmt.Println("ok:", chapter.name)
 	}

@@ -205,8 +205,8 @@ func wrote(branch []act, answers []given) bool {
 var revisions = porcupine.Model{
 	Init: func() interface{} { return int64(0) },
 	Step: func(before, input, output interface{}) (bool, interface{}) {
-		newest, writes, told := before.(int64), input.(bool), output.(int64)
-		return told > newest || (told == newest && !writes), told
+		newest, writes, found := before.(int64), input.(bool), output.(int64)
+		return found > newest || (found == newest && !writes), found
 	},
 	Equal: func(a, b interface{}) bool { return a == b },
 }
@@ -390,7 +390,7 @@ func main() {
 	if err != nil {
 		fail(err)
 	}
-	said := summary{Operations: len(all), Illegal: []string{}, Unknown: []string{}}
+	totals := summary{Operations: len(all), Illegal: []string{}, Unknown: []string{}}
 	for _, one := range append(histories, numbers(all)...) {
 		began := time.Now()
 		result := porcupine.Illegal
@@ -399,13 +399,13 @@ func main() {
 				result = porcupine.CheckOperationsTimeout(one.model, operations, *timeout)
 			}
 		}
-		said.Histories++
-		said.Longest = max(said.Longest, time.Since(began).Seconds())
+		totals.Histories++
+		totals.Longest = max(totals.Longest, time.Since(began).Seconds())
 		switch result {
 		case porcupine.Ok:
-			said.Ok++
+			totals.Ok++
 		case porcupine.Illegal:
-			said.Illegal = append(said.Illegal, one.name)
+			totals.Illegal = append(totals.Illegal, one.name)
 			if *picture != "" {
 				name := strings.NewReplacer("/", "_", " ", "_").Replace(one.name) + ".html"
 				_, info := porcupine.CheckOperationsVerbose(one.model, one.operations, *timeout)
@@ -414,15 +414,15 @@ func main() {
 				}
 			}
 		default:
-			said.Unknown = append(said.Unknown, one.name)
+			totals.Unknown = append(totals.Unknown, one.name)
 		}
 	}
-	line, err := json.Marshal(said)
+	line, err := json.Marshal(totals)
 	if err != nil {
 		fail(err)
 	}
 	fmt.Println(string(line))
-	if len(said.Illegal) > 0 {
+	if len(totals.Illegal) > 0 {
 		os.Exit(1)
 	}
 }

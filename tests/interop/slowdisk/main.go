@@ -80,7 +80,7 @@ func main() {
 	mount := flag.String("mount", "", "where they are seen")
 	flag.Parse()
 	if *backing == "" || *mount == "" || flag.NArg() == 0 {
-		fmt.Fprintln(os.Stderr, "slowdisk: say -backing DIR -mount DIR -- COMMAND...")
+		fmt.Fprintln(os.Stderr, "usage: slowdisk -backing DIR -mount DIR -- COMMAND...")
 		os.Exit(2)
 	}
 	server, err := mounted(*backing, *mount, *delay)

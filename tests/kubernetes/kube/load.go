@@ -119,7 +119,7 @@ func (l *loader) run(ctx context.Context) error {
 	}
 	l.compare(func() []string { return known.GetStore().ListKeys() })
 	stop()
-	return l.tell(lasted, all)
+	return l.report(lasted, all)
 }
 
 func (l *loader) prepare() error {
@@ -157,7 +157,7 @@ func (l *loader) beat(ctx context.Context) {
 		patch := fmt.Sprintf(`{"data":{"n":"%d"}}`, l.pulse+1)
 		_, err := maps.Patch(request, "pulse", types.MergePatchType, []byte(patch), meta.PatchOptions{})
 		done()
-		if err != nil { // counted; whether it was done is what the next look at the object says
+		if err != nil { // counted; whether it was done is what the next read of the object shows
 			l.lookAtPulse()
 			continue
 		}
@@ -242,7 +242,7 @@ func (l *loader) compare(known func() []string) {
 	}
 }
 
-func (l *loader) tell(lasted time.Duration, all []*follower) error {
+func (l *loader) report(lasted time.Duration, all []*follower) error {
 	events, resumed := 0, 0
 	for _, f := range all {
 		events += f.events
@@ -321,7 +321,7 @@ func (f *follower) follow(ctx context.Context) {
 		f.lock.Unlock()
 		for event := range w.ResultChan() {
 			if event.Type == watch.Error {
-				f.counts.wrong("a watch was told %v", errors.FromObject(event.Object))
+				f.counts.wrong("a watch received %v", errors.FromObject(event.Object))
 				break
 			}
 			f.take(event, &options)
@@ -413,7 +413,7 @@ func (c *counts) forget() {
 	c.verbs, c.failed, c.words, c.moments = map[string]*verb{}, 0, nil, nil
 }
 
-func (c *counts) say(words string) {
+func (c *counts) note(words string) {
 	if len(c.words) < 20 {
 		c.words = append(c.words, time.Now().Format("15:04:05.000")+"  "+words)
 	}
@@ -423,7 +423,7 @@ func (c *counts) wrong(format string, args ...any) {
 	c.Lock()
 	defer c.Unlock()
 	c.wrongs++
-	c.say("WRONG: " + fmt.Sprintf(format, args...))
+	c.note("WRONG: " + fmt.Sprintf(format, args...))
 }
 
 // counting counts every attempt, before the client library may repeat it.
@@ -468,7 +468,7 @@ func (t counting) RoundTrip(r *http.Request) (*http.Response, error) {
 	if why != "" {
 		v.failed++
 		c.failed++
-		c.say(fmt.Sprintf("FAILED after %d ms: %s %s: %s", took.Milliseconds(), r.Method, r.URL.Path, why))
+		c.note(fmt.Sprintf("FAILED after %d ms: %s %s: %s", took.Milliseconds(), r.Method, r.URL.Path, why))
 	}
 	return answer, err
 }

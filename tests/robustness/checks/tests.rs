@@ -278,7 +278,7 @@ fn detects_repeated_watch_events() {
 }
 
 #[test]
-fn a_gap_is_found_in_one_watch_and_in_all() {
+fn detects_gaps_in_one_watch_and_in_all() {
     let mut history = right();
     history.watches[1].shown.remove(1);
     found(&history, "watch: reliable");

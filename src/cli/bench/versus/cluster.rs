@@ -244,7 +244,9 @@ impl Cluster {
                 return Ok(member);
             }
         }
-        Err(Error::Cluster("every member says that it leads".to_owned()))
+        Err(Error::Cluster(
+            "every member reports that it leads".to_owned(),
+        ))
     }
 }
 

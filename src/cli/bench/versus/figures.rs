@@ -259,7 +259,7 @@ mod tests {
         let lines = figures.lines();
         let ratios: Vec<_> = lines.iter().map(|line| line.ratio).collect();
         assert_eq!(ratios, [None, None, None, Some(2.0)]);
-        assert_eq!(lines[3].spread, None, "one round tells nothing of it");
+        assert_eq!(lines[3].spread, None, "one round has no spread");
         let text = table(&lines);
         assert!(text.contains("7 failed"), "{text}");
         assert!(!text.contains("3.00 x"), "{text}");

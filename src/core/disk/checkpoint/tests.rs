@@ -34,7 +34,7 @@ fn shape(last: u64) -> LogShape {
 }
 
 #[test]
-fn what_is_written_is_read() {
+fn checkpoint_round_trips() {
     let disk = memory();
     let info = checkpoints(&disk).write(at(9), b"meta", chunks()).unwrap();
     let mut reader = checkpoints(&disk).open(at(9)).unwrap();

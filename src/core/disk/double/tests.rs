@@ -21,7 +21,7 @@ fn only_synced_sectors_and_names_survive() {
 }
 
 #[test]
-fn seeds_tear_writes_apart() {
+fn seeds_tear_writes_differently() {
     let disk = MemoryDisk::new();
     let file = disk.create("a").unwrap();
     file.write_at(0, &[0; 4096]).unwrap();

@@ -543,7 +543,7 @@ fn dropped_segments_are_gone() {
 /// The removal of a segment whose sync failed never reaches the disk; the removal of the next one
 /// does. After a power loss the first is back and the second is not: no hole in the log.
 #[test]
-fn dropped_segments_that_come_back_are_void() {
+fn reappearing_dropped_segments_are_ignored() {
     let (disk, entries) = full_disk();
     let mut log = open(&disk).unwrap();
     disk.set_faults(Faults {

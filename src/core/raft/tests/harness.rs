@@ -205,7 +205,7 @@ impl Cluster {
         &mut self.node(id).raft
     }
 
-    pub(super) fn say(&mut self, line: impl AsRef<str>) {
+    pub(super) fn record(&mut self, line: impl AsRef<str>) {
         let _ = writeln!(self.trace, "{}", line.as_ref());
     }
 
@@ -223,7 +223,7 @@ impl Cluster {
         let mut lines = vec![format!("{id:x} ready")];
         describe_ready(&ready, &mut lines);
         for line in lines {
-            self.say(line);
+            self.record(line);
         }
         self.network
             .extend(ready.messages.into_iter().map(Parcel::Message));
@@ -285,14 +285,14 @@ impl Cluster {
     pub(super) fn apply(&mut self, id: MemberId, count: usize) -> Result<(), Error> {
         let node = self.node(id);
         let count = count.min(node.to_apply.len());
-        let mut said = Vec::new();
+        let mut lines = Vec::new();
         for entry in node.to_apply.drain(..count).collect::<Vec<_>>() {
             assert!(entry.index <= node.image.floor.0 + node.image.entries.len() as u64);
             if entry.checked_kind()? == EntryKind::Configuration {
                 let (change, _) = entry.decode_configuration()?;
                 match node.raft.apply_configuration(entry.index, change) {
-                    Ok(conf) => said.push(format!("{id:x} configuration {conf}")),
-                    Err(Error::Change(refusal)) => said.push(format!("{id:x} refused: {refusal}")),
+                    Ok(conf) => lines.push(format!("{id:x} configuration {conf}")),
+                    Err(Error::Change(refusal)) => lines.push(format!("{id:x} refused: {refusal}")),
                     Err(error) => return Err(error),
                 }
             }
@@ -300,8 +300,8 @@ impl Cluster {
             node.state.push(entry);
             node.raft.applied(index)?;
         }
-        for line in said {
-            self.say(line);
+        for line in lines {
+            self.record(line);
         }
         Ok(())
     }
@@ -310,7 +310,7 @@ impl Cluster {
         let node = self.node(id);
         if node.image.snapshot.index < send.at_least {
             node.raft.report_snapshot(send.to, None);
-            return self.say(format!("{id:x} has no snapshot to send"));
+            return self.record(format!("{id:x} has no snapshot to send"));
         }
         let parcel = Parcel::Snapshot {
             from: id,
@@ -368,7 +368,7 @@ impl Cluster {
     pub(super) fn receive(&mut self, parcel: Parcel) -> Result<(), Error> {
         let (line, to) = (parcel.describe(), parcel.to());
         if self.nodes.get(&to).is_none_or(|node| node.crashed) {
-            self.say(format!("lost     {line}"));
+            self.record(format!("lost     {line}"));
             self.stream_failed(&parcel);
             return Ok(());
         }
@@ -391,10 +391,12 @@ impl Cluster {
         };
         let outcome = self.node(to).raft.step(message);
         match outcome {
-            Ok(Stepped::Taken) => self.say(format!("receive  {line}")),
-            Ok(Stepped::Ignored(reason)) => self.say(format!("receive  {line} ignored: {reason}")),
+            Ok(Stepped::Taken) => self.record(format!("receive  {line}")),
+            Ok(Stepped::Ignored(reason)) => {
+                self.record(format!("receive  {line} ignored: {reason}"))
+            }
             Err(error) => {
-                self.say(format!("receive  {line} error: {error}"));
+                self.record(format!("receive  {line} error: {error}"));
                 if error.is_fatal() {
                     self.node(to).crashed = true;
                     return Err(error);
@@ -440,7 +442,7 @@ impl Cluster {
             for parcel in std::mem::take(&mut self.network) {
                 moved = true;
                 if cut.contains(&parcel.from()) != cut.contains(&parcel.to()) {
-                    self.say(format!("lost     {}", parcel.describe()));
+                    self.record(format!("lost     {}", parcel.describe()));
                     self.stream_failed(&parcel);
                 } else {
                     self.receive(parcel)?;

@@ -93,7 +93,7 @@ impl Script {
     fn run(&mut self, line: &str) -> String {
         self.cluster.trace.clear();
         if let Err(error) = self.command(line) {
-            self.cluster.say(format!("error: {error}"));
+            self.cluster.record(format!("error: {error}"));
         }
         let trace = std::mem::take(&mut self.cluster.trace);
         if trace.is_empty() {
@@ -115,7 +115,7 @@ impl Script {
             "campaign" => {
                 let stepped = self.cluster.raft(words.id(0)).campaign().map_err(text)?;
                 if let Stepped::Ignored(reason) = stepped {
-                    self.cluster.say(format!("ignored: {reason}"));
+                    self.cluster.record(format!("ignored: {reason}"));
                 }
             }
             "tick" => {
@@ -142,7 +142,7 @@ impl Script {
             }
             "ready" => {
                 if !self.cluster.ready(words.id(0)).map_err(text)? {
-                    self.cluster.say("nothing");
+                    self.cluster.record("nothing");
                 }
             }
             "persist" => {
@@ -203,7 +203,7 @@ impl Script {
     fn propose(&mut self, id: MemberId, items: Vec<Bytes>) -> Result<(), String> {
         let raft = self.cluster.raft(id);
         let Position { index, term } = raft.propose(items).map_err(|error| error.to_string())?;
-        self.cluster.say(format!("appended at {term}/{index}"));
+        self.cluster.record(format!("appended at {term}/{index}"));
         Ok(())
     }
 
@@ -220,7 +220,7 @@ impl Script {
         let Position { index, term } = raft
             .propose_configuration(change, Bytes::new())
             .map_err(|error| error.to_string())?;
-        self.cluster.say(format!("appended at {term}/{index}"));
+        self.cluster.record(format!("appended at {term}/{index}"));
         Ok(())
     }
 
@@ -242,11 +242,13 @@ impl Script {
                         .map_err(|error| error.to_string())?;
                 }
                 "hold" => {
-                    self.cluster.say(format!("held     {}", parcel.describe()));
+                    self.cluster
+                        .record(format!("held     {}", parcel.describe()));
                     self.held.push(parcel);
                 }
                 _ => {
-                    self.cluster.say(format!("lost     {}", parcel.describe()));
+                    self.cluster
+                        .record(format!("lost     {}", parcel.describe()));
                     self.cluster.stream_failed(&parcel);
                 }
             }
@@ -257,7 +259,7 @@ impl Script {
     fn status(&mut self, id: MemberId) {
         let status = self.cluster.raft(id).status();
         let text = |id: Option<MemberId>| id.map_or("none".to_owned(), |id| format!("{id:x}"));
-        self.cluster.say(format!(
+        self.cluster.record(format!(
             "{:?} term={} vote={} leader={} commit={} applied={} log={}..{} {}",
             status.role,
             status.term,
@@ -286,7 +288,7 @@ impl Script {
             if it.inflight_messages > 0 {
                 line += &format!(" inflight={}/{}", it.inflight_messages, it.inflight_bytes);
             }
-            self.cluster.say(line);
+            self.cluster.record(line);
         }
     }
 }

@@ -30,7 +30,7 @@ impl Commits {
     }
 
     /// A host applies an entry. `configurations` are those that the leader may have counted in:
-    /// the one in force before the entry, and the one before that; `host_of` tells where a
+    /// the one in force before the entry, and the one before that; `host_of` returns where a
     /// voter's disk is.
     pub(in crate::sim) fn applied(
         &mut self,

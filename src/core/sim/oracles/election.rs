@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_leaders_of_one_term_are_seen() {
+    fn detects_two_leaders_in_one_term() {
         let mut elections = Elections::default();
         assert_eq!(elections.leads(2, 1), Ok(()));
         assert_eq!(elections.leads(2, 1), Ok(()));

@@ -68,8 +68,8 @@ impl History {
                     before.map_or(revision, |before| before.create_revision),
                     before.map_or(0, |before| before.version) + 1,
                 );
-                let told = (event.kv.create_revision, event.kv.version);
-                if wanted != told && !mutant!(BlindVersions) {
+                let found = (event.kv.create_revision, event.kv.version);
+                if wanted != found && !mutant!(BlindVersions) {
                     return Err(violation(format!(
                         "{:?} should have creating revision and version {wanted:?}",
                         event.kv
@@ -146,7 +146,7 @@ pub(super) fn event(
 #[cfg(test)]
 pub(super) fn example() -> History {
     let mut history = History::default();
-    for told in [
+    for event in [
         event(2, "a", Some("1"), (2, 1)),
         event(3, "b", Some("2"), (3, 1)),
         event(4, "a", Some("3"), (2, 2)),
@@ -154,7 +154,7 @@ pub(super) fn example() -> History {
         event(6, "b", Some("4"), (3, 2)),
         event(6, "c", Some("5"), (6, 1)),
     ] {
-        history.changed(&told).expect("a good history");
+        history.changed(&event).expect("a good history");
     }
     history
 }
@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_known_at_every_revision() {
+    fn history_returns_keys_at_every_revision() {
         let history = example();
         let value = |key: &str, at| history.at(key.as_bytes(), at).map(|kv| kv.value.clone());
         assert_eq!(value("a", 1), None);

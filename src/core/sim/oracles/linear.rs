@@ -1,6 +1,6 @@
 //! Linearizability of what clients were answered. The store gives a total order, its revisions,
-//! so checking is quick: a write stands at its revision and its answer tells the keys as they
-//! were just before; a read tells the keys as of its revision; no operation is ordered before
+//! so checking is quick: a write stands at its revision and its answer shows the keys as they
+//! were just before; a read returns the keys as of its revision; no operation is ordered before
 //! what was applied anywhere when it began. A write that was not answered is of unknown fate: it
 //! may be there or not, but not twice. One that was refused for good is not there.
 
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stale_read_and_a_wrong_value_are_seen() {
+    fn detects_stale_reads_and_wrong_values() {
         let (history, linear) = (example(), Linear::default());
         let range = Range {
             key: bytes("b"),
@@ -256,25 +256,25 @@ mod tests {
     fn detects_duplicate_and_refused_writes() {
         let mut linear = Linear::default();
         let mut history = History::default();
-        let mut tell = |linear: &mut Linear, revision, version| {
-            let told = event(revision, "k", Some("client 1 write 1"), (2, version));
-            history.changed(&told).expect("in order");
+        let mut apply = |linear: &mut Linear, revision, version| {
+            let event = event(revision, "k", Some("client 1 write 1"), (2, version));
+            history.changed(&event).expect("in order");
             let (_, change) = history
                 .from(history.until(revision) - 1)
                 .next()
                 .expect("it");
             linear.changed(change)
         };
-        assert_eq!(tell(&mut linear, 2, 1), Ok(()));
-        assert!(tell(&mut linear, 3, 2).is_err());
+        assert_eq!(apply(&mut linear, 2, 1), Ok(()));
+        assert!(apply(&mut linear, 3, 2).is_err());
         assert!(linear.refused(&put("k", "client 1 write 1")).is_err());
         let other = put("k", "client 1 write 2");
         assert_eq!(linear.refused(&other), Ok(()));
-        let told = event(4, "k", Some("client 1 write 2"), (2, 3));
+        let event = event(4, "k", Some("client 1 write 2"), (2, 3));
         let change = Change {
             revision: 4,
             key: bytes("k"),
-            kv: Some(told.kv),
+            kv: Some(event.kv),
         };
         assert!(linear.changed(&change).is_err());
     }

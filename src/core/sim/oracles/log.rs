@@ -74,7 +74,7 @@ impl Logs {
         Ok(())
     }
 
-    /// A host tells a leader that its log is durable up to an index.
+    /// A host acknowledges to a leader that its log is durable up to an index.
     pub(in crate::sim) fn acknowledges(&self, host: HostId, index: Index) -> Verdict {
         let last = self.last(host);
         if index <= last || mutant!(BlindAcknowledged) {
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_entry_after_another_one_is_seen() {
+    fn detects_same_entry_after_different_prefix() {
         let mut logs = Logs::default();
         assert_eq!(
             logs.wrote(0, &[entry(1, 1, b"a"), entry(2, 3, b"b")]),
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn another_content_found_at_a_start_is_seen() {
+    fn detects_changed_log_after_a_restart() {
         let mut logs = Logs::default();
         let good = entry(1, 1, b"a");
         assert_eq!(logs.wrote(0, std::slice::from_ref(&good)), Ok(()));

@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn an_auth_revision_that_did_not_move_is_seen() {
+    fn detects_an_unchanged_auth_revision() {
         let user = UserAdd {
             name: "bob".to_owned(),
             ..UserAdd::default()
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn a_put_without_space_is_seen() {
+    fn detects_puts_beyond_the_quota() {
         let mut rights = Rights::default();
         let alarm = SetAlarm {
             kind: AlarmKind::NoSpace as i32,

@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leader_that_was_never_a_voter_is_seen() {
+    fn detects_a_leader_that_never_was_a_voter() {
         let mut roles = roles();
         assert_eq!(roles.leads(2), Ok(()));
         assert!(roles.leads(3).is_err());
@@ -85,9 +85,9 @@ mod tests {
     }
 
     #[test]
-    fn a_promotion_of_a_learner_that_lags_is_seen() {
+    fn detects_promotion_of_a_lagging_learner() {
         assert_eq!(roles().promoted(3, 2000, 1990), Ok(()));
-        assert_eq!(roles().promoted(3, 200, 0), Ok(()), "too early to tell");
+        assert_eq!(roles().promoted(3, 200, 0), Ok(()), "too early to judge");
         assert!(roles().promoted(3, 2000, 900).is_err());
     }
 }

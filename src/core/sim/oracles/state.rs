@@ -1,5 +1,5 @@
 //! Equal states: machines that stand at the same index are equal, to the last byte, whatever
-//! their servers' flags are and however they got there; and so are the hashes that `HashKV` tells
+//! their servers' flags are and however they got there; and so are the hashes that `HashKV` returns
 //! of one revision after one compaction.
 
 use std::collections::BTreeMap;
@@ -37,17 +37,17 @@ impl States {
         newest.map_or(0, |(_, (_, hash))| *hash)
     }
 
-    /// A host tells the hash of its keys at a revision.
-    pub(in crate::sim) fn tells(&mut self, host: HostId, told: KeyHash) -> Verdict {
-        let place = (told.hash_revision, told.compact_revision);
-        let (first, known) = *self.keys.entry(place).or_insert((host, told.hash));
-        if known == told.hash || mutant!(BlindHashes) {
+    /// A host reports the hash of its keys at a revision.
+    pub(in crate::sim) fn reports(&mut self, host: HostId, reported: KeyHash) -> Verdict {
+        let place = (reported.hash_revision, reported.compact_revision);
+        let (first, known) = *self.keys.entry(place).or_insert((host, reported.hash));
+        if known == reported.hash || mutant!(BlindHashes) {
             return Ok(());
         }
         Err(Violation::new(
             "equal states",
             format!(
-                "hosts {first} and {host} tell other hashes of revision {} compacted at {}",
+                "hosts {first} and {host} report different hashes of revision {} compacted at {}",
                 place.0, place.1
             ),
         ))
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn states_that_differ_at_one_index_are_seen() {
+    fn detects_different_states_at_one_index() {
         let mut states = States::default();
         assert_eq!(states.stands(0, 5, 1), Ok(()));
         assert_eq!(states.stands(1, 6, 2), Ok(()));
@@ -68,17 +68,17 @@ mod tests {
     }
 
     #[test]
-    fn hashes_that_differ_at_one_revision_are_seen() {
-        let told = |hash, compact_revision| KeyHash {
+    fn detects_different_hashes_at_one_revision() {
+        let key_hash = |hash, compact_revision| KeyHash {
             hash,
             compact_revision,
             hash_revision: 7,
             revision: 9,
         };
         let mut states = States::default();
-        assert_eq!(states.tells(0, told(1, 3)), Ok(()));
-        assert_eq!(states.tells(1, told(2, 4)), Ok(()));
-        assert_eq!(states.tells(1, told(1, 3)), Ok(()));
-        assert!(states.tells(2, told(2, 3)).is_err());
+        assert_eq!(states.reports(0, key_hash(1, 3)), Ok(()));
+        assert_eq!(states.reports(1, key_hash(2, 4)), Ok(()));
+        assert_eq!(states.reports(1, key_hash(1, 3)), Ok(()));
+        assert!(states.reports(2, key_hash(2, 3)).is_err());
     }
 }

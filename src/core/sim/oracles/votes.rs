@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_vote_and_a_step_back_are_seen() {
+    fn detects_double_votes_and_lower_terms() {
         let mut votes = Votes::default();
         assert_eq!(votes.wrote(0, 10, &state(2, 11)), Ok(()));
         assert!(votes.wrote(0, 10, &state(2, 12)).is_err());
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_forgotten_vote_is_seen_at_the_start() {
+    fn detects_a_vote_lost_by_a_restart() {
         let mut votes = Votes::default();
         assert_eq!(votes.wrote(0, 10, &state(2, 11)), Ok(()));
         assert!(votes.recovered(0, 10, &state(2, 0)).is_err());
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vote_that_is_not_durable_is_seen() {
+    fn detects_votes_before_durability() {
         let mut votes = Votes::default();
         assert!(votes.sends(0, 10, 2, 11).is_err());
         assert_eq!(votes.wrote(0, 10, &state(2, 11)), Ok(()));
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leader_by_a_learners_vote_is_seen() {
+    fn detects_a_leader_elected_by_a_learner() {
         let three = Configuration {
             voters: [10, 11, 12].into(),
             learners: [13].into(),

@@ -117,7 +117,7 @@ impl Progress {
         if self.seen >= to && !mutant!(BlindCompaction) {
             let needs = self.next(history).map(|(_, change)| change.revision);
             return Err(violation(format!(
-                "a watcher that has seen {} was told that {to} is compacted; it needs {needs:?}",
+                "a watcher that has seen {} received that {to} is compacted; it needs {needs:?}",
                 self.seen
             )));
         }
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_or_wrong_key_before_is_seen() {
+    fn detects_a_missing_or_wrong_prev_kv() {
         let history = example();
         let changed = |prev_kv| {
             let mut one = Progress::new(Wish {
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_revision_in_two_answers_is_seen() {
+    fn detects_a_revision_split_over_responses() {
         let history = example();
         let mut progress = all();
         progress.begin_after(&history, 5);

@@ -125,7 +125,7 @@ mod tests {
     /// Permissions, request, whether it is allowed: the cases of etcd's own test of its cache,
     /// and those of its advisories.
     #[test]
-    fn a_request_must_lie_wholly_inside() {
+    fn requests_must_lie_inside_the_permissions() {
         type Case<'a> = (&'a [(&'a str, &'a str)], (&'a str, &'a str), bool);
         let cases: &[Case<'_>] = &[
             (&[], ("a", ""), false),

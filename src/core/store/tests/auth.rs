@@ -252,8 +252,8 @@ fn writes_are_checked_when_they_are_applied() {
     assert!(run_as(&mut store, alice.clone(), write("a")).is_ok());
     assert_eq!(run_as(&mut store, alice.clone(), write("x")), Err(DENIED));
     assert_eq!(run_named(&mut store, "eve", write("a")), Err(DENIED));
-    let nobody = run_as(&mut store, None, write("a"));
-    assert_eq!(nobody, Err(Error::Auth(AuthError::UserEmpty)));
+    let anonymous = run_as(&mut store, None, write("a"));
+    assert_eq!(anonymous, Err(Error::Auth(AuthError::UserEmpty)));
     let delete = |from, to| Operation::DeleteRange(delete(from, to));
     assert!(run_as(&mut store, alice.clone(), delete("a", "c")).is_ok());
     assert_eq!(
@@ -304,7 +304,7 @@ fn previous_values_need_the_right_to_read() {
 /// CVE-2026-33343: a transaction inside a transaction was not looked into; CVE-2026-44283: nor
 /// was what a put inside one reads or which lease it uses.
 #[test]
-fn transactions_are_looked_into_however_deep() {
+fn nested_transactions_are_authorized() {
     let mut store = guarded();
     let root = user(&store, "root");
     let lease = Operation::LeaseGrant(LeaseGrant { id: 9, ttl: 60 });

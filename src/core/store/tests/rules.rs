@@ -184,7 +184,7 @@ fn the_compacted_revision_itself_can_be_read() {
 }
 
 #[test]
-fn compaction_goes_forward_and_not_beyond_now() {
+fn compaction_is_monotonic_up_to_the_revision() {
     let mut store = filled(&["a", "b", "c"]);
     assert_eq!(
         compact(&mut store, 5),
@@ -405,7 +405,7 @@ fn keeping_value_or_lease_needs_the_key() {
 /// A count at an older revision, and a range that begins among deleted keys, went through all keys on a
 /// thread that serves clients, whatever the limit. How long that takes is known without doing it.
 #[test]
-fn what_a_range_has_to_look_at_is_known_before() {
+fn range_cost_is_known_in_advance() {
     let mut store = Store::new();
     for number in 0..2000 {
         do_put(&mut store, &format!("k{number:04}"), "");

@@ -54,7 +54,7 @@ fn rows(tree: &Tree<Row>, span: Span<'_>) -> Vec<Row> {
 }
 
 #[test]
-fn holds_and_counts_what_a_sorted_map_does() {
+fn tree_equals_a_sorted_map() {
     for seed in 0..4 {
         let mut generator = Generator::new(seed);
         let mut tree = Tree::default();

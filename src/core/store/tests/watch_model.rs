@@ -148,7 +148,7 @@ impl Audience {
                 );
                 seen.check(model, model.revision, false);
             }
-            CatchUp::NotBehind => panic!("{at}: it was said to be behind"),
+            CatchUp::NotBehind => panic!("{at}: it was reported as behind"),
         }
     }
 

@@ -172,10 +172,10 @@ fn twice(leader: &Description) -> Option<[&Comparison; 2]> {
 }
 
 fn covering(leader: &Description) -> impl Iterator<Item = &Comparison> {
-    let told = |c: &Comparison| c.agree.len() + c.differ.len() + c.silent.len();
+    let compared = |c: &Comparison| c.agree.len() + c.differ.len() + c.silent.len();
     leader.comparisons.iter().filter(move |c| {
         let knows = |id| c.agree.contains(id) || c.differ.contains(id) || c.silent.contains(id);
-        let same = told(c) == leader.members.len();
+        let same = compared(c) == leader.members.len();
         same && c.age_ms <= 600_000 && leader.members.iter().all(|m| knows(&m.id))
     })
 }

@@ -54,7 +54,7 @@ pub(super) fn references(s: &Situation<'_>) -> (Option<SecretReference>, Option<
 pub(super) fn ready(s: &Situation<'_>) -> Option<ConditionInput> {
     s.cluster.spec.tls.as_ref()?;
     let now_ms = s.o.now_ms;
-    let told = |status, reason, message: String| {
+    let condition = |status, reason, message: String| {
         Some(ConditionInput {
             type_: ConditionType::TlsReady,
             status,
@@ -72,26 +72,26 @@ pub(super) fn ready(s: &Situation<'_>) -> Option<ConditionInput> {
             "the CA of the {} port has not been created yet",
             port.as_str()
         );
-        return told(False, "NotIssued", text);
+        return condition(False, "NotIssued", text);
     }
     // The requested certificates are not those in use, even if those in use are valid.
     let refused = s.o.refused.as_ref();
     if let Some(change) = refused.filter(|change| change.of_certificate) {
-        return told(False, change.reason, change.text.clone());
+        return condition(False, change.reason, change.text.clone());
     }
     if let Some(unfit) = unfit(s) {
-        return told(False, unfit.reason, unfit.text);
+        return condition(False, unfit.reason, unfit.text);
     }
     let words = |(secret, certificate): (&str, &Certificate)| {
         format!("{secret}, at {}", timestamp(certificate.not_after_ms))
     };
     if let Some(over) = all(s).find(|(_, certificate)| certificate.is_over(now_ms)) {
         let text = format!("a certificate has expired: {}", words(over));
-        return told(False, "CertificateExpired", text);
+        return condition(False, "CertificateExpired", text);
     }
     if let Some(late) = all(s).find(|(_, certificate)| certificate.is_late(now_ms)) {
         let text = format!("a certificate expires soon: {}", words(late));
-        return told(False, "CertificateExpiring", text);
+        return condition(False, "CertificateExpiring", text);
     }
     let given = s.o.tls.given.values();
     let mut given = given.filter_map(|one| Some((one.secret.as_str(), one.certificate.as_ref()?)));
@@ -100,11 +100,11 @@ pub(super) fn ready(s: &Situation<'_>) -> Option<ConditionInput> {
             "a certificate expires soon: {}; its successor goes into the same Secret",
             words(soon)
         );
-        return told(False, "CertificateExpiring", text);
+        return condition(False, "CertificateExpiring", text);
     }
     for port in TlsPort::ALL {
         if let Some((_, what)) = lagging(s, port) {
-            return told(True, "Renewing", format!("waiting for {what}"));
+            return condition(True, "Renewing", format!("waiting for {what}"));
         }
     }
     for port in s.o.tls.wanted.keys() {
@@ -118,7 +118,7 @@ pub(super) fn ready(s: &Situation<'_>) -> Option<ConditionInput> {
             let text = format!(
                 "{secret} has another CA that will soon sign: clients must trust it by then"
             );
-            return told(True, "RotatingAuthority", text);
+            return condition(True, "RotatingAuthority", text);
         }
     }
     let first = all(s).min_by_key(|(_, certificate)| certificate.not_after_ms);
@@ -127,7 +127,7 @@ pub(super) fn ready(s: &Situation<'_>) -> Option<ConditionInput> {
         1 => format!("1 certificate is valid; it expires: {first}"),
         n => format!("{n} certificates are valid; the first to expire: {first}"),
     };
-    told(True, "AsWanted", text)
+    condition(True, "AsWanted", text)
 }
 
 /// Every certificate by its Secret; one that both ports use only once.

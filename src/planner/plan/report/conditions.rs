@@ -216,13 +216,13 @@ fn degraded(s: &Situation<'_>, draft: &Draft) -> ConditionInput {
     if !alarms.is_empty() {
         return input(type_, True, "AlarmRaised", alarms.join("; "));
     }
-    let sick: Vec<String> = s
+    let unhealthy: Vec<String> = s
         .voters
         .iter()
         .filter_map(|(name, seat)| Some(format!("{name}: {}", seat.verdict.why()?)))
         .collect();
-    if !sick.is_empty() {
-        return input(type_, True, "MemberUnhealthy", sick.join("; "));
+    if !unhealthy.is_empty() {
+        return input(type_, True, "MemberUnhealthy", unhealthy.join("; "));
     }
     if s.voters.len() < target {
         let message = format!("{} of {target}", count(s.voters.len(), "voter"));

@@ -44,9 +44,9 @@ pub(super) fn rows(s: &Situation<'_>, draft: &Draft) -> Vec<MemberStatus> {
     let seated = |row: &MemberStatus| matches!(row.role, MemberRole::Voter | MemberRole::Learner);
     let mut room = ROWS.saturating_sub(rows.iter().filter(|row| seated(row)).count());
     rows.retain(|row| {
-        let told = seated(row) || room > 0;
+        let kept = seated(row) || room > 0;
         room = room.saturating_sub(usize::from(!seated(row)));
-        told
+        kept
     });
     rows.truncate(ROWS);
     rows

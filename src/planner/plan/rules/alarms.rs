@@ -31,7 +31,7 @@ pub(super) struct Held {
 }
 
 impl Held {
-    pub(super) fn tell(self, draft: &mut Draft) {
+    pub(super) fn add_to(self, draft: &mut Draft) {
         draft.wait(self.action, &self.member, "Corrupt", self.what);
     }
 }
@@ -45,7 +45,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) -> Outcome {
             what,
         })),
         Some(Corruption::Led(to, id)) => lead_away(s, draft, to, id),
-        Some(Corruption::Proven(sick)) => replace(s, draft, &sick),
+        Some(Corruption::Proven(corrupt)) => replace(s, draft, &corrupt),
         Some(Corruption::Healed(named)) => {
             for id in named {
                 let why = "the members' data is equal, as was compared twice";
@@ -84,7 +84,7 @@ fn disarm(s: &Situation<'_>, draft: &mut Draft, kind: AlarmKind, id: u64, why: S
 
 /// One of them leaves. Its successor comes by `grow`, on a disk of its
 /// own, and its volume goes by `leftovers`, once the successor votes.
-fn replace(s: &Situation<'_>, draft: &mut Draft, sick: &BTreeSet<String>) -> Outcome {
+fn replace(s: &Situation<'_>, draft: &mut Draft, corrupt: &BTreeSet<String>) -> Outcome {
     // Unhealthy members are healed and joining members added by their own rules first.
     if !alarms::is_whole(s) {
         let what =
@@ -95,7 +95,7 @@ fn replace(s: &Situation<'_>, draft: &mut Draft, sick: &BTreeSet<String>) -> Out
             what: what.to_owned(),
         }));
     }
-    let Some(first) = sick.first() else {
+    let Some(first) = corrupt.first() else {
         return Outcome::GoesOn(None);
     };
     let reason = "its data differs from the majority's, as was compared twice".to_owned();

@@ -250,13 +250,13 @@ pub(super) fn loaded<'a>(
     s: &Situation<'a>,
     port: TlsPort,
 ) -> impl Iterator<Item = (&'a str, &'a PortSecurity)> + use<'a> {
-    let said: BTreeMap<&'a str, &'a PortSecurity> = (s.o.descriptions.keys())
+    let loaded: BTreeMap<&'a str, &'a PortSecurity> = (s.o.descriptions.keys())
         .filter_map(|name| {
             let security = s.description(name)?.security.get(&port)?;
             security.tls.then_some((name.as_str(), security))
         })
         .collect();
-    said.into_iter()
+    loaded.into_iter()
 }
 
 /// Whether members request client certificates on this port. Otherwise they need to trust no CA.

@@ -42,7 +42,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) -> bool {
                 waits = true;
                 continue;
             }
-            Owner::Nobody => {
+            Owner::Unowned => {
                 draft.stall(
                     "NameConflict",
                     format!(

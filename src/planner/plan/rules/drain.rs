@@ -121,7 +121,7 @@ fn move_away(s: &Situation<'_>, draft: &mut Draft, member: &str) {
         reason: &reason,
         for_good: false,
     };
-    if !hand_over::said(s, draft, &leaver) {
+    if !hand_over::advance(s, draft, &leaver) {
         return;
     }
     if s.counts_evictions_by_pdb() {

@@ -19,7 +19,7 @@ pub(in crate::plan) fn is_under_way(s: &Situation<'_>) -> bool {
         return false;
     }
     let dialled = (s.o.descriptions.values())
-        .flat_map(|said| &said.members)
+        .flat_map(|description| &description.members)
         .flat_map(|member| &member.peer_urls);
     let started = s.o.pods.values().any(|pod| !pod.peer_tls);
     let made = || s.o.sets.values().any(|set| set.plain_peers);
@@ -39,8 +39,8 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
     let seats = || s.voters.iter().chain(&s.learners);
     // A member with a foreign name is unknown to this operator, and is not cut off.
     let all_speak = seats().all(|(name, seat)| {
-        let said = s.description(name).filter(|_| seat.ours);
-        let security = said.and_then(|said| said.security.get(&TlsPort::Peer));
+        let description = s.description(name).filter(|_| seat.ours);
+        let security = description.and_then(|description| description.security.get(&TlsPort::Peer));
         security.is_some_and(|security| security.tls)
     });
     let plain = seats().find(|(_, seat)| seat.view.peer_urls.iter().any(|url| is_plain(url)));

@@ -31,8 +31,8 @@ pub(super) struct Leaver<'a> {
     pub(super) for_good: bool,
 }
 
-/// Adds what has to happen before the voter may go. Returns whether nothing is left of that.
-pub(super) fn said(s: &Situation<'_>, draft: &mut Draft, leaver: &Leaver<'_>) -> bool {
+/// Adds the next step of the hand-over. Returns whether it is complete.
+pub(super) fn advance(s: &Situation<'_>, draft: &mut Draft, leaver: &Leaver<'_>) -> bool {
     let Leaver {
         member,
         rule,
@@ -105,9 +105,9 @@ pub(super) fn said(s: &Situation<'_>, draft: &mut Draft, leaver: &Leaver<'_>) ->
 /// Whether this was the last request to the member, longer ago than a hand-over takes.
 fn asked_long_ago(s: &Situation<'_>, word: &str, member: &str) -> bool {
     let last = s.o.hints.step.as_ref();
-    last.is_some_and(|(action, whom, since)| {
+    last.is_some_and(|(action, target, since)| {
         let ago = s.o.now_ms.saturating_sub(*since);
-        action == word && whom.as_deref() == Some(member) && ago > HAND_OVER_MS
+        action == word && target.as_deref() == Some(member) && ago > HAND_OVER_MS
     })
 }
 
@@ -115,7 +115,8 @@ fn asked_long_ago(s: &Situation<'_>, word: &str, member: &str) -> bool {
 /// double, because another voter may be the better one by then.
 pub(super) fn asks_again(s: &Situation<'_>, word: &str, member: &str) -> bool {
     let last = s.o.hints.step.as_ref();
-    let last = last.filter(|(action, whom, _)| action == word && whom.as_deref() == Some(member));
+    let last =
+        last.filter(|(action, target, _)| action == word && target.as_deref() == Some(member));
     let ago = last.map_or(0, |(_, _, since)| s.o.now_ms.saturating_sub(*since));
     let turns = ago / HAND_OVER_MS;
     turns == 0 || turns.is_power_of_two()
@@ -142,7 +143,7 @@ pub(super) fn removed(
         reason: &reason,
         for_good: true,
     };
-    if !said(s, draft, &leaver) || leftovers::kept(s, draft, member, rule) {
+    if !advance(s, draft, &leaver) || leftovers::kept(s, draft, member, rule) {
         return;
     }
     let action = Action::Member(MemberAction::Remove {

@@ -65,11 +65,11 @@ fn made_again(s: &Situation<'_>, draft: &mut Draft, secret: &str) {
         draft.note("IdentityGone", text);
         return;
     };
-    let told = seed_by_nonce(s);
-    let seed = told.as_ref().map(|(seed, _)| seed.clone());
+    let found = seed_by_nonce(s);
+    let seed = found.as_ref().map(|(seed, _)| seed.clone());
     let action = Action::Object(ObjectAction::CreateIdentitySecret {
         seed: seed.unwrap_or_else(|| eldest(s, leader)),
-        nonce: told.map_or_else(|| s.o.entropy.clone(), |(_, nonce)| nonce),
+        nonce: found.map_or_else(|| s.o.entropy.clone(), |(_, nonce)| nonce),
         incarnation: leader.incarnation.max(1),
     });
     draft.step(
@@ -83,12 +83,12 @@ fn made_again(s: &Situation<'_>, draft: &mut Draft, secret: &str) {
 fn seed_by_nonce(s: &Situation<'_>) -> Option<(String, String)> {
     let mut names = s.o.descriptions.keys();
     names.find_map(|name| {
-        let said = s.description(name)?;
-        let ours = said.cluster_uid.as_deref() == Some(s.cluster.uid.as_str());
-        let nonce = said
+        let description = s.description(name)?;
+        let ours = description.cluster_uid.as_deref() == Some(s.cluster.uid.as_str());
+        let nonce = description
             .nonce
             .clone()
-            .filter(|_| ours && said.cluster_id != 0)?;
+            .filter(|_| ours && description.cluster_id != 0)?;
         Some((name.clone(), nonce))
     })
 }
@@ -103,8 +103,8 @@ fn eldest(s: &Situation<'_>, leader: &Description) -> String {
 }
 
 /// Neither an identity nor proof that the cluster was formed, but a volume that was created for it: the Secret was
-/// deleted while the cluster was being created, or the status with it. Only a server on that volume can tell: one is
-/// started, which forms nothing by itself.
+/// deleted while the cluster was being created, or the status with it. Only a server on that volume can report which:
+/// one is started, which forms nothing by itself.
 fn without_identity_secret(s: &Situation<'_>, draft: &mut Draft, secret: &str) {
     objects::rule(s, draft);
     certificates::rule(s, draft);
@@ -137,10 +137,12 @@ fn without_identity_secret(s: &Situation<'_>, draft: &mut Draft, secret: &str) {
             return;
         }
         match s.description(member) {
-            Some(said) if said.phase == Phase::Standby && said.proves_an_empty_disk() => {
-                empty.push((member, said));
+            Some(description)
+                if description.phase == Phase::Standby && description.proves_an_empty_disk() =>
+            {
+                empty.push((member, description));
             }
-            Some(said) if said.phase == Phase::Standby && said.unsigned => {
+            Some(description) if description.phase == Phase::Standby && description.unsigned => {
                 let what = format!(
                     "the server of {member} to sign its answers, which version 0.1.0 does not: {held}, and only its disk shows whether the cluster was formed"
                 );
@@ -162,7 +164,7 @@ fn without_identity_secret(s: &Situation<'_>, draft: &mut Draft, secret: &str) {
             }
         }
     }
-    let [(seed, said)] = empty[..] else {
+    let [(seed, description)] = empty[..] else {
         let why =
             format!("{held}, and there is more than one volume although no cluster was formed");
         bootstrap::data_lost(s, draft, &why);
@@ -170,7 +172,10 @@ fn without_identity_secret(s: &Situation<'_>, draft: &mut Draft, secret: &str) {
     };
     let action = Action::Object(ObjectAction::CreateIdentitySecret {
         seed: seed.to_owned(),
-        nonce: said.nonce.clone().unwrap_or_else(|| s.o.entropy.clone()),
+        nonce: description
+            .nonce
+            .clone()
+            .unwrap_or_else(|| s.o.entropy.clone()),
         incarnation: 1,
     });
     draft.step(

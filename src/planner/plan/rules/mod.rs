@@ -157,6 +157,6 @@ fn run_in_order(s: &Situation<'_>, draft: &mut Draft) {
     // What the alarm waits for: after what the others do.
     draft.waits.extend(pauses);
     if let Some(held) = alarm {
-        held.tell(draft);
+        held.add_to(draft);
     }
 }

@@ -59,9 +59,9 @@ fn next<'s>(s: &'s Situation<'_>) -> Option<&'s str> {
     let unfinished =
         unfinished.filter(|name| !s.updated(name) || !set_is_current(s, name) || s.retires(name));
     let unfinished = unfinished.filter(|name| {
-        let sick = s.voters.get(*name).is_none_or(|seat| !seat.healthy());
+        let unhealthy = s.voters.get(*name).is_none_or(|seat| !seat.healthy());
         let goes = s.o.pods.get(*name).is_none_or(|pod| pod.terminating);
-        !(mutant!(RollBesideSick) && sick || mutant!(RollAtOnce) && goes)
+        !(mutant!(RollBesideSick) && unhealthy || mutant!(RollAtOnce) && goes)
     });
     unfinished.min_by_key(|name| {
         let half_way = s.retires(name) || set_is_current(s, name);
@@ -98,7 +98,7 @@ fn restart(s: &Situation<'_>, draft: &mut Draft, member: &str) {
         reason,
         for_good: false,
     };
-    if !mutant!(RollAtOnce) && !hand_over::said(s, draft, &leaver) {
+    if !mutant!(RollAtOnce) && !hand_over::advance(s, draft, &leaver) {
         return;
     }
     pod_disruption_budget::let_go(

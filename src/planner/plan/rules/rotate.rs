@@ -84,14 +84,14 @@ fn is_settled(
         let issuer = certificate.and_then(|certificate| certificate.issuer.as_ref());
         issuer == Some(&signer.fingerprint) && trust_alike(facts, authority)
     });
-    let said: Vec<&str> = loaded(s, port).map(|(member, _)| member).collect();
+    let loaded: Vec<&str> = loaded(s, port).map(|(member, _)| member).collect();
     let runs = |member: &&str| {
         let pod = s.o.pods.get(*member);
         pod.is_some_and(|pod| pod.started_ms.is_some())
     };
-    let all_say = members(s)
+    let all_loaded = members(s)
         .iter()
         .filter(|member| runs(member))
-        .all(|m| said.contains(m));
-    current && all_say && lagging(s, port).is_none()
+        .all(|m| loaded.contains(m));
+    current && all_loaded && lagging(s, port).is_none()
 }

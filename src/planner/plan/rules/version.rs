@@ -127,16 +127,16 @@ fn follows(one: &Runs<'_>, wanted: Version) -> Option<String> {
 fn running<'a>(s: &Situation<'a>) -> Vec<Runs<'a>> {
     let all = s.o.descriptions.keys();
     let all = all.filter_map(|name| Some((name, s.description(name)?)));
-    all.filter_map(|(name, said)| {
-        let version = parsed(&said.version)?;
-        let readable = said.readable_since.as_deref().and_then(parsed);
+    all.filter_map(|(name, description)| {
+        let version = parsed(&description.version)?;
+        let readable = description.readable_since.as_deref().and_then(parsed);
         Some(Runs {
             member: name,
             version,
-            text: &said.version,
+            text: &description.version,
             readable: readable.unwrap_or(minor(version)),
             updated: s.updated(name),
-            empty: said.disk_empty,
+            empty: description.disk_empty,
         })
     })
     .collect()

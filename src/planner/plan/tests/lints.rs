@@ -66,10 +66,10 @@ fn add(member: &str, disk: &str) -> Action {
 }
 
 fn assert_refused(world: &World, action: Action, words: &str) {
-    let said = refused(world, std::slice::from_ref(&action));
+    let refusal = refused(world, std::slice::from_ref(&action));
     assert!(
-        said.contains(words),
-        "{action}: {said:?} does not say {words:?}"
+        refusal.contains(words),
+        "{action}: {refusal:?} does not contain {words:?}"
     );
 }
 
@@ -170,7 +170,7 @@ fn identity_and_bootstrap_happen_once() {
     assert_eq!(
         refused(&world, std::slice::from_ref(&identity_secret)),
         "",
-        "a quorum says who it is"
+        "a quorum reports which it is"
     );
     let mut second = identity_secret.clone();
     if let Action::Object(ObjectAction::CreateIdentitySecret { incarnation, .. }) = &mut second {
@@ -258,21 +258,21 @@ fn corrupt_voter_is_removed_only_with_proof() {
         let mut world = rested(3);
         let leader = world.raft.leader.clone();
         let names = ["demo-1", "demo-2", "demo-3"];
-        let sick = names
+        let corrupt = names
             .into_iter()
             .find(|name| Some(*name) != leader.as_deref());
-        let sick = sick.expect("a follower");
-        world.alarm("CORRUPT", sick);
-        world.health.differing.insert(sick.into());
+        let corrupt = corrupt.expect("a follower");
+        world.alarm("CORRUPT", corrupt);
+        world.health.differing.insert(corrupt.into());
         (0..12).for_each(|_| world.tick());
-        retire(&mut world, sick);
+        retire(&mut world, corrupt);
         change(&mut world);
-        refused(&world, &[remove(&world, sick)])
+        refused(&world, &[remove(&world, corrupt)])
     };
     assert_eq!(proven(&|_| {}), "", "the control");
     let held = |change: &dyn Fn(&mut World)| {
-        let said = proven(change);
-        assert!(said.contains("I4: the leader reaches it"), "{said:?}");
+        let refusal = proven(change);
+        assert!(refusal.contains("I4: the leader reaches it"), "{refusal:?}");
     };
     held(&|world| world.health.alarms.clear());
     held(&|world| world.health.compared.truncate(1));
@@ -294,8 +294,8 @@ fn corrupt_voter_is_removed_only_with_proof() {
     });
     // Another healthy voter has left: two are no majority against one, whatever was compared.
     held(&|world| {
-        let (leader, sick) = (world.raft.leader.clone(), world.health.differing.clone());
-        let stays = |name: &String| Some(name) == leader.as_ref() || sick.contains(name);
+        let (leader, corrupt) = (world.raft.leader.clone(), world.health.differing.clone());
+        let stays = |name: &String| Some(name) == leader.as_ref() || corrupt.contains(name);
         world.raft.members.retain(|view| stays(&view.name));
         let ids: Vec<u64> = world.raft.members.iter().map(|view| view.id).collect();
         let compared = world.health.compared.iter_mut();
@@ -423,7 +423,7 @@ fn slot_points_to_one_voter_of_its_own() {
     world.cluster.spec.replicas = 2;
     assert_refused(&world, drop(2, "another"), "it is another Service");
     assert_eq!(refused(&world, &[drop(2, &uid)]), "");
-    world.api.slots.get_mut(&2).expect("a slot").owner = crate::plan::Owner::Nobody;
+    world.api.slots.get_mut(&2).expect("a slot").owner = crate::plan::Owner::Unowned;
     assert_refused(&world, drop(2, &uid), "it belongs to another owner");
     for view in world.raft.members.iter_mut().filter(|m| m.name == "demo-2") {
         view.learner = true;
@@ -441,8 +441,8 @@ fn a_deleted_resource_gets_no_steps() {
     let mut world = rested(3);
     world.api.deleting = true;
     assert!(plan(&world.observe()).steps.is_empty());
-    let said = refused(&world, &[add("demo-4", "new")]);
-    assert!(said.contains("gets no steps"), "{said}");
+    let refusal = refused(&world, &[add("demo-4", "new")]);
+    assert!(refusal.contains("gets no steps"), "{refusal}");
 }
 
 #[test]

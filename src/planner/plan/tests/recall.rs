@@ -12,7 +12,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 #[test]
-fn what_was_observed_is_observed_again() {
+fn observation_survives_a_round_trip() {
     let mut looks = 0;
     for seed in 0..60 {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
@@ -49,7 +49,7 @@ fn what_was_observed_is_observed_again() {
 /// Disturbed clusters with nodes, PDBs, certificates and volumes: a forecast from what is seen of them
 /// names what is then done, in its order, and how it ends.
 #[test]
-fn what_is_forecast_is_done() {
+fn forecast_matches_the_executed_steps() {
     let mut steps = 0;
     for seed in 0..100 {
         let mut world = disturbed(seed);

@@ -138,9 +138,13 @@ fn member(o: &Observed, name: &str) -> String {
     }
     parts.push(match o.descriptions.get(name) {
         None => "no answer".to_owned(),
-        Some(d) if d.leads => "says it leads".to_owned(),
-        Some(d) if d.phase == Phase::Standby => "says it is an empty standby".to_owned(),
-        Some(d) => format!("says {:?}{}", d.phase, if d.ready { ", ready" } else { "" }),
+        Some(d) if d.leads => "reports that it leads".to_owned(),
+        Some(d) if d.phase == Phase::Standby => "reports an empty standby".to_owned(),
+        Some(d) => format!(
+            "reports {:?}{}",
+            d.phase,
+            if d.ready { ", ready" } else { "" }
+        ),
     });
     match o.pods.get(name) {
         None => parts.push("no pod".to_owned()),

@@ -124,7 +124,7 @@ impl<'a> Pair<'a> {
         }
         let taken = match self.ours.act(event) {
             Ok(taken) => taken,
-            Err(error) => self.fail(&event.to_string(), &format!("our core says: {error}")),
+            Err(error) => self.fail(&event.to_string(), &format!("our core returns: {error}")),
         };
         self.over = self.ours.leader_left();
         if self.over {

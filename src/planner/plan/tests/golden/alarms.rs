@@ -16,13 +16,13 @@ fn corrupt_follower() {
         "The data of a follower differs. Two comparisons prove it; it is removed, another takes its place on a disk of its own, and the alarm goes off once all data is equal.",
     );
     let mut world = rested(3);
-    let sick = follower(&world);
-    world.health.differing.insert(sick.clone());
-    world.alarm("CORRUPT", &sick);
+    let corrupt = follower(&world);
+    world.health.differing.insert(corrupt.clone());
+    world.alarm("CORRUPT", &corrupt);
     wait(&mut world, 1);
     does_nothing(&script.look("Compared once", &world));
     script.settle("Until rest", &mut world);
-    replaced(&world, &sick);
+    replaced(&world, &corrupt);
     script.compare();
 }
 
@@ -33,11 +33,11 @@ fn corrupt_leader() {
         "The data of the leader differs: another one leads at once, and its comparisons count.",
     );
     let mut world = rested(3);
-    let sick = world.raft.leader.clone().expect("a leader");
-    world.health.differing.insert(sick.clone());
-    world.alarm("CORRUPT", &sick);
+    let corrupt = world.raft.leader.clone().expect("a leader");
+    world.health.differing.insert(corrupt.clone());
+    world.alarm("CORRUPT", &corrupt);
     script.settle("Until rest", &mut world);
-    replaced(&world, &sick);
+    replaced(&world, &corrupt);
     script.compare();
 }
 
@@ -45,13 +45,13 @@ fn corrupt_leader() {
 fn corrupt_two_of_five() {
     let mut script = Script::new(
         "corrupt-two",
-        "The data of two of five differs, the leader's among them: one after the other is replaced, and nobody leaves before the successor of the one before votes.",
+        "The data of two of five differs, the leader's among them: one after the other is replaced, and no member leaves before the successor of the one before votes.",
     );
     let mut world = rested(5);
     let leader = world.raft.leader.clone().expect("a leader");
-    for sick in [leader.clone(), follower(&world)] {
-        world.alarm("CORRUPT", &sick);
-        world.health.differing.insert(sick);
+    for corrupt in [leader.clone(), follower(&world)] {
+        world.alarm("CORRUPT", &corrupt);
+        world.health.differing.insert(corrupt);
     }
     script.settle("Until rest", &mut world);
     replaced(&world, &leader);
@@ -62,7 +62,7 @@ fn corrupt_two_of_five() {
 /// Cases in which nothing is done: what is observed, and the message to the user.
 #[test]
 fn undecided_hashes_replace_no_member() {
-    let told = |replicas: i32, named: &[&str], differing: &[&str]| {
+    let text_for = |replicas: i32, named: &[&str], differing: &[&str]| {
         let mut world = rested(replicas);
         for member in named {
             world.alarm("CORRUPT", member);
@@ -74,27 +74,27 @@ fn undecided_hashes_replace_no_member() {
         plan.to_string()
     };
     let all = ["demo-1", "demo-2", "demo-3"];
-    let majority = told(3, &all[..2], &all[..1]);
+    let majority = text_for(3, &all[..2], &all[..1]);
     assert!(
         majority.contains("it names no minority of the voters"),
         "{majority}"
     );
-    let equal = told(3, &all[1..2], &[]);
+    let equal = text_for(3, &all[1..2], &[]);
     assert!(
         equal.contains("the data of all members is equal by now"),
         "{equal}"
     );
-    let other = told(3, &all[1..2], &all[2..]);
+    let other = text_for(3, &all[1..2], &all[2..]);
     assert!(
         other.contains("are not those whose data differs"),
         "{other}"
     );
-    let more = told(5, &all[1..2], &all[1..]);
+    let more = text_for(5, &all[1..2], &all[1..]);
     assert!(more.contains("are not those whose data differs"), "{more}");
-    let mut nobody = rested(3);
-    nobody.health.alarms = vec!["CORRUPT".into()];
-    wait(&mut nobody, 30);
-    let plan = plan(&nobody.observe());
+    let mut unnamed = rested(3);
+    unnamed.health.alarms = vec!["CORRUPT".into()];
+    wait(&mut unnamed, 30);
+    let plan = plan(&unnamed.observe());
     does_nothing(&plan);
     assert!(
         plan.to_string()
@@ -105,11 +105,11 @@ fn undecided_hashes_replace_no_member() {
 
 /// One comparison can be wrong: a member that was restarted a moment later has the data of its disk.
 #[test]
-fn one_comparison_is_none() {
+fn one_comparison_is_not_enough() {
     let mut world = rested(3);
-    let sick = follower(&world);
-    world.health.differing.insert(sick.clone());
-    world.alarm("CORRUPT", &sick);
+    let corrupt = follower(&world);
+    world.health.differing.insert(corrupt.clone());
+    world.alarm("CORRUPT", &corrupt);
     wait(&mut world, 2);
     assert_eq!(world.leading().comparisons.len(), 1);
     world.health.differing.clear();
@@ -126,9 +126,9 @@ fn one_comparison_is_none() {
 #[test]
 fn lost_member_is_replaced_under_an_alarm() {
     let mut world = rested(3);
-    let sick = follower(&world);
-    world.health.differing.insert(sick.clone());
-    world.alarm("CORRUPT", &sick);
+    let corrupt = follower(&world);
+    world.health.differing.insert(corrupt.clone());
+    world.alarm("CORRUPT", &corrupt);
     world.cluster.spec.healing.unhealthy_seconds = 60;
     let lost = world.raft.leader.clone().expect("a leader");
     world.faults.side.insert(lost.clone(), 1);
@@ -136,7 +136,7 @@ fn lost_member_is_replaced_under_an_alarm() {
         world.reconcile();
     }
     assert!(world.raft.members.iter().all(|member| member.name != lost));
-    replaced(&world, &sick);
+    replaced(&world, &corrupt);
 }
 
 /// Until it was proven wrong, a leader that the alarm named kept replicating its data to learners: growing and healing
@@ -145,9 +145,9 @@ fn lost_member_is_replaced_under_an_alarm() {
 #[test]
 fn named_leader_seeds_no_member() {
     let mut world = rested(3);
-    let sick = world.raft.leader.clone().expect("a leader");
-    world.health.differing.insert(sick.clone());
-    world.alarm("CORRUPT", &sick);
+    let corrupt = world.raft.leader.clone().expect("a leader");
+    world.health.differing.insert(corrupt.clone());
+    world.alarm("CORRUPT", &corrupt);
     world.cluster.spec.replicas = 5;
     let first = plan(&world.observe());
     let leads = |step: &crate::plan::Step| {
@@ -160,20 +160,20 @@ fn named_leader_seeds_no_member() {
             matches!(step.action, Action::Member(MemberAction::AddLearner { .. }))
         };
         let by = world.raft.leader.clone().unwrap_or_default();
-        assert!(!plan.first().is_some_and(adds) || by != sick, "{plan}");
+        assert!(!plan.first().is_some_and(adds) || by != corrupt, "{plan}");
     }
     assert_eq!(world.voters(), 5);
     let spoiled = |view: &&crate::plan::MemberView| world.health.differing.contains(&view.name);
     assert_eq!(world.raft.members.iter().find(spoiled), None);
-    replaced(&world, &sick);
+    replaced(&world, &corrupt);
 }
 
 /// If no voter can take over from the leader, it is asked again after increasing pauses, and the other rules run.
 #[test]
 fn transfer_of_a_named_leader_is_bounded() {
     let mut world = rested(3);
-    let sick = world.raft.leader.clone().expect("a leader");
-    world.alarm("CORRUPT", &sick);
+    let corrupt = world.raft.leader.clone().expect("a leader");
+    world.alarm("CORRUPT", &corrupt);
     let mut asked = 0;
     for _ in 0..400 {
         let plan = plan(&world.observe());
@@ -192,8 +192,8 @@ fn transfer_of_a_named_leader_is_bounded() {
 #[test]
 fn a_learner_with_wrong_data_never_votes() {
     let mut world = rested(3);
-    let sick = world.raft.leader.clone().expect("a leader");
-    world.health.differing.insert(sick.clone());
+    let corrupt = world.raft.leader.clone().expect("a leader");
+    world.health.differing.insert(corrupt.clone());
     world.cluster.spec.replicas = 4;
     world.pace.catch_up = 1;
     let mut reconciles = 0;
@@ -205,11 +205,11 @@ fn a_learner_with_wrong_data_never_votes() {
     for _ in 0..3 {
         world.reconcile();
     }
-    world.alarm("CORRUPT", &sick);
+    world.alarm("CORRUPT", &corrupt);
     world.pace.catch_up = 1_000_000;
     let voter = |world: &World| {
         let wrong = |view: &&crate::plan::MemberView| {
-            !view.learner && view.name != sick && world.health.differing.contains(&view.name)
+            !view.learner && view.name != corrupt && world.health.differing.contains(&view.name)
         };
         world.raft.members.iter().find(wrong).cloned()
     };
@@ -218,7 +218,7 @@ fn a_learner_with_wrong_data_never_votes() {
         assert_eq!(voter(&world), None);
     }
     assert_eq!(world.voters(), 4);
-    replaced(&world, &sick);
+    replaced(&world, &corrupt);
 }
 
 /// If the wrong data is in the majority, the correct copy is proven "wrong", and its volume was deleted once its
@@ -263,11 +263,11 @@ fn volume_of_a_named_member_is_kept() {
 #[test]
 fn at_most_a_minority_is_replaced_per_alarm() {
     let mut world = rested(3);
-    let sick = follower(&world);
-    world.health.differing.insert(sick.clone());
-    world.alarm("CORRUPT", &sick);
+    let corrupt = follower(&world);
+    world.health.differing.insert(corrupt.clone());
+    world.alarm("CORRUPT", &corrupt);
     let mut reconciles = 0;
-    while world.raft.members.iter().any(|view| view.name == sick) || world.voters() < 3 {
+    while world.raft.members.iter().any(|view| view.name == corrupt) || world.voters() < 3 {
         world.reconcile();
         reconciles += 1;
         assert!(reconciles < 200, "not replaced");
@@ -301,15 +301,15 @@ fn healing_without_room_to_grow() {
         for node in free {
             world.cordon(&node, true);
         }
-        let sick = follower(&world);
-        world.health.differing.insert(sick.clone());
-        world.alarm("CORRUPT", &sick);
+        let corrupt = follower(&world);
+        world.health.differing.insert(corrupt.clone());
+        world.alarm("CORRUPT", &corrupt);
         world.cluster.spec.replicas = 5;
         for _ in 0..600 {
             world.reconcile();
         }
         assert_eq!(world.voters(), 3 + spare);
-        replaced(&world, &sick);
+        replaced(&world, &corrupt);
     }
 }
 
@@ -317,9 +317,9 @@ fn healing_without_room_to_grow() {
 #[test]
 fn status_reports_paused() {
     let mut world = rested(3);
-    let sick = follower(&world);
-    world.health.differing.insert(sick.clone());
-    world.alarm("CORRUPT", &sick);
+    let corrupt = follower(&world);
+    world.health.differing.insert(corrupt.clone());
+    world.alarm("CORRUPT", &corrupt);
     wait(&mut world, 30);
     let text = "while spec.paused is set the operator does nothing of it";
     assert!(!plan(&world.observe()).to_string().contains(text));
@@ -331,10 +331,10 @@ fn status_reports_paused() {
 
 /// A member without a hash is named, and after some minutes what the user can do without it.
 #[test]
-fn who_keeps_silent_in_comparisons_is_named() {
+fn members_without_a_hash_are_named() {
     let mut world = rested(3);
-    let sick = follower(&world);
-    world.alarm("CORRUPT", &sick);
+    let corrupt = follower(&world);
+    world.alarm("CORRUPT", &corrupt);
     let ids: Vec<u64> = world.raft.members.iter().map(|view| view.id).collect();
     let compared = Comparison {
         agree: ids[..2].iter().copied().collect(),
@@ -378,10 +378,10 @@ fn tie_breaker_is_not_replaced() {
             "{plan}"
         );
     }
-    let said = plan(&world.observe()).to_string();
+    let text = plan(&world.observe()).to_string();
     assert!(
-        said.contains("no majority of the voters is known"),
-        "{said}"
+        text.contains("no majority of the voters is known"),
+        "{text}"
     );
     world.cluster.spec.replace_members = vec![wrong.clone()];
     let mut reconciles = 0;
@@ -404,7 +404,7 @@ fn tie_breaker_is_not_replaced() {
 
 /// With two members a new image alone made it so: with replacement as the way of updates, the follower went.
 #[test]
-fn of_two_that_differ_neither_is_replaced() {
+fn two_differing_members_are_not_replaced() {
     let mut world = rested(2);
     let wrong = world.raft.leader.clone().expect("a leader");
     world.health.differing.insert(wrong.clone());
@@ -424,7 +424,7 @@ fn of_two_that_differ_neither_is_replaced() {
 /// Two of three had wrong data, and the alarm named the right one. The user knew, and named the others; the next
 /// comparison proved the right one "wrong", and it was replaced.
 #[test]
-fn who_decides_is_not_overruled_by_a_comparison() {
+fn comparison_does_not_overrule_the_user() {
     let mut world = rested(3);
     let right = follower(&world);
     let wrong = world.raft.members.iter().map(|view| view.name.clone());
@@ -452,23 +452,23 @@ fn who_decides_is_not_overruled_by_a_comparison() {
 #[test]
 fn a_volume_is_marked_before_its_member_leaves() {
     let mut world = rested(3);
-    let sick = follower(&world);
-    world.health.differing.insert(sick.clone());
-    world.alarm("CORRUPT", &sick);
+    let corrupt = follower(&world);
+    world.health.differing.insert(corrupt.clone());
+    world.alarm("CORRUPT", &corrupt);
     let mut reconciles = 0;
-    while world.raft.members.iter().any(|view| view.name == sick) {
+    while world.raft.members.iter().any(|view| view.name == corrupt) {
         world.reconcile();
         reconciles += 1;
         assert!(reconciles < 200, "not replaced");
     }
     world.health.alarms.clear();
     world.settle(200);
-    replaced(&world, &sick);
+    replaced(&world, &corrupt);
     // Before the removal: the member stays, and its volume is one like any other again.
     let mut world = rested(3);
-    let sick = follower(&world);
-    world.health.differing.insert(sick.clone());
-    world.alarm("CORRUPT", &sick);
+    let corrupt = follower(&world);
+    world.health.differing.insert(corrupt.clone());
+    world.alarm("CORRUPT", &corrupt);
     let retired = |world: &World| {
         let mut pvcs = world.api.pvcs.values();
         pvcs.any(|pvc| pvc.state == PvcState::Retired)
@@ -476,7 +476,7 @@ fn a_volume_is_marked_before_its_member_leaves() {
     while !retired(&world) {
         world.reconcile();
     }
-    assert!(world.raft.members.iter().any(|view| view.name == sick));
+    assert!(world.raft.members.iter().any(|view| view.name == corrupt));
     world.health.alarms.clear();
     world.settle(200);
     assert!(!retired(&world) && world.raft.members.len() == 3);
@@ -484,13 +484,13 @@ fn a_volume_is_marked_before_its_member_leaves() {
 
 /// A leader of 0.1.0 compares nothing and can switch nothing off.
 #[test]
-fn an_older_leader_is_reported() {
+fn leader_without_comparisons_is_reported() {
     let mut world = rested(3);
     let leader = world.raft.leader.clone().expect("a leader");
-    let sick = follower(&world);
+    let corrupt = follower(&world);
     world.faults.unsigned.insert(leader);
-    world.health.differing.insert(sick.clone());
-    world.alarm("CORRUPT", &sick);
+    world.health.differing.insert(corrupt.clone());
+    world.alarm("CORRUPT", &corrupt);
     wait(&mut world, 30);
     let plan = plan(&world.observe());
     does_nothing(&plan);
@@ -503,23 +503,23 @@ fn an_older_leader_is_reported() {
 
 /// Unhealthy members are healed first, by their own rules.
 #[test]
-fn no_member_is_removed_beside_an_unhealthy_one() {
+fn unhealthy_voter_blocks_removals() {
     let mut world = rested(5);
-    let sick = follower(&world);
-    world.health.differing.insert(sick.clone());
-    world.alarm("CORRUPT", &sick);
+    let corrupt = follower(&world);
+    world.health.differing.insert(corrupt.clone());
+    world.alarm("CORRUPT", &corrupt);
     wait(&mut world, 20);
     let removes = |world: &World| {
         let plan = plan(&world.observe());
         let steps = plan.steps.iter().map(|step| step.action.to_string());
-        steps.collect::<Vec<_>>().join("; ").contains(&sick)
+        steps.collect::<Vec<_>>().join("; ").contains(&corrupt)
     };
     assert!(removes(&world), "the control");
     let others = ["demo-1", "demo-2", "demo-3", "demo-4", "demo-5"];
     let leader = world.raft.leader.clone();
     let other = others
         .iter()
-        .find(|name| **name != sick && Some(**name) != leader.as_deref());
+        .find(|name| **name != corrupt && Some(**name) != leader.as_deref());
     world
         .faults
         .unseen
@@ -533,18 +533,18 @@ pub(super) fn follower(world: &World) -> String {
     others.next().expect("a follower")
 }
 
-fn replaced(world: &World, sick: &str) {
+fn replaced(world: &World, corrupt: &str) {
     assert!(world.health.alarms.is_empty(), "{:?}", world.health.alarms);
     assert!(
         world
             .raft
             .members
             .iter()
-            .all(|view| view.name != sick && !view.learner)
+            .all(|view| view.name != corrupt && !view.learner)
     );
-    assert!(!world.api.sets.contains_key(sick));
+    assert!(!world.api.sets.contains_key(corrupt));
     let mut pvcs = world.api.pvcs.values();
-    let pvc = pvcs.find(|pvc| pvc.member.as_deref() == Some(sick));
+    let pvc = pvcs.find(|pvc| pvc.member.as_deref() == Some(corrupt));
     let pvc = pvc.expect("its volume may be the only right copy");
     assert!(pvc.state == PvcState::Retired && !pvc.owned && !pvc.terminating);
 }

@@ -51,7 +51,7 @@ fn unsigned_empty_disk_is_no_evidence() {
 /// A pod that could not be deleted counted as replaced each time: the member was given up, and its pod had
 /// never been replaced once. The same with a learner that could not be given up.
 #[test]
-fn only_what_was_done_counts() {
+fn only_executed_steps_count() {
     let mut world = rested(3);
     world.faults.side.insert("demo-3".into(), 1);
     world.faults.unseen.insert("demo-3".into());
@@ -117,7 +117,7 @@ fn pod_gone_for_good() {
 fn disk_full() {
     let mut script = Script::new(
         "disk-full",
-        "A voter's disk is full: its server ends at each start. The status says what helps; volumes grow while it is sick, and it is the same member afterwards.",
+        "A voter's disk is full: its server ends at each start. The status reports what helps; volumes grow while it is unhealthy, and it is the same member afterwards.",
     );
     let mut world = rested(3);
     world.faults.side.insert("demo-3".into(), 1);
@@ -147,7 +147,7 @@ fn disk_full() {
 fn node_not_ready() {
     let mut script = Script::new(
         "node-not-ready",
-        "A node stops reporting. A reboot is waited for; after unhealthySeconds the voter is removed, its pod and PVC stay until the node says or is said to be gone.",
+        "A node stops reporting. A reboot is waited for; after unhealthySeconds the voter is removed, its pod and PVC stay until the node reports again or is gone.",
     );
     let mut world = rested(3);
     let node = world.api.pods["demo-2"].node.clone().expect("a node");
@@ -228,10 +228,10 @@ fn partitions() {
 }
 
 #[test]
-fn two_are_sick() {
+fn two_voters_are_unhealthy() {
     let mut script = Script::new(
-        "two-sick",
-        "Of five voters two are sick: the dead one goes first, and nobody is added before.",
+        "two-unhealthy",
+        "Of five voters two are unhealthy: the dead one goes first, and no member is added before.",
     );
     let mut world = rested(5);
     let node = world.api.pods["demo-5"].node.clone().expect("a node");
@@ -297,7 +297,7 @@ fn identity_of_a_live_cluster_is_recreated() {
     world.faults.unseen.extend(all);
     world.api.sets.remove("demo-2");
     world.status = EtcdClusterStatus::default();
-    script.look("Nobody answers, and a set is gone as well", &world);
+    script.look("No member answers, and a set is gone as well", &world);
     world.faults.unseen.clear();
     script.settle("They answer", &mut world);
     world
@@ -319,7 +319,7 @@ fn identity_of_a_live_cluster_is_recreated() {
     }
     world.api.identity_secret = None;
     script.look("Deleted before the seed had a pod", &world);
-    script.settle("Its server says that the disk is empty", &mut world);
+    script.settle("Its server reports that the disk is empty", &mut world);
     assert_eq!(world.voters(), 3);
     let mut world = World::new(3);
     while world.raft.members.is_empty() {
@@ -329,11 +329,11 @@ fn identity_of_a_live_cluster_is_recreated() {
     world.status = EtcdClusterStatus::default();
     world.faults.unseen.insert("demo-1".into());
     script.look(
-        "Deleted as the cluster was formed, and nobody wrote that down",
+        "Deleted as the cluster was formed, and that was not recorded",
         &world,
     );
     world.faults.unseen.clear();
-    script.settle("The seed says so", &mut world);
+    script.settle("The seed reports it", &mut world);
     script.compare();
 }
 
@@ -401,7 +401,7 @@ fn a_pod_that_does_not_end() {
 fn a_voter_that_no_node_has_room_for() {
     let mut script = Script::new(
         "no-room",
-        "A voter's pod is made anew and no node has room for it; its volume could go anywhere. It is waited for, and the status says what helps: a newcomer would find no room either.",
+        "A voter's pod is made anew and no node has room for it; its volume could go anywhere. It is waited for, and the status reports what helps: a newcomer would find no room either.",
     );
     let mut world = rested(3);
     let nodes: Vec<String> = world.api.nodes.keys().cloned().collect();
@@ -435,12 +435,12 @@ fn operator_is_cut_off_from_one() {
         .faults
         .unseen
         .extend(["demo-1".to_owned(), "demo-3".to_owned()]);
-    script.look("Nobody answers", &world);
+    script.look("No member answers", &world);
     script.compare();
 }
 
 #[test]
-fn stale_descriptions_say_nothing() {
+fn stale_descriptions_are_ignored() {
     let world = rested(3);
     let sound = world.observe();
     assert!(plan(&sound).status.leader.is_some());
@@ -544,7 +544,7 @@ fn a_pod_that_was_just_made_has_time_to_start() {
     assert_eq!(
         ages.len(),
         3,
-        "restarted as often as the spec says, then removed"
+        "restarted as often as the spec allows, then removed"
     );
     assert!(ages.iter().all(|age| *age >= 20_000), "{ages:?}");
 }

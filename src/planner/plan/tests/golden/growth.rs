@@ -33,7 +33,7 @@ fn growth_and_shrinking() {
         world.cluster.spec.replicas = size;
         script.settle(title, &mut world);
     }
-    script.look("An even size says why odd is better", &world);
+    script.look("An even size reports why odd is better", &world);
     world.cluster.spec.replicas = 3;
     script.settle("4 -> 3", &mut world);
     world.cluster.spec.replicas = 1;
@@ -74,7 +74,10 @@ fn learner_catches_up() {
     world.reconcile();
     script.look("Catching up", &world);
     world.cluster.spec.replicas = 3;
-    script.look("The size goes back: the learner goes, nobody else", &world);
+    script.look(
+        "The size goes back: the learner goes, no other member",
+        &world,
+    );
     world.cluster.spec.replicas = 5;
     script.settle("The size is raised again", &mut world);
     script.compare();
@@ -196,7 +199,7 @@ fn a_changed_template() {
     script.look("The next one cannot start", &world);
     wait(&mut world, 600);
     script.look(
-        "It does not come back in time: nobody else is touched",
+        "It does not come back in time: no other member is touched",
         &world,
     );
     world.api.wanted_inputs = "spec-2".into();
@@ -217,8 +220,8 @@ fn a_corrected_spec_gives_its_pod_time_to_start() {
     world.api.wanted_inputs = "spec-1".into();
     // The StatefulSet, and the pod; it starts, and has not answered yet.
     (0..2).for_each(|_| drop(world.reconcile()));
-    let sick = world.api.pods.values().find(|pod| pod.started_ms.is_none());
-    assert!(sick.is_none(), "{sick:?}");
+    let not_started = world.api.pods.values().find(|pod| pod.started_ms.is_none());
+    assert!(not_started.is_none(), "{not_started:?}");
     world.faults.side.insert("demo-3".into(), 1);
     (0..10).for_each(|_| drop(world.reconcile()));
     assert_eq!(world.raft.configuration_index, before, "it was removed");
@@ -284,10 +287,10 @@ fn a_changed_template_of_few() {
 }
 
 #[test]
-fn retired_and_staying() {
+fn retired_voter_that_stays_is_restarted() {
     let mut script = Script::new(
         "retired",
-        "A voter is told to retire, and then the size goes up again: it is restarted, for nothing else makes it serve again.",
+        "A voter is asked to retire, and then the size goes up again: it is restarted, for nothing else makes it serve again.",
     );
     let mut world = rested(4);
     world.cluster.spec.replicas = 3;
@@ -314,7 +317,7 @@ fn members_are_replaced() {
     let mut world = rested(3);
     world.cluster.spec.replace_members =
         ["demo-1", "demo-3", "demo-77"].map(str::to_owned).to_vec();
-    script.settle("Two of three, and a name that nobody has", &mut world);
+    script.settle("Two of three, and a name that no member has", &mut world);
     let mut world = rested(1);
     world.cluster.spec.replace_members = vec!["demo-1".into()];
     script.settle("The only one", &mut world);
@@ -332,10 +335,10 @@ fn members_are_replaced() {
 }
 
 #[test]
-fn guards_hold() {
+fn guards_delay_unsafe_steps() {
     let mut script = Script::new(
         "guards",
-        "What is ready to be done waits while it would not be safe: a standby answers, a learner has caught up, a voter is too many, and another voter is sick.",
+        "What is ready to be done waits while it would not be safe: a standby answers, a learner has caught up, a voter is too many, and another voter is unhealthy.",
     );
     let mut world = rested(3);
     world.cluster.spec.replicas = 5;
@@ -350,7 +353,7 @@ fn guards_hold() {
     let node = world.api.pods["demo-3"].node.clone().expect("a node");
     world.api.nodes.get_mut(&node).expect("the node").ready = false;
     wait(&mut world, 5);
-    script.look("A standby answers and a voter is sick", &world);
+    script.look("A standby answers and a voter is unhealthy", &world);
     world.api.nodes.get_mut(&node).expect("the node").ready = true;
     wait(&mut world, 1);
     while !world.raft.members.iter().any(|m| m.learner) {
@@ -363,7 +366,7 @@ fn guards_hold() {
         world.tick();
     }
     script.look(
-        "A learner has caught up and a voter is sick: two of four would be no quorum",
+        "A learner has caught up and a voter is unhealthy: two of four would be no quorum",
         &world,
     );
     world.api.nodes.get_mut(&node).expect("the node").ready = true;
@@ -371,7 +374,10 @@ fn guards_hold() {
     world.api.nodes.get_mut(&node).expect("the node").ready = false;
     world.cluster.spec.replicas = 3;
     wait(&mut world, 5);
-    script.look("Four voters are one too many: the sick one goes", &world);
+    script.look(
+        "Four voters are one too many: the unhealthy one goes",
+        &world,
+    );
     let mut world = rested(3);
     world.cluster.spec.replicas = 5;
     while !world

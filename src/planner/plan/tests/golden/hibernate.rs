@@ -4,7 +4,7 @@ use crate::plan::tests::script::{Script, rested, wait};
 use crate::plan::tests::world::World;
 
 #[test]
-fn a_cluster_sleeps_and_wakes() {
+fn hibernate_and_resume() {
     let mut script = Script::new(
         "hibernate",
         "replicas 0: every set sleeps, the leader's last, and members and PVCs stay; then all wake together, and only a quorum grows.",
@@ -26,7 +26,7 @@ fn a_cluster_sleeps_and_wakes() {
 }
 
 #[test]
-fn never_wanted_awake() {
+fn created_with_zero_replicas() {
     let mut script = Script::new(
         "hibernate-unborn",
         "A cluster that is made with replicas 0: nothing is made before it is to run; and one that was put to sleep while its seed was on the way.",
@@ -45,7 +45,7 @@ fn never_wanted_awake() {
 }
 
 #[test]
-fn half_way() {
+fn hibernated_during_other_changes() {
     let mut script = Script::new(
         "hibernate-half-way",
         "Put to sleep with a learner in hand, another size on the way and a node that is drained; the learner, and whoever sleeps, gets its time again after waking.",
@@ -77,10 +77,10 @@ fn half_way() {
 }
 
 #[test]
-fn disks_are_lost_in_sleep() {
+fn disks_lost_while_hibernated() {
     let mut script = Script::new(
         "hibernate-disks",
-        "Volumes are lost while the cluster sleeps: one is replaced after waking; of two of three it is said at once that the data may be lost, and nothing is formed anew.",
+        "Volumes are lost while the cluster sleeps: one is replaced after waking; for two of three it is reported at once that the data may be lost, and nothing is formed anew.",
     );
     let mut world = rested(3);
     world.cluster.spec.replicas = 0;

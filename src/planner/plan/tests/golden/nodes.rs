@@ -51,7 +51,7 @@ fn bound(replicas: i32, nodes: &str) -> World {
 /// A retired member was let go after seven seconds, whether or not its kubelet had looked by then: with a
 /// slow one its Services still sent clients to a pod that was gone.
 #[test]
-fn who_is_still_called_ready_is_waited_for() {
+fn retired_member_stays_until_unready() {
     let waited = |looks: bool| {
         let mut world = rested(3);
         world.api.wanted_inputs = "spec-2".into();
@@ -59,8 +59,10 @@ fn who_is_still_called_ready_is_waited_for() {
             world.faults.unprobed.insert("demo-3".into());
         }
         let retires = |world: &World| {
-            let said = world.observe().descriptions;
-            said.get("demo-3").is_some_and(|d| d.retiring_ms.is_some())
+            let descriptions = world.observe().descriptions;
+            descriptions
+                .get("demo-3")
+                .is_some_and(|d| d.retiring_ms.is_some())
         };
         until(&mut world, "demo-3 retires", retires);
         let (begun, uid) = (world.api.now_ms, world.api.pods["demo-3"].uid.clone());
@@ -81,7 +83,7 @@ fn who_is_still_called_ready_is_waited_for() {
 /// A retired member whose kubelet had looked was let go after seven seconds, whether or not Kubernetes had
 /// written down by then that its Services lead elsewhere.
 #[test]
-fn a_member_behind_a_service_is_waited_for() {
+fn retired_member_stays_while_services_list_it() {
     let waited = |seconds: u64, denied: bool| {
         let mut world = rested(3);
         world.api.wanted_inputs = "spec-2".into();
@@ -89,8 +91,10 @@ fn a_member_behind_a_service_is_waited_for() {
             world.api.denied.insert("endpointslices".into());
         }
         let retires = |world: &World| {
-            let said = world.observe().descriptions;
-            said.get("demo-3").is_some_and(|d| d.retiring_ms.is_some())
+            let descriptions = world.observe().descriptions;
+            descriptions
+                .get("demo-3")
+                .is_some_and(|d| d.retiring_ms.is_some())
         };
         until(&mut world, "demo-3 retires", retires);
         let (begun, uid) = (world.api.now_ms, world.api.pods["demo-3"].uid.clone());
@@ -121,14 +125,14 @@ fn a_member_behind_a_service_is_waited_for() {
     let never = waited(1000, false);
     assert!((29..=32).contains(&never), "{never} s: and not for ever");
     let unseen = waited(0, true);
-    assert!((29..=32).contains(&unseen), "{unseen} s: nobody knows");
+    assert!((29..=32).contains(&unseen), "{unseen} s: unknown");
 }
 
 #[test]
-fn a_movable_volume_goes_along() {
+fn movable_volume_moves_with_its_member() {
     let mut script = Script::new(
         "drain-move",
-        "The leader's node is cordoned, its volume can follow: the same member moves. First nobody drains, and the operator deletes the pod itself; then a drain asks every 5 s and takes the pod as soon as it may.",
+        "The leader's node is cordoned, its volume can follow: the same member moves. First there is no drain, and the operator deletes the pod itself; then a drain asks every 5 s and takes the pod as soon as it may.",
     );
     let mut world = rested(3);
     let leader = world.raft.leader.clone().expect("a leader");
@@ -136,7 +140,7 @@ fn a_movable_volume_goes_along() {
     wait(&mut world, 10);
     world.cordon(&node, true);
     script.look("Cordoned", &world);
-    script.settle("Nobody drains", &mut world);
+    script.settle("There is no drain", &mut world);
     assert_ne!(world.node_of(&leader), node);
     let next = world.raft.leader.clone().expect("a leader");
     let node = world.node_of(&next);
@@ -155,7 +159,7 @@ fn a_movable_volume_goes_along() {
 }
 
 #[test]
-fn a_bound_volume_is_replaced_first() {
+fn member_with_bound_volume_is_replaced_first() {
     let mut script = Script::new(
         "drain-replace",
         "A node is cordoned whose volume cannot leave it: a successor is added on the spare node and promoted, then the old member leaves.",
@@ -185,7 +189,7 @@ fn a_bound_volume_is_replaced_first() {
 fn without_a_spare_node_the_drain_is_held() {
     let mut script = Script::new(
         "drain-no-spare",
-        "As many nodes as members, and one of them is cordoned: nothing is done but to say what would help. Each remedy is then tried.",
+        "As many nodes as members, and one of them is cordoned: nothing is done but to report what would help. Each remedy is then tried.",
     );
     for world in [&mut bound(3, "node-c"), &mut rested_on(3, "node-c")] {
         world.cordon("node-b", true);
@@ -212,7 +216,7 @@ fn without_a_spare_node_the_drain_is_held() {
         });
         let fresh = removed.api.nodes["node-a"].clone();
         removed.api.nodes.insert("node-d".into(), fresh);
-        script.settle("Removed first, because the spec says so", &mut removed);
+        script.settle("Removed first, because the spec sets it", &mut removed);
         assert_eq!(removed.voters(), 3);
         let fresh = world.api.nodes["node-a"].clone();
         world.api.nodes.insert("node-d".into(), fresh);
@@ -277,7 +281,7 @@ fn an_uncordon_half_way_stops_at_the_next_step() {
         "The cordon is taken back at each point of a move and of a replacement: what was begun is ended, nothing more.",
     );
     let points: [(&str, Point); 2] = [
-        ("told to retire", |world| {
+        ("asked to retire", |world| {
             world
                 .observe()
                 .descriptions
@@ -363,7 +367,7 @@ fn the_gate_closes_when_another_member_fails() {
 }
 
 #[test]
-fn newcomers_do_not_stay_on_a_node_that_goes() {
+fn new_members_leave_a_drained_node() {
     let mut script = Script::new(
         "drain-newcomers",
         "The node of a member is cordoned that is on its way in: a standby and a learner that could not leave with their volumes make room for another one, a learner that can is promoted and moves.",
@@ -459,7 +463,7 @@ fn one_member_alone_is_replaced_and_never_moved() {
 
 /// A changed spec does not recreate a pod that would find no node, and reaches it when it moves.
 #[test]
-fn a_roll_goes_around_a_node_that_goes() {
+fn roll_skips_members_on_a_drained_node() {
     let mut world = rested_on(3, "node-c");
     world.cordon("node-b", true);
     world.api.wanted_inputs = "spec-2".into();
@@ -488,7 +492,7 @@ fn a_roll_goes_around_a_node_that_goes() {
 /// the same. The time of a release was part of its step, which therefore never was the same one: no
 /// member ever moved.
 #[test]
-fn a_look_a_moment_later_wants_the_same_step() {
+fn plan_a_moment_later_has_the_same_step() {
     let mut world = rested(3);
     wait(&mut world, 10);
     world.cordon("node-b", true);

@@ -54,12 +54,12 @@ fn conflicts_and_earlier_lives() {
         name: "demo-client".into(),
     };
     let service = ObjectFacts {
-        owner: Owner::Nobody,
+        owner: Owner::Unowned,
         terminating: false,
         inputs: None,
     };
     world.api.objects.insert(key.clone(), service);
-    script.look("A Service of nobody has our name", &world);
+    script.look("A Service without an owner has our name", &world);
     world.lose_objects();
     let old = PvcFacts {
         uid: "old".into(),
@@ -111,6 +111,6 @@ fn conflicts_and_earlier_lives() {
     let rows = crate::plan::plan(&world.observe()).status.members;
     assert_eq!(rows.len(), 64);
     let voters = rows.iter().filter(|row| row.role == MemberRole::Voter);
-    assert_eq!(voters.count(), world.voters(), "who votes is told of first");
+    assert_eq!(voters.count(), world.voters(), "voters are listed first");
     script.compare();
 }

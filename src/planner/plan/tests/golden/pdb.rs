@@ -64,7 +64,7 @@ fn drain_takes_what_the_pdb_allows() {
     world.cordon(&node, true);
     let mut held = world.clone();
     script.settle(
-        "The node of demo-2 is cordoned, and nobody drains it",
+        "The node of demo-2 is cordoned, and there is no drain",
         &mut world,
     );
     assert_ne!(world.node_of("demo-2"), node);
@@ -84,7 +84,7 @@ fn drain_takes_what_the_pdb_allows() {
 fn refused_evictions_are_not_requested() {
     let mut script = Script::new(
         "pdb-refused",
-        "A member has retired and its node is cordoned, and Kubernetes counts too few of the others as available: the plan says who waits for what, and asks for nothing.",
+        "A member has retired and its node is cordoned, and Kubernetes counts too few of the others as available: the plan reports who waits for what, and asks for nothing.",
     );
     let mut world = with_budget_policy(3);
     wait(&mut world, 10);
@@ -96,22 +96,30 @@ fn refused_evictions_are_not_requested() {
     let pdb = observed.pdb.as_mut().expect("a PDB");
     assert_eq!((pdb.min_available, pdb.available), (Some(2), Some(2)));
     pdb.available = Some(1);
-    let told = plan(&observed);
-    assert_eq!((reason(&told), told.steps.len()), ("Budget", 0), "{told}");
-    script.text += &format!("\n## One of two others is available\n{told}");
+    let planned = plan(&observed);
+    assert_eq!(
+        (reason(&planned), planned.steps.len()),
+        ("Budget", 0),
+        "{planned}"
+    );
+    script.text += &format!("\n## One of two others is available\n{planned}");
     observed.pdb = observed.pdb.map(|pdb| crate::plan::PdbFacts {
         available: None,
         ..pdb
     });
-    let told = plan(&observed);
-    assert_eq!((reason(&told), told.steps.len()), ("Budget", 0), "{told}");
-    script.text += &format!("\n## Kubernetes has not counted yet\n{told}");
+    let planned = plan(&observed);
+    assert_eq!(
+        (reason(&planned), planned.steps.len()),
+        ("Budget", 0),
+        "{planned}"
+    );
+    script.text += &format!("\n## Kubernetes has not counted yet\n{planned}");
     script.look("Enough are available", &world);
     script.compare();
 }
 
 #[test]
-fn the_number_rises_first_and_falls_last() {
+fn min_available_rises_first_and_falls_last() {
     let mut script = Script::new(
         "pdb-number",
         "How many stay available: raised before a learner is promoted, lowered when the pod of who was removed is gone.",
@@ -142,7 +150,7 @@ fn pdb_waits_for_the_pod_of_a_removed_member() {
     until(&mut world, "its pod is gone", |world| {
         world.api.pods.len() == 3
     });
-    assert_eq!(world.min_available(), Some(3), "nobody looked since");
+    assert_eq!(world.min_available(), Some(3), "not observed since");
     world.settle(100);
     assert_eq!(world.min_available(), Some(2));
 }

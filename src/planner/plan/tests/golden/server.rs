@@ -13,7 +13,7 @@ fn wanted(world: &mut World, heartbeat: i32, election: i32) {
 }
 
 #[test]
-fn timings_that_go_together() {
+fn compatible_timings_roll() {
     let mut script = Script::new(
         "server-timings",
         "100/1000 -> 1000/10000 ms is refused before a pod is touched, because half of the members would not hear the other half in time; 500/5000 is given to one after the other, and 1000/10000 then follows. A cluster that sleeps wakes with any.",
@@ -51,6 +51,6 @@ fn members_without_syncs() {
     world.api.wanted_inputs = "spec-synced".into();
     script.look("It is taken back", &world);
     script.settle("The members are restarted", &mut world);
-    script.look("Nobody runs with it", &world);
+    script.look("No member runs with it", &world);
     script.compare();
 }

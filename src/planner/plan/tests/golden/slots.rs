@@ -79,7 +79,7 @@ fn slot_is_handed_over_before_retirement() {
 fn slots_of_others_are_conflicts() {
     let mut script = Script::new(
         "slots-conflict",
-        "A slot's Service that somebody else owns stops the cluster; a voter that is merely unseen or sick keeps its slot.",
+        "A slot's Service that somebody else owns stops the cluster; a voter that is merely unseen or unhealthy keeps its slot.",
     );
     let mut world = rested(3);
     let node = world.api.pods["demo-2"].node.clone().expect("a node");
@@ -102,7 +102,7 @@ fn slots_of_others_are_conflicts() {
 fn unwanted_slot_of_others_is_left_alone() {
     let mut world = rested(3);
     let mut other = world.api.slots[&0].clone();
-    other.owner = Owner::Nobody;
+    other.owner = Owner::Unowned;
     world.api.slots.insert(7, other);
     let plan = plan(&world.observe());
     assert!(plan.steps.is_empty(), "{plan}");

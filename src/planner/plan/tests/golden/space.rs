@@ -16,7 +16,7 @@ fn switches_off(plan: &Plan) -> bool {
 fn no_space() {
     let mut script = Script::new(
         "nospace",
-        "A quota is used up. The status says what helps; the quota is raised and reaches the members one by one, and once every member has space the alarm goes off by itself.",
+        "A quota is used up. The status reports what helps; the quota is raised and reaches the members one by one, and once every member has space the alarm goes off by itself.",
     );
     let mut world = rested(3);
     let full = Space {

@@ -71,7 +71,7 @@ fn bound_volumes_need_one_member_per_node() {
         world.pace.node_bound = true;
         world.api.class_node_bound = Some(true);
     });
-    assert_eq!(class, [true; 3], "the class tells before any volume does");
+    assert_eq!(class, [true; 3], "the class counts before any volume");
     let class = made(&|world| world.api.class_node_bound = Some(true));
     assert_eq!(class, [true, false, false], "the volumes know better");
     let relaxed = made(&|world| {
@@ -79,22 +79,22 @@ fn bound_volumes_need_one_member_per_node() {
         world.cluster.spec.scheduling.spread = Spread::Preferred;
     });
     assert_eq!(relaxed, [false; 3], "spread: Preferred relaxes it");
-    let said = made(&|world| {
+    let explicit = made(&|world| {
         world.cluster.spec.scheduling.volumes = VolumeMobility::NodeBound;
     });
-    assert_eq!(said, [true; 3], "the spec says that they are bound");
-    let said = made(&|world| {
+    assert_eq!(explicit, [true; 3], "the spec sets NodeBound");
+    let explicit = made(&|world| {
         world.pace.node_bound = true;
         world.cluster.spec.scheduling.volumes = VolumeMobility::Movable;
     });
-    assert_eq!(said, [false; 3], "the spec says that they can move");
+    assert_eq!(explicit, [false; 3], "the spec sets Movable");
 }
 
 #[test]
 fn missing_permissions_are_reported() {
     let mut script = Script::new(
         "rights",
-        "The operator may not read what is of the whole Kubernetes cluster: it goes on, and says what follows.",
+        "The operator may not read what is of the whole Kubernetes cluster: it goes on, and reports what follows.",
     );
     let mut world = World::new(3);
     world.api.denied = ["persistentvolumes", "storageclasses"]
@@ -105,7 +105,7 @@ fn missing_permissions_are_reported() {
     world.cluster.spec.scheduling.volumes = VolumeMobility::NodeBound;
     world.api.denied = ["nodes".to_owned(), "persistentvolumes".to_owned()].into();
     let plan = script.look(
-        "Nodes and volumes, and the spec says what the volumes are",
+        "Nodes and volumes, and the spec sets what the volumes are",
         &world,
     );
     assert!(plan.steps.is_empty(), "{plan}");

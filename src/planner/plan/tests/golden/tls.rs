@@ -14,7 +14,7 @@ fn rested(replicas: i32) -> World {
 }
 
 #[test]
-fn made_before_they_are_needed() {
+fn certificates_precede_members() {
     let mut script = Script::new(
         "tls",
         "TLS from the first member on: authorities, then what each member needs before its set.",
@@ -31,10 +31,10 @@ fn made_before_they_are_needed() {
 }
 
 #[test]
-fn renewed_one_after_the_other() {
+fn certificates_renew_one_at_a_time() {
     let mut script = Script::new(
         "tls-renewal",
-        "After two thirds of their lives certificates are made anew, one member after the other, and nobody is restarted.",
+        "After two thirds of their lives certificates are made anew, one member after the other, and no member is restarted.",
     );
     let mut world = rested(3);
     let pods: Vec<String> = world.api.pods.values().map(|pod| pod.uid.clone()).collect();
@@ -44,7 +44,7 @@ fn renewed_one_after_the_other() {
     world.names = "names-2".into();
     script.settle("Names are added", &mut world);
     let now: Vec<String> = world.api.pods.values().map(|pod| pod.uid.clone()).collect();
-    assert_eq!(pods, now, "nobody was restarted");
+    assert_eq!(pods, now, "no member was restarted");
     world.cluster.spec.paused = true;
     world.skip_days(61);
     script.settle("Paused: certificates are renewed all the same", &mut world);
@@ -52,7 +52,7 @@ fn renewed_one_after_the_other() {
 }
 
 #[test]
-fn ended_and_stuck() {
+fn expired_and_stuck_certificates() {
     let mut script = Script::new(
         "tls-ended",
         "Certificates that were not renewed in time, and one that does not reach its server.",
@@ -61,7 +61,7 @@ fn ended_and_stuck() {
     world.skip_days(91);
     world.tick();
     script.look(
-        "Nobody was there to renew: members refuse each other",
+        "No operator was there to renew: members refuse each other",
         &world,
     );
     script.settle("All are made anew at once", &mut world);
@@ -120,7 +120,7 @@ fn a_silent_member_is_not_waited_for() {
 }
 
 #[test]
-fn switched_on_for_a_cluster_that_lives() {
+fn tls_enabled_on_a_running_cluster() {
     let mut script = Script::new(
         "tls-switched-on",
         "TLS is switched on for a cluster that lives: certificates, a roll in which the peer ports take both kinds of connections, then the members' URLs.",

@@ -24,10 +24,10 @@ fn reason(plan: &Plan) -> &'static str {
 }
 
 #[test]
-fn given_and_renewed() {
+fn user_certificates_are_renewed() {
     let mut script = Script::new(
         "tls-given",
-        "Certificates in the user's own Secrets: the operator makes none, follows their renewal and restarts nobody.",
+        "Certificates in the user's own Secrets: the operator makes none, follows their renewal and restarts no member.",
     );
     let mut world = World::new(3).with_given();
     script.settle("The cluster is made", &mut world);
@@ -44,7 +44,7 @@ fn given_and_renewed() {
     script.settle("It has signed", &mut world);
     world.trust(TlsPort::Peer, &["theirs-2"]);
     script.settle("The one before is forgotten", &mut world);
-    assert_eq!(uids(&world), pods, "nobody was restarted");
+    assert_eq!(uids(&world), pods, "no member was restarted");
     world.cluster.spec.replicas = 1;
     script.settle(
         "Members leave: nothing of the user's is touched",
@@ -54,10 +54,10 @@ fn given_and_renewed() {
 }
 
 #[test]
-fn given_and_not_fit() {
+fn unfit_user_certificates_are_reported() {
     let mut script = Script::new(
         "tls-given-unfit",
-        "A certificate of the user's that nobody could use: nothing is made or restarted onto it, and it is said what is missing.",
+        "A certificate of the user's that no member could use: nothing is made or restarted onto it, and what is missing is reported.",
     );
     let mut world = World::new(3).with_given();
     let missing = Unfit {
@@ -106,7 +106,7 @@ fn given_and_not_fit() {
 fn issued_by_cert_manager() {
     let mut script = Script::new(
         "tls-issued",
-        "Certificates of peers from cert-manager: it is asked before anything else, waited for without a call for help, and asked again when the issuer changes; nobody is restarted.",
+        "Certificates of peers from cert-manager: it is asked before anything else, waited for without a call for help, and asked again when the issuer changes; no member is restarted.",
     );
     let mut world = World::new(3).with_issued();
     script.look("It has not been asked", &world);
@@ -129,17 +129,17 @@ fn issued_by_cert_manager() {
     let pods = uids(&world);
     world.issued_by("other");
     script.settle("Another issuer is to sign", &mut world);
-    assert_eq!(uids(&world), pods, "nobody was restarted");
+    assert_eq!(uids(&world), pods, "no member was restarted");
     script.compare();
 }
 
 /// The user cannot be prevented from replacing the CA at once: it is reported, no member is restarted meanwhile, and it
 /// heals by itself when the last member has loaded it.
 #[test]
-fn no_overlap() {
+fn authority_replaced_without_overlap() {
     let mut script = Script::new(
         "tls-given-overlap",
-        "Another authority without an overlap: nobody is restarted or made while members refuse each other.",
+        "Another authority without an overlap: no member is restarted or made while members refuse each other.",
     );
     let mut world = rested(3);
     let pods = uids(&world);
@@ -157,21 +157,15 @@ fn no_overlap() {
     let now = uids(&world);
     assert!(
         pods.iter().all(|pod| now.contains(pod)),
-        "nobody was restarted"
+        "no member was restarted"
     );
     // Other Secret names are an input: members with the old ones are restarted, if their trust overlaps.
     world.api.wanted_inputs = "spec-2".into();
     world.give(TlsPort::Peer, "theirs-3", &["theirs-3"], 90);
-    script.look(
-        "Other Secrets are named, of an authority that nobody knows",
-        &world,
-    );
+    script.look("Other Secrets are named, of an unknown authority", &world);
     world.give(TlsPort::Peer, "theirs-2", &["theirs-2", "theirs-3"], 90);
     world.forgotten = true;
-    script.look(
-        "The old ones are deleted: nobody knows who signed them",
-        &world,
-    );
+    script.look("The old ones are deleted: their signer is unknown", &world);
     world.forgotten = false;
     script.settle("They are there", &mut world);
     script.compare();
@@ -179,7 +173,7 @@ fn no_overlap() {
 
 /// An operator that was just started and meets a renewal under way waits until it is over.
 #[test]
-fn who_signed_is_not_known_yet() {
+fn renewal_by_an_unknown_issuer_is_waited_for() {
     let mut world = rested(3);
     world.give(TlsPort::Peer, "theirs-1", &["theirs-1"], 90);
     world.forgotten = true;
@@ -193,7 +187,7 @@ fn who_signed_is_not_known_yet() {
 }
 
 #[test]
-fn switched_on_with_given_ones() {
+fn tls_enabled_with_user_certificates() {
     let mut script = Script::new(
         "tls-given-switched-on",
         "TLS with the user's certificates is switched on for a cluster that lives.",

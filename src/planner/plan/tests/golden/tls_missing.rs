@@ -75,10 +75,10 @@ fn newcomers_wait_for_a_new_authority() {
 /// A CA's Secret exists but cannot be read: nothing can be signed until it is repaired. This is reported, and a new
 /// member's StatefulSet waits; running members keep serving and are not restarted.
 #[test]
-fn nothing_starts_while_nothing_can_be_signed() {
+fn no_member_starts_without_a_readable_ca() {
     let mut script = Script::new(
         "tls-unsigned",
-        "An authority cannot be read while a member is to come, and the spec changes: no set is applied whose certificates are missing, and nobody is restarted whose Secret is gone.",
+        "An authority cannot be read while a member is to come, and the spec changes: no set is applied whose certificates are missing, and no member is restarted whose Secret is gone.",
     );
     let mut world = rested(3);
     let good = world.api.tls.secrets["demo-client-ca"].clone();
@@ -103,7 +103,7 @@ fn nothing_starts_while_nothing_can_be_signed() {
         &world,
     );
     let now: Vec<String> = world.api.pods.values().map(|pod| pod.uid.clone()).collect();
-    assert_eq!(pods, now, "nobody was restarted");
+    assert_eq!(pods, now, "no member was restarted");
     (world.api.tls.secrets).insert("demo-client-ca".into(), good);
     script.settle("Its content is back", &mut world);
     assert_whole(&world);
@@ -116,7 +116,7 @@ fn nothing_starts_while_nothing_can_be_signed() {
 fn all_secrets_deleted() {
     let mut script = Script::new(
         "tls-secrets-deleted",
-        "Every Secret with a certificate is deleted: all are made anew, one member after the other, and nobody is restarted.",
+        "Every Secret with a certificate is deleted: all are made anew, one member after the other, and no member is restarted.",
     );
     for replicas in [3, 1] {
         let mut world = rested(replicas);
@@ -124,7 +124,7 @@ fn all_secrets_deleted() {
         world.api.tls.secrets.clear();
         script.settle(&format!("Those of {replicas}"), &mut world);
         let now: Vec<String> = world.api.pods.values().map(|pod| pod.uid.clone()).collect();
-        assert_eq!(pods, now, "nobody was restarted");
+        assert_eq!(pods, now, "no member was restarted");
         assert_whole(&world);
     }
     let mut world = rested(3);
@@ -137,10 +137,10 @@ fn all_secrets_deleted() {
 
 /// The cluster sleeps while its authority and a certificate are deleted; it wakes with new ones.
 #[test]
-fn who_wakes_waits_for_certificates() {
+fn resumed_members_wait_for_certificates() {
     let mut script = Script::new(
         "tls-wake",
-        "An authority and certificates are deleted while the cluster sleeps: all are made before anybody wakes. Those of one who has not woken yet: it waits until those who run trust the new authority.",
+        "An authority and certificates are deleted while the cluster sleeps: all are made before any member resumes. Those of one who has not woken yet: it waits until those who run trust the new authority.",
     );
     let mut world = rested(3);
     world.cluster.spec.replicas = 0;
@@ -196,7 +196,7 @@ fn a_node_that_does_not_report_is_not_waited_for() {
 /// A removed member whose pod still runs because its node does not report no longer learns a new CA, and does not need
 /// to reach the others.
 #[test]
-fn who_was_removed_is_not_waited_for() {
+fn removed_members_are_not_waited_for() {
     let mut world = rested(3);
     lose_authority(&mut world, TlsPort::Peer);
     world.faults.uncarried = ["demo-3".to_owned()].into();

@@ -21,7 +21,7 @@ fn one_minor_version_at_a_time() {
     wanted(&mut world, "0.3.0");
     script.look("Two minor versions at once", &world);
     world.lose_disk("demo-3");
-    script.settle("Nobody is replaced by such a version either", &mut world);
+    script.settle("No member is replaced by such a version either", &mut world);
     wanted(&mut world, "0.2.0");
     script.settle("The next minor version", &mut world);
     wanted(&mut world, "0.1.9");
@@ -50,7 +50,7 @@ fn hibernated() {
     world.cluster.spec.replicas = 3;
     wanted(&mut world, "0.1.0");
     script.look(
-        "Woken with an older version: nobody can say whether it reads the disks",
+        "Woken with an older version: whether it reads the disks is unknown",
         &world,
     );
     wanted(&mut world, "0.3.0");
@@ -59,7 +59,7 @@ fn hibernated() {
 }
 
 #[test]
-fn an_image_is_tried() {
+fn image_of_a_distant_version_is_taken_back() {
     let mut script = Script::new(
         "version-image",
         "What an image holds is seen when it runs: one member shows a version too far away, stays the only one, and goes back with the previous image.",
