@@ -94,7 +94,7 @@ attack: ## what a stranger with a thousand connections costs clients, attack by 
 	cargo test --locked --release --test server --no-run
 	chrt --fifo 1 taskset -c 1 cargo test --locked --release --test server -- --ignored --exact --nocapture attacks::cost_of_an_attacker
 
-soak: ## the seeded tests for an hour, what CI has no time for; SCALE=10 for a tenth, ONLY=part; docs/soak.md keeps the results
+soak: ## the seeded tests for hours, what CI has no time for; SCALE=10 for a tenth, ONLY=part; docs/soak.md keeps the results
 	@tests/needs.sh rust cc c++ go
 	SCALE=$(SCALE) $(if $(ONLY),ONLY=$(ONLY)) tests/soak.sh
 

@@ -229,8 +229,9 @@ fn folder_of(room: &str) -> PathBuf {
         .iter()
         .map(|package| source().join(package).join(room));
     let mut places = inside.chain([source().join(room)]);
-    let found = places.find(|folder| folder.is_dir());
-    found.unwrap_or_else(|| panic!("there is no room {room}"))
+    places
+        .find(|folder| folder.is_dir())
+        .expect("a room is a folder")
 }
 
 fn folders(parent: &Path) -> Vec<String> {

@@ -3,8 +3,10 @@
 # every assertion on, and the fuzzer. Ends with a dated table for docs/soak.md; the first failure ends the run, and
 # its seed is in the output.
 #
-#   tests/soak.sh              about an hour on two cores
-#   SCALE=10 tests/soak.sh     a tenth of it; SCALE=1000 ten times as much
+#   tests/soak.sh              about six hours on two cores: two of sim-operator, more than one each of e2e and
+#                              robustness
+#   SCALE=10 tests/soak.sh     a tenth of the seeds and minutes; SCALE=1000 ten times as many. It does not change
+#                              sim-operator below 200, nor e2e
 #   ONLY=sim tests/soak.sh     one part: sim raft node store plan operator sim-operator properties
 #                              differential full fuzz robustness e2e
 #   BASE=n                     the first seed of a part that takes one (default: days since 1970
