@@ -69,7 +69,7 @@ robustness: ## real servers under faults and load, their record checked twice: M
 
 raft: interop ## random schedules to the Raft core and to etcd's, equal state after each event; SEEDS=n, or SEED=x for one
 	@tests/needs.sh rust cc go
-	SEEDS=$(SEEDS) SEED_BASE=$(SEED_BASE) QUORATE_REQUIRE_INTEROP=1 $(if $(SEED),SEED=$(SEED)) cargo test --locked --profile $(SIM_PROFILE) --lib -- --nocapture raft::tests::differential
+	SEEDS=$(SEEDS) SEED_BASE=$(SEED_BASE) QUORATE_REQUIRE_INTEROP=1 $(if $(SEED),SEED=$(SEED)) cargo test --locked --profile $(SIM_PROFILE) -p quorate-core --lib -- --nocapture raft::tests::differential
 
 # the profile of the build with planted faults: `dev` needs no build of what we depend on after `make test`
 MUTANTS_PROFILE ?= dev

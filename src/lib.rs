@@ -1,8 +1,8 @@
 //! Quorate: a Kubernetes operator and the replicated etcd-style server that it runs.
 //!
-//! The crate is divided into rooms (see `docs/ARCHITECTURE.md`). The pure rooms know no
-//! socket, file, clock, thread or thread-local randomness: time and randomness are arguments.
-//! `tests/layering.rs` holds that line.
+//! Divided into rooms (see `docs/ARCHITECTURE.md`), of which two packages below `src` contain some; this one
+//! re-exports them. The pure rooms know no socket, file, clock, thread or thread-local randomness: time and
+//! randomness are arguments. `tests/layering.rs` checks that.
 
 #[cfg(feature = "simulators")]
 pub use quorate_core::sim;

@@ -368,6 +368,7 @@ static UNIT_TESTS: LazyLock<BTreeMap<String, PathBuf>> = LazyLock::new(|| {
         .stderr(Stdio::inherit())
         .output()
         .expect("cargo starts");
+    assert!(output.status.success(), "cargo lists no unit tests");
     let lines = output.stdout.split(|byte| *byte == b'\n');
     let messages = lines.filter_map(|line| serde_json::from_slice::<Value>(line).ok());
     let binaries = messages.filter_map(|message| {

@@ -49,7 +49,7 @@ for target in $targets; do
   fi
   ran=$(sed -nE 's/^stat::number_of_executed_units: *([0-9]+)/\1/p' "$log")
   memory=$(sed -nE 's/^stat::peak_rss_mb: *([0-9]+)/\1/p' "$log")
-  edges=$(grep -oE 'cov: [0-9]+' "$log" | tail -1 | cut -d' ' -f2)
+  edges=$(grep -oE 'cov: [0-9]+' "$log" | tail -1 | cut -d' ' -f2 || true)
   if [ "${ran:-0}" -eq 0 ] || [ "${edges:-0}" -eq 0 ]; then
     tail -40 "$log"
     echo "fuzz: $target ran nothing, or nothing was counted"

@@ -42,13 +42,14 @@ const IMPURE: &[&str] = &[
     "Uuid::new_v4",
 ];
 
-/// Each pure room and the rooms of this crate that it may use.
+/// Each pure room and the rooms that it may use.
 const PURE: &[(&str, &[&str])] = &[
     ("raft", &[]),
     ("bolt", &[]),
     ("store", &["raft"]),
     ("node", &["raft", "store"]),
     ("backup", &["bolt", "raft", "store", "node"]),
+    ("crd", &[]),
     ("plan", &["crd"]),
     ("model", &["crd", "plan"]),
     ("build", &["crd", "plan"]),
@@ -56,8 +57,6 @@ const PURE: &[(&str, &[&str])] = &[
 
 /// The other rooms and the rooms that they may use; rooms not listed here may use every room.
 const SHELLS: &[(&str, &[&str])] = &[
-    // Contains types only, but their derive names the crate of the Kubernetes client.
-    ("crd", &[]),
     ("disk", &["raft"]),
     ("wire", &[]),
     (
@@ -73,8 +72,7 @@ const SHELLS: &[(&str, &[&str])] = &[
 const PLANTED: &str = "mutants";
 const THE_QUESTION: &str = "use crate::mutants::mutant;";
 
-/// Packages below `src`, which contain rooms; that of the planted faults is a room itself. What a package does not
-/// depend on, its rooms cannot use, whatever is listed here.
+/// Packages below `src`, which contain rooms; that of the planted faults is a room itself.
 const PACKAGES: &[&str] = &["core", "planner"];
 
 /// Rooms that may use every room: a new folder in `src` or in one of the packages has to be listed here or above.
@@ -124,20 +122,80 @@ fn mutants_need_their_feature() {
     let head = fs::read_to_string(source().join(PLANTED).join("lib.rs")).expect("it is there");
     assert!(head.contains("#[cfg(feature = \"mutants\")]\nmod switch;"));
     assert!(head.contains("#[cfg(not(feature = \"mutants\"))]\n#[must_use]\n#[inline(always)]\npub const fn planted(_: Mutant) -> bool {\n    false\n}"));
-    let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
-    let manifest = fs::read_to_string(manifest).expect("it is there");
-    let default = manifest.lines().any(|line| line.starts_with("default ="));
-    assert!(!default, "a feature that is on by default");
+}
+
+/// No feature is on by default, in any package, and the packages' dependencies on each other turn none on.
+#[test]
+fn no_feature_is_on_by_default() {
+    for manifest in manifests() {
+        let text = fs::read_to_string(&manifest).expect("it is there");
+        let (_, product) = text.split_once("[package]").expect("a package");
+        let product: String = match product.split_once("[dev-dependencies]") {
+            Some((before, _)) => before.to_owned(),
+            None => product.to_owned(),
+        };
+        for line in product
+            .lines()
+            .chain(text.lines().take_while(|line| *line != "[package]"))
+        {
+            let ours = line.starts_with("quorate") && line.contains("features");
+            let default = line.starts_with("default =");
+            assert!(!ours && !default, "{}: {line}", manifest.display());
+        }
+    }
+}
+
+/// The fuzzer counts the lines of these packages alone, so a new one has to be listed there.
+#[test]
+fn fuzzer_instruments_every_package() {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fuzz/rustc.sh");
+    let script = fs::read_to_string(script).expect("it is there");
+    for package in PACKAGES {
+        let name = format!("*\" --crate-name quorate_{package} \"*");
+        assert!(
+            script.contains(&name),
+            "tests/fuzz/rustc.sh lacks {package}"
+        );
+    }
+}
+
+/// Rooms are named by `crate::`, which the checks of this file see; the packages only where they are re-exported.
+#[test]
+fn packages_are_named_in_their_heads_alone() {
+    let mut found = Vec::new();
+    for file in files_below(&source()) {
+        let name = file.file_name().unwrap_or_default();
+        if name == "lib.rs" || name == "mutants_test.rs" {
+            continue;
+        }
+        let text = fs::read_to_string(&file).expect("a source file is readable");
+        for (number, line) in code_lines(&text) {
+            let names = PACKAGES.iter().chain([&PLANTED]);
+            if names
+                .map(|name| format!("quorate_{name}"))
+                .any(|name| line.contains(&name))
+            {
+                found.push(format!("{}:{number}: {line}", file.display()));
+            }
+        }
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
 /// A room of simulators is compiled only with its feature, which the tests enable and a build without tests does not.
 /// `tests/release-binary.sh` checks the released binary.
 #[test]
 fn simulators_need_their_feature() {
-    for (lib, room) in [("lib.rs", "opsim"), ("core/lib.rs", "sim")] {
-        let lib = fs::read_to_string(source().join(lib)).expect("it is there");
-        let gated = format!("#[cfg(feature = \"simulators\")]\npub mod {room};");
-        assert!(lib.contains(&gated), "{room} would be in the release");
+    let simulators = "feature = \"simulators\"";
+    let testing = "any(test, feature = \"testing\")";
+    for (file, room, condition) in [
+        ("lib.rs", "opsim", simulators),
+        ("core/lib.rs", "sim", simulators),
+        ("planner/plan/mod.rs", "testing", testing),
+    ] {
+        let text = fs::read_to_string(source().join(file)).expect("it is there");
+        let gated = format!("#[cfg({condition})]\npub mod {room};");
+        assert!(text.contains(&gated), "{room} would be in the release");
     }
     let image = concat!(
         env!("CARGO_MANIFEST_DIR"),
@@ -222,6 +280,13 @@ fn rooms() -> Vec<String> {
     names.dedup();
     assert_eq!(names.len(), count, "a name of two rooms");
     names
+}
+
+fn manifests() -> Vec<PathBuf> {
+    let packages = PACKAGES.iter().chain([&PLANTED]);
+    let below = packages.map(|package| source().join(package).join("Cargo.toml"));
+    let main = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
+    below.chain([main]).collect()
 }
 
 fn folder_of(room: &str) -> PathBuf {
@@ -322,7 +387,7 @@ fn strip_comment(line: &str) -> String {
     line.split("//").next().unwrap_or_default().to_owned()
 }
 
-/// The rooms of this crate that a line names after `crate::`, also in braces.
+/// The rooms that a line names after `crate::`, also in braces.
 fn rooms_named_in(line: &str) -> Vec<String> {
     let mut named = Vec::new();
     for part in line.split("crate::").skip(1) {

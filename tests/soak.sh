@@ -42,20 +42,20 @@ part sim "$n seeds from $base" \
   env SEEDS="$n" SEED_BASE="$base" cargo test --locked --profile sim --test sim -- --nocapture seeds
 n=$(seeds 3000)
 part raft "$n random runs of the core" \
-  env RAFT_SEEDS="$n" cargo test --locked --profile sim --lib -- raft::tests::random
+  env RAFT_SEEDS="$n" cargo test --locked --profile sim -p quorate-core --lib -- raft::tests::random
 n=$(seeds 20000)
 part raft "$n schedules of the core beside etcd's, from seed $base" \
   env SEEDS="$n" SEED_BASE="$base" QUORATE_REQUIRE_INTEROP=1 \
-  cargo test --locked --profile sim --lib -- raft::tests::differential
+  cargo test --locked --profile sim -p quorate-core --lib -- raft::tests::differential
 n=$(seeds 1000)
 part node "$n random runs of whole members" \
-  env SEEDS="$n" cargo test --locked --profile sim --lib -- node::tests::chaos
+  env SEEDS="$n" cargo test --locked --profile sim -p quorate-core --lib -- node::tests::chaos
 n=$(seeds 500)
 part store "$n random runs of 2,000 operations against a naive model" \
-  env SEEDS="$n" OPS=2000 cargo test --locked --profile sim --lib -- store::tests::random
+  env SEEDS="$n" OPS=2000 cargo test --locked --profile sim -p quorate-core --lib -- store::tests::random
 n=$(seeds 5000)
 part plan "$n random clusters come to rest" \
-  env SEEDS="$n" cargo test --locked --profile sim --lib -- plan::tests::random
+  env SEEDS="$n" cargo test --locked --profile sim -p quorate-planner --lib -- plan::tests::random
 part operator "a crash before, after and in the answer of every act" \
   env CRASH_EVERYWHERE=1 cargo test --locked --profile sim --lib -- operator::world
 n=$(seeds 1)
@@ -63,7 +63,7 @@ part sim-operator "$n seeds from $base of the operator's simulation, every scena
   env SEEDS="$n" SEED_BASE="$base" cargo test --locked --profile sim --test sim_operator -- --nocapture
 n=$(seeds 200000)
 part properties "$n cases a property" \
-  env PROPTEST_CASES="$n" cargo test --locked --profile sim --lib -- raft::quorum raft::progress
+  env PROPTEST_CASES="$n" cargo test --locked --profile sim -p quorate-core --lib -- raft::quorum raft::progress
 n=$(seeds 40)
 part differential "$n conversations of 5,200 random requests beside real etcd, from seed $base" \
   env SEEDS="$n" SEED_BASE="$base" QUORATE_REQUIRE_INTEROP=1 \

@@ -33,12 +33,12 @@ if ! cargo deny --version >/dev/null 2>&1; then
 fi
 # the crates of every platform are checked, also those that were not built here
 cargo fetch --locked --quiet
-cargo deny --locked --offline check --hide-inclusion-graph licenses bans sources
+cargo deny --workspace --locked --offline check --hide-inclusion-graph licenses bans sources
 # the fuzzer's own package: the same versions, and libFuzzer
 cp Cargo.lock tests/fuzz/Cargo.lock
 cargo fetch --quiet --manifest-path tests/fuzz/Cargo.toml
 cargo deny --manifest-path tests/fuzz/Cargo.toml --config deny.toml --locked --offline check --hide-inclusion-graph licenses bans sources
-if output=$(timeout 120 cargo deny --locked check advisories 2>&1); then
+if output=$(timeout 120 cargo deny --workspace --locked check advisories 2>&1); then
   echo "advisories: none"
 elif grep -qiE 'failed to fetch|failed to open advisory database|unable to (fetch|clone)|network|IO error|could not connect' <<<"$output"; then
   echo "advisories: NOT CHECKED, their database cannot be reached from here"

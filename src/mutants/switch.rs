@@ -34,6 +34,7 @@ fn named() -> Set {
 
 /// Whether this fault is planted in this thread.
 #[must_use]
+#[inline]
 pub fn planted(mutant: Mutant) -> bool {
     let set = PLANTED.get();
     and(set, mutant) == set

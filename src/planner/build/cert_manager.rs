@@ -3,7 +3,7 @@
 
 use core::net::IpAddr;
 
-use kube::CustomResource;
+use kube_derive::CustomResource;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -23,6 +23,7 @@ use super::common::{hash, inputs_of, metadata};
     kind = "Certificate",
     status = "CertificateStatus",
     schema = "disabled",
+    crates(kube_core = "::kube_core"),
     namespaced
 )]
 #[serde(rename_all = "camelCase")]

@@ -84,9 +84,9 @@ fn parse(text: &str) -> Result<Cidr, String> {
     let wrong =
         || format!("{text:?} is no block of addresses: write one such as 10.0.0.0/8 or fd00::/8");
     let (address, length) = text.split_once('/').ok_or_else(wrong)?;
-    let (bits, family) = match address.parse::<std::net::IpAddr>() {
-        Ok(std::net::IpAddr::V4(address)) => (u128::from(u32::from(address)), 32),
-        Ok(std::net::IpAddr::V6(address)) => (u128::from(address), 128),
+    let (bits, family) = match address.parse::<core::net::IpAddr>() {
+        Ok(core::net::IpAddr::V4(address)) => (u128::from(u32::from(address)), 32),
+        Ok(core::net::IpAddr::V6(address)) => (u128::from(address), 128),
         Err(_) => return Err(wrong()),
     };
     let plain = length == "0" || !length.starts_with(['0', '+']);

@@ -1,7 +1,7 @@
 //! The resource from a YAML text without an API server: unknown fields, defaults and rules as an
 //! API server would treat them, and the definition itself as YAML.
 
-use kube::core::CustomResourceExt;
+use kube_core::CustomResourceExt;
 use serde_json::{Map, Value};
 
 use super::spec::EtcdCluster;
@@ -47,7 +47,7 @@ pub fn parse(yaml: &str) -> Result<EtcdCluster, ParseError> {
     if !problems.is_empty() {
         return Err(ParseError::Invalid(problems));
     }
-    let value = kube::core::cel::apply_defaults(&schema, &value);
+    let value = kube_core::cel::apply_defaults(&schema, &value);
     let cluster: EtcdCluster = serde_json::from_value(value)
         .map_err(|error| ParseError::Invalid(vec![error.to_string()]))?;
     match super::validate::obeys_rules(&cluster) {

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use kube::{CustomResource, KubeSchema};
+use kube_derive::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +18,7 @@ use super::tls::Tls;
 
 /// The desired state of a cluster.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[x_kube(crates(kube_core = "::kube_core"))]
 #[kube(
     group = "quorate.dev",
     version = "v1alpha1",
@@ -26,6 +27,8 @@ use super::tls::Tls;
     shortname = "qec",
     category = "quorate",
     namespaced,
+    crates(kube_core = "::kube_core", kube = "::kube_derive"),
+    attr = r#"x_kube(crates(kube_core = "::kube_core"))"#,
     cel,
     status = "super::status::EtcdClusterStatus",
     derive = "PartialEq",
@@ -42,13 +45,13 @@ use super::tls::Tls;
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     printcolumn(name = "Updated", type_ = "string", json_path = ".status.updated", priority = "1", description = "Voters that run the current spec"),
     printcolumn(name = "Cluster ID", type_ = "string", json_path = ".status.clusterID", priority = "1", description = "Cluster ID that clients see"),
-    validation = kube::core::Rule::new("self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')")
+    validation = kube_core::Rule::new("self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')")
         .message("the name must start with a letter and hold only a-z, 0-9 and '-', because Services are named after it: choose another metadata.name"),
-    validation = kube::core::Rule::new("size(self.metadata.name) <= 40")
+    validation = kube_core::Rule::new("size(self.metadata.name) <= 40")
         .message("the name must have at most 40 characters, because members and Services add to it: choose a shorter metadata.name"),
-    validation = kube::core::Rule::new("!has(oldSelf.spec.tls) || has(self.spec.tls)")
+    validation = kube_core::Rule::new("!has(oldSelf.spec.tls) || has(self.spec.tls)")
         .message("tls cannot be removed from an existing cluster: restore it, or create a new cluster without it and copy the data (`etcdctl make-mirror`, or a snapshot)"),
-    validation = kube::core::Rule::new("!has(self.spec.server) || !has(self.spec.server.quota) || !isQuantity(self.spec.server.quota) || !isQuantity(self.spec.storage.size) || quantity(self.spec.server.quota).add(quantity(self.spec.server.quota)).add(quantity(self.spec.server.quota)).add(quantity(self.spec.server.quota)).compareTo(quantity(self.spec.storage.size)) <= 0")
+    validation = kube_core::Rule::new("!has(self.spec.server) || !has(self.spec.server.quota) || !isQuantity(self.spec.server.quota) || !isQuantity(self.spec.storage.size) || quantity(self.spec.server.quota).add(quantity(self.spec.server.quota)).add(quantity(self.spec.server.quota)).add(quantity(self.spec.server.quota)).compareTo(quantity(self.spec.storage.size)) <= 0")
         .message("server.quota must be at most a quarter of storage.size: up to three checkpoints of the data and as much log are on the volume; lower the quota or raise storage.size")
 )]
 #[serde(rename_all = "camelCase")]
@@ -58,18 +61,18 @@ pub struct EtcdClusterSpec {
     /// are kept, and any other size starts all of them together.
     #[serde(default = "default_replicas")]
     #[x_kube(
-        validation = kube::core::Rule::new("self >= 0 && self <= 9").message("replicas must be 0 (hibernation) to 9: more members make every write slower without making the cluster safer")
+        validation = kube_core::Rule::new("self >= 0 && self <= 9").message("replicas must be 0 (hibernation) to 9: more members make every write slower without making the cluster safer")
     )]
     pub replicas: i32,
     /// Version of Quorate that the members run. Pinned when the resource is created.
     #[serde(default = "default_version")]
     #[schemars(length(max = 64))]
-    #[x_kube(validation = kube::core::Rule::new("self.matches('^[0-9]+[.][0-9]+[.][0-9]+([-][0-9A-Za-z.-]+)?$')").message("version must look like 0.1.0: it is the tag of the member image; for another image set spec.image"))]
+    #[x_kube(validation = kube_core::Rule::new("self.matches('^[0-9]+[.][0-9]+[.][0-9]+([-][0-9A-Za-z.-]+)?$')").message("version must look like 0.1.0: it is the tag of the member image; for another image set spec.image"))]
     pub version: String,
     /// Full image reference for the members, instead of the operator's image with this version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 512))]
-    #[x_kube(validation = kube::core::Rule::new("self.matches('^[^ ]+$')").message("image must be a reference such as registry.example/quorate:0.1.0; leave the field out for the operator's own"))]
+    #[x_kube(validation = kube_core::Rule::new("self.matches('^[^ ]+$')").message("image must be a reference such as registry.example/quorate:0.1.0; leave the field out for the operator's own"))]
     pub image: Option<String>,
     /// While this is true the operator keeps the status, the PDB and certificates up to date, and
     /// changes nothing else.

@@ -1,6 +1,6 @@
 //! Tests of the schema, its rules and its defaults: what is refused, and with which message.
 
-use kube::core::CustomResourceExt;
+use kube_core::CustomResourceExt;
 
 use super::*;
 

@@ -3,7 +3,7 @@
 
 use std::sync::LazyLock;
 
-use kube::core::cel::{CompiledSchema, ValidationErrors, Validator, compile_schema};
+use kube_core::cel::{CompiledSchema, ValidationErrors, Validator, compile_schema};
 
 use super::quantity::bytes_of;
 use super::spec::{EtcdCluster, EtcdClusterSpec};
@@ -85,7 +85,7 @@ pub fn validate(cluster: &EtcdCluster) -> Result<ValidatedCluster, Invalid> {
     }
     for name in cluster.spec.tls.iter().flat_map(Tls::extra_sans) {
         // Only an IPv6 address has colons.
-        if name.contains(':') && name.parse::<std::net::IpAddr>().is_err() {
+        if name.contains(':') && name.parse::<core::net::IpAddr>().is_err() {
             problems.push(format!(
                 "spec.tls: {name:?} in extraSANs is no IP address: correct it, or take it out"
             ));
