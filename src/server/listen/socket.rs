@@ -170,8 +170,8 @@ impl Socket {
                 // Without it, small responses wait for the client's acknowledgement.
                 stream.set_nodelay(true)?;
                 // A client whose machine is gone sends no FIN; as in etcd, keepalives detect that.
-                let looks = socket2::TcpKeepalive::new().with_time(KEEPALIVE);
-                socket2::SockRef::from(&stream).set_tcp_keepalive(&looks)?;
+                let keepalive = socket2::TcpKeepalive::new().with_time(KEEPALIVE);
+                socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
                 Ok(Socket::Port(stream))
             }
             Accepted::File(stream) => UnixStream::from_std(stream).map(Socket::File),

@@ -39,8 +39,8 @@ fn sent(key: &Key, path: &'static str, to: &str, time: u64, nonce: &str) -> Sent
 }
 
 fn check(verifier: &Verifier, now: u64, sent: &Sent) -> Result<(), &'static str> {
-    let claim = Claim::read(sent.path, &sent.headers)?;
-    let proven = verifier.check(now, claim, &sent.body)?;
+    let signed_call = SignedCall::read(sent.path, &sent.headers)?;
+    let proven = verifier.check(now, signed_call, &sent.body)?;
     proven.admitted.map_err(|(_, why)| why)
 }
 
@@ -150,7 +150,7 @@ fn recreated_secret_replaces_the_key() {
     assert!(check(&old, 10_000));
     assert!(!check(&new, 10_001), "the file does not hold it yet");
     std::fs::write(&file, "fedcba9876543210\n").expect("written");
-    assert!(!check(&new, 10_500), "looked at once a second");
+    assert!(!check(&new, 10_500), "the file is checked once a second");
     assert!(check(&new, 11_001));
     assert!(!check(&old, 12_002), "the old key is of no use any more");
     // A file without a usable key changes nothing.

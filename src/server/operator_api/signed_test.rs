@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::super::auth::{Verified, Verifier};
-use super::super::proof::{self, ANSWER_PROOF};
+use super::super::proof::{self, RESPONSE_PROOF};
 use super::*;
 use crate::server::operator_api::client::{MemberClient, Way, WayError};
 use crate::wire::member as proto;
@@ -235,7 +235,7 @@ async fn a_changed_answer_is_not_believed() {
     type Bend = fn(&mut http::Response<Body>);
     let bends: [Bend; 3] = [
         |response| {
-            response.headers_mut().remove(ANSWER_PROOF);
+            response.headers_mut().remove(RESPONSE_PROOF);
         },
         |response| {
             let from = http::HeaderValue::from_static("two/1");
@@ -329,7 +329,7 @@ async fn a_member_of_now_is_not_taken_for_an_old_one() {
                 return Ok(tonic::Status::unauthenticated("pretends to be old").into_http());
             }
             let mut response = honest.oneshot(request).await?;
-            for name in [FORM, ANSWER_PROOF, FROM] {
+            for name in [FORM, RESPONSE_PROOF, FROM] {
                 response.headers_mut().remove(name);
             }
             Ok(response)

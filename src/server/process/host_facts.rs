@@ -8,7 +8,7 @@ use crate::store::Pace;
 
 /// Collects the facts that start-up needs.
 #[must_use]
-pub fn look() -> HostFacts {
+pub fn read() -> HostFacts {
     let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     HostFacts {
         memory_limit: memory_limit(&groups, Path::new("/sys/fs/cgroup")),

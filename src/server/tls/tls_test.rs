@@ -107,13 +107,13 @@ fn half_a_certificate_change_is_not_used() {
         files.write(to, &format!("{text}\n"));
     };
     copy("next.pem", "leaf.pem");
-    server.look(Duration::ZERO);
+    server.reload(Duration::ZERO);
     assert!(
         std::sync::Arc::ptr_eq(&first, &server.current()),
         "the key is still the old one"
     );
     copy("next.key", "leaf.key");
-    server.look(Duration::ZERO);
+    server.reload(Duration::ZERO);
     assert!(!std::sync::Arc::ptr_eq(&first, &server.current()));
 }
 
@@ -229,7 +229,7 @@ async fn new_roots_are_read_again_on_both_sides() {
     let bundle = format!("{}\n{}", root(&old), root(&new));
     old.write("ca.pem", &bundle);
     new.write("ca.pem", &bundle);
-    port.look(Duration::ZERO);
+    port.reload(Duration::ZERO);
     let second = port.current();
     assert!(!std::sync::Arc::ptr_eq(&first, &second));
     let shown = [&first, &second].map(|read| &read.served.shown);
