@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn starts_are_known_up_to_a_bound() {
+    fn remembered_starts_are_bounded() {
         let (mut peer, mut own) = (Starts::default(), Lineage::default());
         own.push(1);
         peer.note(2, "d", &own, |_| true);
@@ -350,7 +350,7 @@ mod tests {
 
     /// What strangers, or members of long ago, were is not kept.
     #[test]
-    fn only_members_are_remembered() {
+    fn starts_of_non_members_are_forgotten() {
         let (mut peer, disk) = (Starts::default(), MemoryDisk::new());
         let own = starts(&disk, 1);
         for id in 0..10_000 {

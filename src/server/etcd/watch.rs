@@ -661,7 +661,7 @@ mod tests {
     }
 
     #[test]
-    fn small_answers_and_single_events_stay_whole() {
+    fn small_responses_are_not_fragmented() {
         for sizes in [&[][..], &[10, 10], &[5000]] {
             let answer = answer(sizes);
             assert_eq!(fragments(answer.clone(), 1000), [answer]);

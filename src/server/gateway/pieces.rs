@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_read_where_it_may_end() {
+    fn value_is_parsed_where_it_may_end() {
         for text in [
             &b"{\"a\":[{}]}"[..],
             b"  {\"}\\\"\":1}",

@@ -222,7 +222,7 @@ mod tests {
     /// whether or not it was the oldest or a member's; and an IPv6 host has more addresses than
     /// there are places.
     #[test]
-    fn many_hosts_take_no_place_of_a_members_host() {
+    fn member_hosts_keep_their_place_in_a_flood() {
         let door = Arc::new(Door::default());
         door.reserve([address(250)].into_iter());
         let early = door.enter(address(251));
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_links_of_a_member_stay() {
+    fn newest_links_of_a_member_stay() {
         let door = Arc::new(Door::default());
         let links: Vec<LinkRegistration> = (0..LINKS + 1).map(|_| door.link(7)).collect();
         let over = |link: &LinkRegistration| link.superseded().now_or_never().is_some();

@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bound_disk_is_welcome_and_another_is_not() {
+    fn only_the_bound_disk_is_welcome() {
         assert_eq!(refusal(&known(), &hello(2, "disk-2")), None);
         let refused = refusal(&known(), &hello(2, "disk-x"));
         assert_eq!(refused, Some(Refusal::Disk));

@@ -276,7 +276,7 @@ async fn round_trip_to_a_silent_peer_is_measured() {
 }
 
 #[tokio::test]
-async fn without_a_link_a_message_is_given_back() {
+async fn message_without_a_link_is_returned() {
     let (two, _i2, _r2) = member(2);
     let unused = Endpoint {
         tls: false,

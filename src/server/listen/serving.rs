@@ -235,7 +235,7 @@ mod tests {
     use super::is_probe;
 
     #[test]
-    fn a_probe_is_known_by_its_path() {
+    fn probe_is_recognized_by_its_path() {
         for path in [
             "/health",
             "/livez",

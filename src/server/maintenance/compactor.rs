@@ -131,13 +131,13 @@ mod tests {
     }
 
     #[test]
-    fn an_hour_is_kept_and_compacted_each_hour() {
+    fn one_hour_retention_compacts_hourly() {
         let compacted = run(AutoCompaction::Periodic(minutes(60)), 31, |_| true);
         assert_eq!(compacted, [(60, 1), (120, 55), (180, 115)]);
     }
 
     #[test]
-    fn a_day_is_kept_and_compacted_each_hour() {
+    fn one_day_retention_compacts_hourly() {
         let compacted = run(AutoCompaction::Periodic(minutes(24 * 60)), 261, |_| true);
         assert_eq!(compacted, [(1440, 1), (1500, 55), (1560, 115)]);
     }
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_revisions_are_kept() {
+    fn configured_revisions_are_kept() {
         let compacted = run(AutoCompaction::Revisions(12), 5, |_| true);
         // Checked every five minutes; 13 is the first revision with 12 behind it.
         assert_eq!(compacted, [(15, 4), (20, 9), (25, 14)]);

@@ -205,7 +205,7 @@ mod tests {
     /// Of two voters one was named wrong because of the other and the learner that had its data
     /// from it.
     #[test]
-    fn a_learner_makes_no_majority() {
+    fn learner_makes_no_majority() {
         let judged = judge(
             1,
             hashed(7),

@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_takes_no_place_but_its_own() {
+    fn flood_takes_only_its_own_places() {
         let (mut unknown_peers, now) = (UnknownPeers::default(), Instant::now());
         let mut comes = |id, address: &str, certified, leader| {
             let hello = hello(id, "http://10.9.9.9:1");
@@ -309,7 +309,7 @@ mod tests {
     /// The first server to use an ID kept it, even long after it was gone, and even against the
     /// member itself with its certificate.
     #[test]
-    fn an_unknown_peer_keeps_its_disk() {
+    fn unknown_peer_keeps_its_disk() {
         let (mut unknown_peers, now) = (UnknownPeers::default(), Instant::now());
         let url = "http://10.0.0.1:2380";
         let other = Hello {

@@ -49,7 +49,7 @@ fn key() -> Key {
 }
 
 #[test]
-fn a_fresh_proof_passes_once() {
+fn fresh_proof_is_accepted_once() {
     let verifier = Verifier::new(Some(key()), None, &own("one", "1"));
     let call = sent(&key(), RETIRE, "one/1", 1_000_000, "a");
     assert_eq!(check(&verifier, 1_000_500, &call), Ok(()));
@@ -62,7 +62,7 @@ fn a_fresh_proof_passes_once() {
 /// A captured call to retire was accepted once by every other member for a minute, and once more by
 /// the same member after a restart, which forgets the nonces: the proof named no recipient.
 #[test]
-fn a_captured_call_is_of_use_nowhere_else() {
+fn captured_call_is_useless_elsewhere() {
     let captured = sent(&key(), RETIRE, "one/1", 1_000_000, "a");
     for other in [own("two", "1"), own("one", "2")] {
         let verifier = Verifier::new(Some(key()), None, &other);
@@ -83,7 +83,7 @@ fn a_captured_call_is_of_use_nowhere_else() {
 
 /// An operator of 0.1.0 is answered with the remedy.
 #[test]
-fn the_form_of_0_1_0_is_refused() {
+fn proof_format_of_0_1_0_is_refused() {
     let verifier = Verifier::new(Some(key()), None, &own("one", "1"));
     for path in [RETIRE, DESCRIBE] {
         let mut old = sent(&key(), path, "", 1_000_000, "a");
@@ -129,7 +129,7 @@ fn signature_covers_body_method_key_and_time() {
 }
 
 #[test]
-fn a_server_without_a_key_refuses_everything() {
+fn server_without_a_key_refuses_every_call() {
     let verifier = Verifier::new(None, None, &own("one", "1"));
     let call = sent(&key(), RETIRE, "one/1", 5, "a");
     assert!(check(&verifier, 5, &call).is_err());

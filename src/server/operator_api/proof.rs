@@ -183,7 +183,7 @@ mod tests {
 
     /// The format of members of 0.1.0: computed by Python's hmac over that version's parts.
     #[test]
-    fn the_form_of_0_1_0_is_the_same_for_ever() {
+    fn proof_format_of_0_1_0_is_fixed() {
         let proof = text(key().of_old_call(call()));
         assert_eq!(
             proof,
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn the_form_of_now_is_the_same_for_ever() {
+    fn current_proof_format_is_fixed() {
         let proof = text(key().of_call(call()));
         assert_eq!(
             proof,
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recipient_is_read_as_it_was_written() {
+    fn recipient_round_trips() {
         let recipient = Recipient {
             disk_uuid: "6f1c".to_owned(),
             boot: "17".to_owned(),

@@ -132,7 +132,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn the_smallest_limit_on_the_way_up_holds() {
+    fn smallest_cgroup_limit_applies() {
         let root = tempfile::tempdir().expect("folder");
         let write = |path: &str, text: &str| {
             let path = root.path().join(path);

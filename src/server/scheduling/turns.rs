@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "current_thread")]
-    async fn a_paced_future_sleeps_until_it_is_woken() {
+    async fn paced_future_sleeps_until_woken() {
         let (sender, receiver) = tokio::sync::oneshot::channel();
         let waits = tokio::spawn(paced(receiver));
         for _ in 0..10 {

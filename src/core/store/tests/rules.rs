@@ -19,7 +19,7 @@ fn same_value_makes_a_revision() {
 }
 
 #[test]
-fn a_key_begins_anew_after_its_delete() {
+fn deleted_key_restarts_at_version_1() {
     let mut store = filled(&["a", "a"]);
     do_delete(&mut store, "a");
     do_put(&mut store, "a", "w");
@@ -164,7 +164,7 @@ fn refused_txn_changes_nothing() {
 }
 
 #[test]
-fn the_compacted_revision_itself_can_be_read() {
+fn compacted_revision_itself_is_readable() {
     let mut store = filled(&["a", "b", "a", "c"]);
     do_delete(&mut store, "c");
     compact(&mut store, 4).expect("a compaction");
@@ -279,7 +279,7 @@ fn keys_only_omits_the_lease() {
 }
 
 #[test]
-fn lease_end_deletes_its_keys_in_one_revision() {
+fn lease_end_deletes_keys_in_one_revision() {
     let mut store = Store::new();
     run(
         &mut store,
@@ -314,7 +314,7 @@ fn lease_end_deletes_its_keys_in_one_revision() {
 }
 
 #[test]
-fn an_expiry_of_another_term_is_ignored() {
+fn expiry_of_another_term_is_ignored() {
     let mut store = Store::new();
     for id in [1, 2] {
         run(
