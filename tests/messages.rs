@@ -18,6 +18,9 @@ const RENAMED: &[(&str, &str)] = &[
     ("node.Fates", "node.ForwardedOutcomes"),
     ("node.Place", "raft.Position"),
     ("node.Settle", "node.ConfigurationApplied"),
+    ("server.Answer", "server.PeerResponse"),
+    ("server.Ask", "server.RequestKind"),
+    ("server.Question", "server.PeerRequest"),
 ];
 
 /// A field of a message, or a variant of a oneof.

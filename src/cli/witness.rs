@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use crate::operator::local::writer::{Client, Writer};
 
 /// How often the stop key is checked.
-const LOOK: Duration = Duration::from_millis(500);
+const CHECK_EVERY: Duration = Duration::from_millis(500);
 
 /// Writes continuously, then verifies that every acknowledged write exists.
 #[derive(Debug, Args)]
@@ -88,7 +88,7 @@ async fn watch_over(arguments: Arguments) -> ExitCode {
 
 async fn until_stopped(mut client: Client, key: &str) {
     loop {
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(CHECK_EVERY).await;
         if client.list(key).await.is_ok_and(|found| !found.is_empty()) {
             return;
         }

@@ -176,13 +176,13 @@ faults! {
         Test("node::tests::rules::learner_stays_learner_at_a_new_address"), like "etcd #21736";
     /// A member is heard from another disk than the one that it is bound to.
     OtherDisk "other-disk-joins" in "core/node/membership.rs",
-        Test("node::tests::rules::a_join_binds_the_disk_once_and_publishes");
+        Test("node::tests::rules::join_binds_the_disk_once_and_publishes");
     /// A change of the configuration does not wait until the one before it is settled.
     UnsettledChange "unsettled-change" in "core/node/member/proposing.rs",
         Test("node::tests::rules::second_change_waits_for_the_first");
     /// An addition is answered only when the new member has made a quorum with the others.
     AdditionWaits "addition-waits" in "core/node/state_machine.rs",
-        Test("node::tests::rules::voter_added_to_one_answers_at_once");
+        Test("node::tests::rules::adding_to_a_single_voter_responds_at_once");
     /// The first leader of a cluster counts on members that have just connected.
     SteadyAtOnce "steady-at-once" in "core/node/member/contact.rs",
         Test("node::member::contact::tests::new_leader_counts_on_older_links");
@@ -191,7 +191,7 @@ faults! {
         Test("node::tests::rules::removed_follower_helps_for_a_timeout");
     /// A member believes the first one that reports its removal.
     OneEndsAMember "one-ends-a-member" in "core/node/removal.rs",
-        Test("node::tests::strangers::one_report_ends_no_member");
+        Test("node::tests::strangers::one_report_removes_no_member");
     /// A server that is no member has its proposals carried out.
     StrangersPropose "strangers-propose" in "core/node/member/messages.rs",
         Test("node::tests::strangers::strangers_cannot_propose_or_depose");
@@ -200,7 +200,7 @@ faults! {
         Test("server::operator_api::signed::tests::servers_without_the_key_are_rejected");
     /// A call is carried out by whoever it reaches.
     AnyRecipient "any-recipient" in "server/operator_api/auth.rs",
-        Test("server::operator_api::auth::tests::a_captured_call_is_of_use_nowhere_else");
+        Test("server::operator_api::auth::tests::captured_call_is_useless_elsewhere");
     /// A removal is not followed by an entry that makes its commit known for good.
     RemovalUnconfirmed "removal-unconfirmed" in "core/raft/membership.rs",
         Test("raft::tests::script::scripts_give_their_golden_traces");
@@ -212,7 +212,7 @@ faults! {
         Sim(&[LINEAR, REFUSALS]);
     /// A proposal of unknown fate is taken for dead and proposed again.
     RepeatUnknown "repeat-unknown" in "core/node/member/proposals.rs",
-        Test("node::member::proposals::tests::a_checkpoint_over_its_place_proves_nothing");
+        Test("node::member::proposals::tests::checkpoint_past_a_proposal_proves_nothing");
     /// A proposal that was withdrawn stays in the queue, and is made once somebody leads.
     WithdrawnStays "withdrawn-stays" in "core/node/member/proposals.rs",
         Sim(&[REFUSALS]);
@@ -224,7 +224,7 @@ faults! {
         Sim(&[LEASES]);
     /// The end of a lease that a deposed leader proposed counts.
     LeaseOldTerm "lease-end-of-old-term" in "core/store/state_machine.rs",
-        Test("store::tests::rules::an_expiry_of_another_term_is_ignored");
+        Test("store::tests::rules::expiry_of_another_term_is_ignored");
     /// A leader that was deposed answers renewals of leases.
     KeepaliveDeposed "keepalive-by-deposed" in "core/node/member/reading.rs",
         Test("node::tests::life::partitioned_leader_answers_no_reads");
@@ -242,13 +242,13 @@ faults! {
         Sim(&[REVISIONS, LINEAR, BY_ITSELF]);
     /// A compare of the version looks at another field.
     CompareWrongField "compare-wrong-field" in "core/store/txn.rs",
-        Test("store::tests::random::answers_and_refuses_as_a_naive_model_does");
+        Test("store::tests::random::store_equals_a_naive_model");
     /// A transaction that reads a compacted revision fails in its middle, half done.
     TxnHalfDone "txn-half-done" in "core/store/txn.rs",
         Test("store::tests::rules::refused_txn_changes_nothing"), like "etcd #18667";
     /// A compaction takes the version of a live key that readers above it still see.
     CompactionTakesLive "compaction-takes-live" in "core/store/state.rs",
-        Test("store::tests::random::answers_and_refuses_as_a_naive_model_does");
+        Test("store::tests::random::store_equals_a_naive_model");
     /// A restored state takes the revision of its newest row, not of its compaction.
     RevisionFromRows "revision-from-rows" in "core/store/rows.rs",
         Test("store::tests::rows::compacting_deleted_keys_keeps_the_revision"), like "etcd #17780";
@@ -260,7 +260,7 @@ faults! {
         Sim(&[EQUAL, LEASES, LINEAR]);
     /// A snapshot leaves out users and roles.
     SnapshotNoAuth "snapshot-without-auth" in "core/store/checkpoint.rs",
-        Test("store::tests::auth::a_checkpoint_holds_users_and_roles"), like "etcd #14571";
+        Test("store::tests::auth::checkpoint_holds_users_and_roles"), like "etcd #14571";
     /// A write that was allowed under older rights is carried out.
     AuthOldRevision "auth-revision-unchecked" in "core/store/auth/permit.rs",
         Test("store::tests::auth::writes_are_checked_when_they_are_applied");
@@ -296,7 +296,7 @@ faults! {
         Test("store::tests::watching::future_watchers_wait_in_step"), like "etcd #20221";
     /// Progress is promised while events are still to come.
     ProgressAhead "progress-ahead" in "core/store/watch.rs",
-        Test("store::tests::random::answers_and_refuses_as_a_naive_model_does"), like "etcd #15220";
+        Test("store::tests::random::store_equals_a_naive_model"), like "etcd #15220";
     /// The key before an event is the key after it.
     WrongPrevKv "wrong-prev-kv" in "core/store/state.rs",
         Sim(&[WATCHES]);
@@ -326,13 +326,13 @@ faults! {
         Sim(&["durability", BY_ITSELF]);
     /// A frame of a checkpoint is taken whatever its checksum.
     CheckpointRot "checkpoint-rot-accepted" in "core/disk/checkpoint/reader.rs",
-        Test("disk::checkpoint::tests::every_flipped_bit_is_found");
+        Test("disk::checkpoint::tests::every_flipped_bit_is_detected");
     /// A damaged checkpoint is passed over where the log does not make up for it.
     DamagePassedOver "damage-passed-over" in "core/disk/checkpoint/mod.rs",
         Test("disk::checkpoint::tests::damaged_newest_checkpoint_needs_the_log");
     /// A checkpoint gets its name before it is synced.
     RenameBeforeSync "rename-before-sync" in "core/disk/checkpoint/writer.rs",
-        Test("disk::checkpoint::tests::a_crash_leaves_a_whole_checkpoint_or_none");
+        Test("disk::checkpoint::tests::crash_leaves_a_whole_checkpoint_or_none");
     /// The oracle of elections sees nothing.
     BlindElections "blind-elections" in "core/sim/oracles/election.rs",
         Test("sim::oracles::election::tests::detects_two_leaders_in_one_term");
@@ -602,7 +602,7 @@ faults! {
         Operator("pdb-drain", &[STORY]);
     /// Members do what an operator asks that was overtaken by another.
     FenceIgnored "fence-ignored" in "core/node/membership.rs",
-        Test("node::tests::rules::a_caller_with_old_knowledge_is_refused");
+        Test("node::tests::rules::stale_fence_is_refused");
     /// Whoever has a cluster's labels is believed: pods, sets and PVCs count by their labels alone.
     LabelsBelieved "labels-believed" in "operator/kubernetes/ours.rs",
         Test("operator::kubernetes::ours::tests::a_pod_counts_only_as_its_set_made_it");

@@ -314,7 +314,7 @@ impl Members {
     }
 
     /// One member's description; a leader's information about the members is confirmed by its quorum.
-    async fn describe_one(&self, address: &str, epoch: u64) -> Result<Answer, String> {
+    async fn describe_one(&self, address: &str, epoch: u64) -> Result<MemberResponse, String> {
         let made = {
             let known = self.made_of.lock().unwrap_or_else(PoisonError::into_inner);
             known.get(address).cloned().unwrap_or_default()
@@ -336,7 +336,7 @@ impl Members {
             leads,
             at: self.clock.now(),
         };
-        Ok(Answer {
+        Ok(MemberResponse {
             described,
             author,
             made,
@@ -345,13 +345,13 @@ impl Members {
 }
 
 /// The answer at an address, from which server, and the image of the pod there.
-struct Answer {
+struct MemberResponse {
     described: Described,
     author: Author,
     made: MadeOf,
 }
 
-impl Answer {
+impl MemberResponse {
     /// Which server is shown to sign, if it is signed.
     fn signs(&self) -> Option<Signer> {
         let description = &self.described.description;
@@ -496,7 +496,7 @@ mod tests {
         });
         let members = Members::new(key(), dial, Clock::machine());
         // Whether an unsigned answer from a pod of this image is accepted there.
-        let look = async |answer, address: &str, image: &str| {
+        let describe = async |answer, address: &str, image: &str| {
             answers.store(answer, Ordering::Relaxed);
             let made = MadeOf {
                 image: image.to_owned(),
@@ -508,15 +508,23 @@ mod tests {
             described.get("demo-1").map(|answer| answer.unsigned)
         };
         let (signs, old) = (0, 1);
-        assert_eq!(look(signs, "a:1", "new").await, Some(false));
+        assert_eq!(describe(signs, "a:1", "new").await, Some(false));
         // An attacker on the way cannot change the image.
-        assert_eq!(look(old, "a:1", "new").await, None, "the address");
-        assert_eq!(look(old, "b:1", "new").await, None, "the disk elsewhere");
-        assert_eq!(look(old, "b:1", "0.1.0").await, Some(true), "taken back");
-        assert_eq!(look(old, "b:1", "0.1.0").await, Some(true));
-        assert_eq!(look(old, "b:1", "new").await, None, "and forward");
-        assert_eq!(look(signs, "b:1", "new").await, Some(false));
-        assert_eq!(look(old, "b:1", "new").await, None);
+        assert_eq!(describe(old, "a:1", "new").await, None, "the address");
+        assert_eq!(
+            describe(old, "b:1", "new").await,
+            None,
+            "the disk elsewhere"
+        );
+        assert_eq!(
+            describe(old, "b:1", "0.1.0").await,
+            Some(true),
+            "taken back"
+        );
+        assert_eq!(describe(old, "b:1", "0.1.0").await, Some(true));
+        assert_eq!(describe(old, "b:1", "new").await, None, "and forward");
+        assert_eq!(describe(signs, "b:1", "new").await, Some(false));
+        assert_eq!(describe(old, "b:1", "new").await, None);
     }
 
     /// Signing was recorded by disk and by the tag of the image: a restarted operator accepted an unsigned answer in
@@ -533,7 +541,7 @@ mod tests {
             let way = ways.lock().expect("free")[which.expect("one of them")].clone();
             Ok(MemberClient::over(way, key.clone()))
         });
-        let look = async |members: &Members, asked: &[(&str, &str)]| {
+        let describe = async |members: &Members, asked: &[(&str, &str)]| {
             let made = asked.iter().map(|(address, content)| {
                 let made = MadeOf {
                     image: "quorate:stable".to_owned(),
@@ -555,24 +563,28 @@ mod tests {
             described.into_keys().collect::<Vec<String>>()
         };
         let started = || Members::new(key(), dial.clone(), Clock::machine());
-        // The one that has not signed answers first, in the first look of an operator.
+        // The one that has not signed answers first, in the first observation of an operator.
         let members = started();
-        let seen = look(
+        let seen = describe(
             &members,
             &[("one:1", "sha256:new"), ("two:1", "sha256:new")],
         )
         .await;
         assert_eq!(seen, ["two:1"]);
-        assert!(look(&members, &[("one:1", "sha256:new")]).await.is_empty());
+        assert!(
+            describe(&members, &[("one:1", "sha256:new")])
+                .await
+                .is_empty()
+        );
         // On the way from 0.1.0, and back to it under the same tag.
         let members = started();
-        let seen = look(
+        let seen = describe(
             &members,
             &[("one:1", "sha256:old"), ("two:1", "sha256:new")],
         )
         .await;
         assert_eq!(seen, ["one:1", "two:1"]);
-        let seen = look(&members, &[("two-back:1", "sha256:old")]).await;
+        let seen = describe(&members, &[("two-back:1", "sha256:old")]).await;
         assert_eq!(seen, ["two-back:1"]);
     }
 

@@ -1,4 +1,4 @@
-//! What a platform must be able to do. Small on purpose: look, carry out one act, write down the
+//! What a platform must be able to do. Small on purpose: observe, carry out one act, write down the
 //! report. A platform decides nothing: which act, and whether it is safe, is the plan's business.
 
 use crate::crd::EtcdClusterStatus;
@@ -40,7 +40,7 @@ pub enum Failure {
     Retry(String),
 }
 
-/// How fresh a look has to be.
+/// How fresh an observation has to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Freshness {
     /// From what is known; descriptions of members within their freshness bound.
@@ -49,7 +49,7 @@ pub enum Freshness {
     Live,
 }
 
-/// What a look gave.
+/// The result of an observation.
 #[derive(Clone, Debug)]
 pub struct Observation {
     /// The facts.
@@ -113,7 +113,7 @@ pub trait Platform {
     /// Observes. `None`: the resource was deleted. `entropy` becomes [`Observed::entropy`].
     fn observe(
         &mut self,
-        look: Freshness,
+        freshness: Freshness,
         entropy: &str,
     ) -> impl Future<Output = Result<Option<Observation>, Failure>> + Send;
 

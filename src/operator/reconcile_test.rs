@@ -302,7 +302,7 @@ fn disarm_or_service(observed: &Observed) -> Plan {
 fn after_three(entropy: &str) -> Observation {
     let mut observation = observation_at(600_000);
     observation.observed.entropy = entropy.into();
-    observation.observed.hints.disarms = Some(crate::plan::Disarms {
+    observation.observed.status_memory.disarms = Some(crate::plan::Disarms {
         count: 3,
         last_ms: 0,
         member: 2,

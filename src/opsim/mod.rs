@@ -9,12 +9,12 @@ mod faults;
 mod harness;
 pub mod kube;
 mod oracles;
-mod own;
 mod run;
 mod scale;
 mod scenarios;
 mod servers;
 mod user;
+mod user_certificates;
 
 pub use api::Kind;
 pub use edits::{EditCounts, describe_edits, edit_paths, edited_fields, edits};

@@ -271,7 +271,7 @@ mod tests {
         plan(observed)
     }
 
-    /// A reconcile acts only where what it planned from its caches is planned again from its live look,
+    /// A reconcile acts only where what it planned from its caches is planned again from its live observation,
     /// a moment later. If time stood still between the two, a step that carries the time of its
     /// plan would be carried out here and never on a real Kubernetes.
     #[test]

@@ -61,7 +61,7 @@ pub(crate) fn delete(world: &mut World, kind: Kind, name: &str) {
 
 /// Names of the voters, in order.
 pub(crate) fn voters(world: &World) -> Vec<String> {
-    let truth = world.monitor.look();
+    let truth = world.monitor.ground_truth();
     let clusters = truth.clusters.values().filter(|cluster| cluster.exists);
     let voters = clusters.flat_map(|cluster| cluster.voters.values());
     let mut names: Vec<String> = voters.map(|member| member.name.clone()).collect();
@@ -103,7 +103,7 @@ pub(crate) fn follower(world: &World) -> String {
 
 /// Index of the last change of the only cluster's configuration.
 pub(crate) fn configuration(world: &World) -> u64 {
-    let truth = world.monitor.look();
+    let truth = world.monitor.ground_truth();
     let mut indexes = truth.clusters.values().map(|c| c.configuration_index);
     indexes.next_back().unwrap_or(0)
 }

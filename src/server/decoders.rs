@@ -14,7 +14,7 @@ use super::etcd::convert;
 use super::gateway::{self, routes};
 use super::link::frame::{self, FRAME_LIMIT, HELLO_LIMIT};
 use super::link::hello::{
-    Answer, CheckpointDone, CheckpointHead, CheckpointPart, Hello, Question, Reply,
+    CheckpointDone, CheckpointHead, CheckpointPart, Hello, PeerRequest, PeerResponse, Reply,
 };
 use super::operator_api::auth;
 use crate::node::PeerMessage;
@@ -28,8 +28,8 @@ pub fn frames(expected: u8, bytes: &[u8]) -> usize {
     match expected % 8 {
         0 => frames_of::<Hello>(bytes, HELLO_LIMIT),
         1 => frames_of::<Reply>(bytes, HELLO_LIMIT),
-        2 => frames_of::<Question>(bytes, HELLO_LIMIT),
-        3 => frames_of::<Answer>(bytes, FRAME_LIMIT),
+        2 => frames_of::<PeerRequest>(bytes, HELLO_LIMIT),
+        3 => frames_of::<PeerResponse>(bytes, FRAME_LIMIT),
         4 => frames_of::<CheckpointHead>(bytes, FRAME_LIMIT),
         5 => frames_of::<CheckpointPart>(bytes, FRAME_LIMIT),
         6 => frames_of::<CheckpointDone>(bytes, HELLO_LIMIT),

@@ -153,7 +153,7 @@ impl Restore {
         let flags = Flags::parse(arguments, &BTreeMap::new())
             .map_err(|error| RestoreError::Flags(error.to_string()))?;
         let refused = |error: ConfigError| RestoreError::Flags(error.to_string());
-        let config = Config::from_flags(&flags, host_facts::look()).map_err(refused)?;
+        let config = Config::from_flags(&flags, host_facts::read()).map_err(refused)?;
         config.check_initial_cluster().map_err(refused)?;
         let Formation::InitialCluster { members, token, .. } = config.formation else {
             return Err(RestoreError::Flags(

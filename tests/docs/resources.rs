@@ -88,7 +88,7 @@ fn data_store(value: &Value) -> Vec<String> {
         }
     }
     let authority = crd::authority_secret_name(&name, crd::TlsPort::Client);
-    let user = crd::user_certificate_name(&name);
+    let user = crd::client_certificate_name(&name);
     let mut references = Vec::new();
     collect(&value["spec"]["tlsConfig"], &mut references);
     for reference in references {

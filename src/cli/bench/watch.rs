@@ -42,9 +42,9 @@ struct Stream {
     _outgoing: mpsc::UnboundedSender<WatchRequest>,
 }
 
-/// What is measured meanwhile.
+/// What is measured while events arrive.
 #[derive(Default)]
-struct Seen {
+struct Measurements {
     tally: RefCell<Tally>,
     events: Cell<u64>,
     last: Cell<Duration>,
@@ -77,31 +77,31 @@ impl FanOut {
             let created = tokio::time::timeout(self.load.timeout, created).await;
             open.push(created.map_err(|_| Error::Watch("no answer in time".to_owned()))??);
         }
-        let (seen, begun) = (Rc::new(Seen::default()), Instant::now());
+        let (measurements, begun) = (Rc::new(Measurements::default()), Instant::now());
         let mut readers = Vec::new();
         for stream in open {
             readers.push(tokio::task::spawn_local(read(
                 stream,
                 begun,
                 self.load.warm_up,
-                Rc::clone(&seen),
+                Rc::clone(&measurements),
             )));
         }
         // A writer on a separate connection: it must not wait behind its own events.
         let kv = KvClient::new(self.load.connect(0).await?);
-        write(&self.load, kv, key, begun, &seen).await;
-        let wanted = seen.sent.get() * self.watchers as u64;
+        write(&self.load, kv, key, begun, &measurements).await;
+        let wanted = measurements.sent.get() * self.watchers as u64;
         let quiet = async {
-            while seen.events.get() < wanted {
+            while measurements.events.get() < wanted {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
         let missed = match tokio::time::timeout(self.load.timeout, quiet).await {
             Ok(()) => 0,
-            Err(_) => wanted - seen.events.get(),
+            Err(_) => wanted - measurements.events.get(),
         };
         readers.iter().for_each(tokio::task::JoinHandle::abort);
-        let mut tally = seen.tally.take();
+        let mut tally = measurements.tally.take();
         if missed > 0 {
             tally.fail("an event did not arrive".to_owned(), missed);
         }
@@ -110,13 +110,13 @@ impl FanOut {
                 "watch: {} watchers of one key on {streams} streams and {} connections, {} puts",
                 self.watchers,
                 self.load.connections,
-                seen.sent.get()
+                measurements.sent.get()
             ),
             unit: "events",
-            elapsed: seen
+            elapsed: measurements
                 .last
                 .get()
-                .saturating_sub(seen.first.get().unwrap_or_default()),
+                .saturating_sub(measurements.first.get().unwrap_or_default()),
             tally,
         })
     }
@@ -155,24 +155,29 @@ async fn create(channel: Channel, key: &Bytes, watchers: usize) -> Result<Stream
     })
 }
 
-async fn read(mut stream: Stream, begun: Instant, warm_up: Duration, seen: Rc<Seen>) {
+async fn read(
+    mut stream: Stream,
+    begun: Instant,
+    warm_up: Duration,
+    measurements: Rc<Measurements>,
+) {
     loop {
         let failure = match stream.incoming.message().await {
             Ok(Some(response)) if response.canceled => response.cancel_reason,
             Ok(Some(response)) => {
-                count(&response, begun, warm_up, &seen);
+                count(&response, begun, warm_up, &measurements);
                 continue;
             }
             Ok(None) => "the stream ended".to_owned(),
             Err(status) => text(&status),
         };
         let watchers = stream.watchers as u64;
-        seen.tally.borrow_mut().fail(failure, watchers);
+        measurements.tally.borrow_mut().fail(failure, watchers);
         return;
     }
 }
 
-fn count(response: &WatchResponse, begun: Instant, warm_up: Duration, seen: &Seen) {
+fn count(response: &WatchResponse, begun: Instant, warm_up: Duration, measurements: &Measurements) {
     let now = begun.elapsed();
     let stamps = response.events.iter().filter_map(|event| {
         let head = event.kv.as_ref()?.value.get(..STAMP)?;
@@ -181,16 +186,23 @@ fn count(response: &WatchResponse, begun: Instant, warm_up: Duration, seen: &See
         )))
     });
     for sent in stamps.filter(|sent| *sent >= warm_up) {
-        seen.tally
+        measurements
+            .tally
             .borrow_mut()
             .record(now.saturating_sub(sent), Ok(()));
-        seen.events.set(seen.events.get() + 1);
-        seen.last.set(now);
+        measurements.events.set(measurements.events.get() + 1);
+        measurements.last.set(now);
     }
 }
 
 /// One put after the other, each with the time of its sending.
-async fn write(load: &Load, mut kv: KvClient<Channel>, key: Bytes, begun: Instant, seen: &Seen) {
+async fn write(
+    load: &Load,
+    mut kv: KvClient<Channel>,
+    key: Bytes,
+    begun: Instant,
+    measurements: &Measurements,
+) {
     let schedule = Schedule::new(load);
     let mut generator = Generator::seed_from_u64(load.seed);
     let size = load.work.value.len().max(STAMP);
@@ -217,11 +229,13 @@ async fn write(load: &Load, mut kv: KvClient<Channel>, key: Bytes, begun: Instan
         );
         match outcome {
             Ok(()) if sent >= load.warm_up => {
-                seen.sent.set(seen.sent.get() + 1);
-                seen.first.set(Some(seen.first.get().unwrap_or(sent)));
+                measurements.sent.set(measurements.sent.get() + 1);
+                measurements
+                    .first
+                    .set(Some(measurements.first.get().unwrap_or(sent)));
             }
             Ok(()) => {}
-            Err(text) => seen.tally.borrow_mut().fail(text, 1),
+            Err(text) => measurements.tally.borrow_mut().fail(text, 1),
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::cli::operator::LEASE;
 use crate::crd::EtcdCluster;
 use crate::model::forecast::Forecast;
 use crate::operator::kubernetes::callers::AUDIENCE;
-use crate::operator::kubernetes::dry_run::{Answer, Question};
+use crate::operator::kubernetes::dry_run::{ForecastRequest, ForecastResponse};
 
 /// Why a request failed.
 #[derive(Debug, thiserror::Error)]
@@ -96,14 +96,14 @@ pub(super) fn events(which: &Which, cluster: &EtcdCluster) -> Result<Vec<Event>,
 /// Whether an operator is running. Not every user may read its Lease.
 pub(super) fn operator(which: &Which) -> Operator {
     let namespace = which.operator_namespace.as_ref();
-    let question = [
+    let request = [
         "leases.coordination.k8s.io",
         &namespace.map_or("--all-namespaces".to_owned(), |name| {
             format!("--namespace={name}")
         }),
         &format!("--field-selector=metadata.name={LEASE}"),
     ];
-    match get::<List<Lease>>(which, question) {
+    match get::<List<Lease>>(which, request) {
         Ok(list) => Operator::Leases(list.items),
         Err(error) => Operator::Unknown(error.to_string()),
     }
@@ -145,14 +145,15 @@ pub(super) fn forecast(
             None => token(which, &namespace, &account_of(which, &namespace, &pod)?)?,
         };
         let cluster = wanted.clone();
-        let body = serde_json::to_vec(&Question { token, cluster }).map_err(Error::Unreadable)?;
+        let body =
+            serde_json::to_vec(&ForecastRequest { token, cluster }).map_err(Error::Unreadable)?;
         let mut command = kubectl(which, "create");
         let path = format!("/api/v1/namespaces/{namespace}/pods/{pod}:{port}/proxy/forecast");
         command.args(["--raw", &path, "--filename", "-"]);
         let printed = run(command, Some(&body))?;
         match serde_json::from_slice(&printed).map_err(Error::Unreadable)? {
-            Answer::Forecast(forecast) => return Ok(forecast),
-            Answer::Refused(why) => refused = Some(Error::NoForecast(why)),
+            ForecastResponse::Forecast(forecast) => return Ok(forecast),
+            ForecastResponse::Refused(why) => refused = Some(Error::NoForecast(why)),
         }
     }
     Err(refused.unwrap_or(Error::NoOperator))
@@ -191,10 +192,10 @@ fn pod_of(lease: &Lease) -> Option<(String, String)> {
 
 fn get<T: DeserializeOwned>(
     which: &Which,
-    question: impl IntoIterator<Item = impl AsRef<OsStr>>,
+    request: impl IntoIterator<Item = impl AsRef<OsStr>>,
 ) -> Result<T, Error> {
     let mut command = kubectl(which, "get");
-    command.arg("--output=json").args(question);
+    command.arg("--output=json").args(request);
     serde_json::from_slice(&run(command, None)?).map_err(Error::Unreadable)
 }
 

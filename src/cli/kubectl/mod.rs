@@ -18,11 +18,11 @@ use k8s_openapi::jiff::Timestamp;
 #[command(name = "kubectl quorate", disable_help_subcommand = true)]
 pub(super) struct Arguments {
     #[command(subcommand)]
-    question: Question,
+    command: Command,
 }
 
 #[derive(Debug, Subcommand)]
-enum Question {
+enum Command {
     /// Shows a cluster's members, what the operator did last, does and waits for, and what comes next.
     Status(Status),
     /// Shows what the operator would do, step by step, if a file were applied, or for the cluster as it is.
@@ -80,11 +80,11 @@ pub(super) struct Which {
 
 /// Runs the subcommand.
 pub(super) fn run(arguments: &Arguments) -> ExitCode {
-    let answer = match &arguments.question {
-        Question::Status(status) => status_of(status),
-        Question::Plan(plan) => plan_of(plan),
+    let output = match &arguments.command {
+        Command::Status(status) => status_of(status),
+        Command::Plan(plan) => plan_of(plan),
     };
-    match answer {
+    match output {
         Ok(text) => {
             print!("{text}");
             ExitCode::SUCCESS
@@ -98,12 +98,12 @@ pub(super) fn run(arguments: &Arguments) -> ExitCode {
 
 fn status_of(status: &Status) -> Result<String, ask::Error> {
     let cluster = ask::cluster(&status.which, status.name.as_deref())?;
-    let seen = screen::Seen {
+    let observation = screen::Observation {
         events: ask::events(&status.which, &cluster)?,
         operator: ask::operator(&status.which),
         cluster,
     };
-    Ok(screen::status(&seen, Timestamp::now()))
+    Ok(screen::status(&observation, Timestamp::now()))
 }
 
 fn plan_of(plan: &Plan) -> Result<String, ask::Error> {

@@ -16,7 +16,7 @@ use crate::crd::{
 const PAST: usize = 5;
 
 /// What was observed of a cluster.
-pub(super) struct Seen {
+pub(super) struct Observation {
     pub(super) cluster: EtcdCluster,
     pub(super) events: Vec<Event>,
     pub(super) operator: Operator,
@@ -31,15 +31,15 @@ pub(super) enum Operator {
 }
 
 /// A cluster's members, what the operator did, does and will do, and the conditions that are not as they should be.
-pub(super) fn status(seen: &Seen, now: Timestamp) -> String {
+pub(super) fn status(observation: &Observation, now: Timestamp) -> String {
     let none = EtcdClusterStatus::default();
-    let status = seen.cluster.status.as_ref().unwrap_or(&none);
-    let mut lines = head(&seen.cluster, status);
-    lines.extend(operator(&seen.operator, now));
+    let status = observation.cluster.status.as_ref().unwrap_or(&none);
+    let mut lines = head(&observation.cluster, status);
+    lines.extend(operator(&observation.operator, now));
     lines.push(String::new());
     lines.extend(members(&status.members));
     lines.push(String::new());
-    lines.extend(steps(status, &seen.events, now));
+    lines.extend(steps(status, &observation.events, now));
     if !status.conditions.is_empty() {
         lines.push(String::new());
         lines.extend(conditions(&status.conditions, now));

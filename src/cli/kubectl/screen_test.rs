@@ -4,19 +4,22 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::dry_run::plan;
-use super::screen::{Operator, Seen, status};
+use super::screen::{Observation, Operator, status};
 use super::table::{WIDTH, wrapped};
 
 const NOW: &str = "2026-05-01T12:00:00Z";
 
 fn shown(name: &str, cluster: Value, events: Value, operator: Operator) {
     let read = "the test's own objects are whole";
-    let seen = Seen {
+    let observation = Observation {
         cluster: serde_json::from_value(cluster).expect(read),
         events: serde_json::from_value(events).expect(read),
         operator,
     };
-    compare(name, &status(&seen, NOW.parse::<Timestamp>().expect(read)));
+    compare(
+        name,
+        &status(&observation, NOW.parse::<Timestamp>().expect(read)),
+    );
 }
 
 fn compare(name: &str, text: &str) {

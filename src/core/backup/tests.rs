@@ -143,7 +143,7 @@ fn same(one: &Store, two: &Store) {
 }
 
 #[test]
-fn a_store_comes_back_and_goes_on_alike() {
+fn restored_store_behaves_like_its_source() {
     for seed in 0..80 {
         let mut generator = Generator(Xoshiro256PlusPlus::seed_from_u64(seed));
         let mut store = Store::new();
@@ -211,7 +211,7 @@ fn damaged_database_is_an_error() {
 }
 
 #[test]
-fn alarms_come_back() {
+fn backup_restores_alarms() {
     let mut store = Store::new();
     for (kind, member) in [(AlarmKind::NoSpace, 7), (AlarmKind::Corrupt, 9)] {
         let set = SetAlarm {
@@ -227,7 +227,7 @@ fn alarms_come_back() {
 }
 
 #[test]
-fn a_raised_revision_compacts_what_was_before() {
+fn raised_revision_compacts_earlier_revisions() {
     let mut store = Store::new();
     for value in ["1", "2"] {
         let put = Put {
@@ -249,7 +249,7 @@ fn a_raised_revision_compacts_what_was_before() {
 }
 
 #[test]
-fn a_database_that_is_none_of_etcds_is_refused() {
+fn foreign_database_is_refused() {
     let mut writer = crate::bolt::Writer::new();
     writer.bucket(b"other").expect("a bucket");
     let mut file = vec![0; HEAD_BYTES];
@@ -280,7 +280,7 @@ fn with(pairs: &[(&str, &[u8], &[u8])]) -> Vec<u8> {
 type Rows<'a> = &'a [(&'a str, &'a [u8], &'a [u8])];
 
 #[test]
-fn what_cannot_be_understood_is_named() {
+fn unknown_database_content_is_named() {
     let cases: [(Rows<'_>, &str); 6] = [
         (&[("key", b"short", b"")], "bucket key"),
         (

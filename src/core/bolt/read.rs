@@ -225,7 +225,7 @@ impl<S: Source> Reader<S> {
         self.source.read(start, &mut bytes)?;
         let header = PageHeader::read(&bytes).ok_or_else(|| damaged("it has no header"))?;
         if header.id != number {
-            return Err(damaged("it says that it is another page"));
+            return Err(damaged("its header names another page"));
         }
         let pages = 1 + u64::from(header.overflow);
         let length = pages * self.page_size as u64;

@@ -65,7 +65,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_was_written_is_read_back(contents in contents()) {
+    fn database_round_trips(contents in contents()) {
         let file = write(&contents);
         prop_assert_eq!(read(&file).expect("readable"), contents);
     }
@@ -73,7 +73,7 @@ proptest! {
     /// Bytes exchanged anywhere but in values cannot do more than give an error; in values they
     /// go unseen, which the digest behind a snapshot is there for.
     #[test]
-    fn damage_never_panics(
+    fn damaged_database_never_panics(
         contents in contents(),
         damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..40),
         cut in any::<prop::sample::Index>(),
@@ -90,7 +90,7 @@ proptest! {
 
     /// Damage where the structure is: page headers, elements, metas with their sums made right.
     #[test]
-    fn damage_of_the_structure_never_panics(
+    fn damaged_structure_never_panics(
         count in 0..2_000_usize,
         damage in prop::collection::vec((any::<prop::sample::Index>(), 0..64_usize, any::<u8>()), 1..20),
     ) {
@@ -106,13 +106,13 @@ proptest! {
     }
 
     #[test]
-    fn anything_at_all_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..20_000)) {
+    fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..20_000)) {
         prop_assert!(read(&bytes).is_err());
     }
 }
 
 #[test]
-fn trees_of_every_height_are_read_back() {
+fn trees_of_every_height_round_trip() {
     for (count, value) in [
         (0, 0),
         (1, 0),
@@ -136,7 +136,7 @@ fn trees_of_every_height_are_read_back() {
 }
 
 #[test]
-fn either_meta_is_enough() {
+fn one_valid_meta_page_is_enough() {
     let contents = Contents::from([(b"key".to_vec(), rows(500, 50))]);
     let file = write(&contents);
     for page in [0, 1] {
@@ -152,7 +152,7 @@ fn either_meta_is_enough() {
 }
 
 #[test]
-fn a_truncated_file_is_an_error() {
+fn truncated_file_is_an_error() {
     let file = write(&Contents::from([(b"key".to_vec(), rows(500, 50))]));
     let cut = &file[..file.len() - PAGE_BYTES];
     let error = read(cut).expect_err("it is cut").to_string();
@@ -162,7 +162,7 @@ fn a_truncated_file_is_an_error() {
 }
 
 #[test]
-fn a_loop_is_an_error() {
+fn page_cycle_is_an_error() {
     let mut file = write(&Contents::from([(b"key".to_vec(), rows(5_000, 50))]));
     // The root of the bucket is the page before the last: its first child becomes itself.
     let root = file.len() / PAGE_BYTES - 2;
@@ -176,7 +176,7 @@ fn a_loop_is_an_error() {
 /// A page that reached over its neighbours was read as often as there were such pages: each file of
 /// n pages could make the reader read n times n, and hold a copy of the file for each level.
 #[test]
-fn pages_that_lie_over_each_other_are_an_error() {
+fn overlapping_pages_are_an_error() {
     let mut file = write(&Contents::from([(b"key".to_vec(), rows(12, 9_000))]));
     assert!(read(&file).is_ok());
     let overflow = |page: usize| page * PAGE_BYTES + 12;
@@ -194,7 +194,7 @@ fn pages_that_lie_over_each_other_are_an_error() {
 }
 
 #[test]
-fn what_cannot_be_stored_is_refused() {
+fn unstorable_content_is_refused() {
     let mut writer = Writer::new();
     assert!(matches!(writer.put(b"k", b""), Err(Error::Bucket)));
     writer.bucket(b"one").expect("a bucket");
@@ -212,7 +212,7 @@ fn what_cannot_be_stored_is_refused() {
 }
 
 #[test]
-fn memory_is_a_page_a_level() {
+fn memory_is_bounded_by_a_page_per_level() {
     let mut writer = Writer::new();
     writer.bucket(b"key").expect("a bucket");
     let mut total = 0;

@@ -64,12 +64,12 @@ pub(crate) fn load_small(
     if head[..8] != magic {
         return Err(corrupt(
             0,
-            "it does not begin with the mark of this kind of file".to_owned(),
+            "it does not begin with the magic bytes of this kind of file".to_owned(),
         ));
     }
     let mut cursor = Cursor(&head[8..]);
     let (Some(found), Some(size), Some(sum)) = (cursor.u32(), cursor.u32(), cursor.u32()) else {
-        return Err(corrupt(8, "its header is short".to_owned()));
+        return Err(corrupt(8, "its header is incomplete".to_owned()));
     };
     if found > format && !rotten(format, sum, |format| small_checksum(format, body)) {
         return Err(Error::TooNew {
@@ -81,7 +81,7 @@ pub(crate) fn load_small(
     if size as usize != body.len() {
         return Err(corrupt(
             12,
-            format!("it says {size} bytes follow, {} do", body.len()),
+            format!("its header gives {size} bytes, {} follow", body.len()),
         ));
     }
     if small_checksum(found, body) != sum {

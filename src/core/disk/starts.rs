@@ -99,7 +99,7 @@ pub enum Descent {
 
 /// What was seen last of a member.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
-struct Seen {
+struct LastSeen {
     /// The disk that it spoke from, as text.
     #[prost(string, tag = "1")]
     disk_uuid: String,
@@ -118,7 +118,7 @@ pub struct Starts {
     own: Lineage,
     /// Members by ID.
     #[prost(btree_map = "fixed64, message", tag = "3")]
-    seen: BTreeMap<u64, Seen>,
+    seen: BTreeMap<u64, LastSeen>,
     /// Why this disk is one that no server starts on again; empty while it is not.
     #[prost(string, tag = "4")]
     copy: String,
@@ -176,7 +176,7 @@ impl Starts {
             return descent;
         };
         let disk_uuid = disk_uuid.to_owned();
-        self.seen.insert(id, Seen { disk_uuid, start });
+        self.seen.insert(id, LastSeen { disk_uuid, start });
         self.seen.retain(|id, _| expected(*id));
         descent
     }
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn starts_are_known_up_to_a_bound() {
+    fn remembered_starts_are_bounded() {
         let (mut peer, mut own) = (Starts::default(), Lineage::default());
         own.push(1);
         peer.note(2, "d", &own, |_| true);
@@ -350,7 +350,7 @@ mod tests {
 
     /// What strangers, or members of long ago, were is not kept.
     #[test]
-    fn only_members_are_remembered() {
+    fn starts_of_non_members_are_forgotten() {
         let (mut peer, disk) = (Starts::default(), MemoryDisk::new());
         let own = starts(&disk, 1);
         for id in 0..10_000 {

@@ -42,7 +42,7 @@ fn entries(term: u64, range: std::ops::RangeInclusive<u64>) -> Vec<Entry> {
 }
 
 #[test]
-fn a_member_lives_on_real_files() {
+fn member_runs_on_real_files() {
     let temporary = tempfile::tempdir().unwrap();
     let root = temporary.path().join("deep/er");
     let disk: Arc<dyn Disk> = Arc::new(FileDisk::new(&root).unwrap());
@@ -119,7 +119,7 @@ fn foreign_and_headless_directories_are_refused() {
 }
 
 #[test]
-fn a_damaged_or_newer_identity_is_refused() {
+fn damaged_or_newer_identity_is_refused() {
     let disk = MemoryDisk::new();
     let mut directory = DataDirectory::open(Arc::new(disk.clone())).unwrap();
     directory

@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn each_condition_of_being_in_sync_counts() {
+    fn every_in_sync_condition_is_required() {
         let standing = Standing {
             commit_before: 1000,
             leader_last: 1100,

@@ -136,7 +136,7 @@ mod tests {
 
     /// The numbers are those of etcd's own test of member IDs.
     #[test]
-    fn ids_are_etcds() {
+    fn member_ids_equal_those_of_etcd() {
         let peer = urls("http://10.0.0.8:2379");
         assert_eq!(member_id(&peer, "", None), 14_544_069_596_553_697_298);
         let seconds = Some(472_662_245); // 1984-12-23T15:04:05Z

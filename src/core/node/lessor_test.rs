@@ -23,7 +23,7 @@ fn new_leader_extends_leases() {
 }
 
 #[test]
-fn a_renewed_lease_lasts_again() {
+fn renewed_lease_runs_its_full_ttl() {
     let mut lessor = lessor(&[(1, 2)]);
     lessor.lead(0, 0);
     let Renewal::Renewed(times) = lessor.renew(1500, 1) else {
@@ -50,7 +50,7 @@ fn failed_lease_revoke_is_proposed_again() {
 }
 
 #[test]
-fn no_more_than_a_thousand_end_in_a_second() {
+fn lease_revocation_is_rate_limited() {
     let leases: Vec<(LeaseId, i64)> = (1..=2500).map(|id| (id, 1)).collect();
     let mut lessor = lessor(&leases);
     lessor.lead(0, 0);
@@ -111,7 +111,7 @@ fn long_leases_are_checkpointed() {
 }
 
 #[test]
-fn notes_come_in_batches_of_a_thousand() {
+fn lease_checkpoints_come_in_batches() {
     let leases: Vec<(LeaseId, i64)> = (1..=1500).map(|id| (id, 1000)).collect();
     let mut lessor = noting(&leases);
     assert_eq!(lessor.notes(EVERY).len(), 1000);
@@ -120,7 +120,7 @@ fn notes_come_in_batches_of_a_thousand() {
 }
 
 #[test]
-fn a_renewal_waits_until_the_note_is_forgotten() {
+fn renewal_waits_for_the_checkpoint_clearing() {
     let mut lessor = noting(&[(1, 1000)]);
     assert_eq!(lessor.notes(EVERY), [remains(1, 700)]);
     // Not applied yet, but it will be after the renewal.
@@ -142,7 +142,7 @@ fn a_renewal_waits_until_the_note_is_forgotten() {
 }
 
 #[test]
-fn a_clearing_that_was_not_proposed_comes_again() {
+fn unproposed_clearing_is_repeated() {
     let mut lessor = noting(&[(1, 1000)]);
     lessor.note(1, &LeaseEvent::Noted(1, 700));
     assert_eq!(lessor.renew(2, 1), Renewal::Wait);

@@ -64,7 +64,7 @@ mod tests {
 
     /// A single frame used to end a member for good, whatever its sender.
     #[test]
-    fn it_takes_a_majority_of_the_others() {
+    fn removal_needs_reports_of_a_majority() {
         assert!(believed(&[1], &[1]), "two members became one");
         assert!(!believed(&[1, 2], &[1]));
         assert!(believed(&[1, 2], &[1, 2]), "it alone was down");
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_counts_once_and_can_be_withdrawn() {
+    fn report_counts_once_and_can_be_withdrawn() {
         let others = [1, 2].into();
         let mut removal_reports = PeerReports::default();
         assert!(removal_reports.add(1) && !removal_reports.add(1));

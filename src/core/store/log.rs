@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn behaves_as_a_queue_over_every_border() {
+    fn log_is_a_queue_across_block_borders() {
         let mut log = RevisionLog::default();
         let (mut front, mut back) = (0, 0);
         // Grow by more than shrinking, then drain, so that the front crosses chunks and groups
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clone_keeps_what_the_original_drops() {
+    fn clone_keeps_what_the_original_drops() {
         let mut log = RevisionLog::default();
         (0..300).for_each(|main| log.push(entry(main)));
         let frozen = log.clone();

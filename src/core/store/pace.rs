@@ -50,7 +50,7 @@ mod tests {
     /// A sorted range, dropping the end of its answer, a transaction and a hash ran for tens of milliseconds without a
     /// pause, and a put waited for the kernel's next tick.
     #[test]
-    fn every_long_read_pauses_again_and_again() {
+    fn long_reads_pause_regularly() {
         let names: Vec<String> = (0..20_000).map(|number| format!("k{number}")).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let view = helpers::filled(&names).publish();

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_a_revision_across_blocks() {
+    fn revision_is_found_across_blocks() {
         let mut entry = KeyEntry::new(record(2, 0));
         for main in 2..200 {
             entry.push(record(main * 2, 0));

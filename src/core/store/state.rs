@@ -118,8 +118,8 @@ impl State {
     }
 
     /// How many keys a reader may have to examine in addition to those that it gets, or more than `most`.
-    pub(super) fn looks(&self, reader: &Reader<'_>, most: u64) -> u64 {
-        self.keys.looks(reader, most, &|entry, revision| {
+    pub(super) fn extra_examined(&self, reader: &Reader<'_>, most: u64) -> u64 {
+        self.keys.extra_examined(reader, most, &|entry, revision| {
             entry.live_at(revision).is_some()
         })
     }

@@ -122,14 +122,15 @@ impl<T: Item> Tree<T> {
     /// How many items a reader of a span at a revision may have to examine in addition to those that it gets: dead ones
     /// up to the last of those, and, if the reader counts, all of each part of the tree that has changed since. Stops
     /// soon after `most`.
-    pub(super) fn looks(
+    pub(super) fn extra_examined(
         &self,
         reader: &Reader<'_>,
         most: u64,
         live_at: &impl Fn(&T, Revision) -> bool,
     ) -> u64 {
         let mut left = reader.shown;
-        self.root.looks(None, reader, most, &mut left, live_at)
+        self.root
+            .extra_examined(None, reader, most, &mut left, live_at)
     }
 }
 
@@ -334,7 +335,7 @@ impl<T: Item> Child<T> {
 
 impl<T: Item> Child<T> {
     /// `left` is how many are still to be shown.
-    fn looks(
+    fn extra_examined(
         &self,
         next: Option<&[u8]>,
         reader: &Reader<'_>,
@@ -380,7 +381,7 @@ impl<T: Item> Child<T> {
                 break;
             }
             let below = children.get(at + 1).map(|right| &right.low[..]).or(next);
-            total += child.looks(below, reader, most - total, left, live_at);
+            total += child.extra_examined(below, reader, most - total, left, live_at);
         }
         total
     }

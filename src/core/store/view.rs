@@ -81,7 +81,7 @@ impl View {
     /// for a counted range at an older revision those that have changed since. A number above `most` only means more
     /// than that. Takes no time in proportion to any of them.
     #[must_use]
-    pub fn looks(&self, range: &Range, counted: Counted, most: u64) -> u64 {
+    pub fn extra_examined(&self, range: &Range, counted: Counted, most: u64) -> u64 {
         let span = Span::new(&range.key, &range.range_end);
         let readable = self.state.readable(range.revision, self.state.revision);
         match (readable, shown(range)) {
@@ -92,7 +92,7 @@ impl View {
                     shown,
                     counts: counted == Counted::Yes,
                 };
-                self.state.looks(&reader, most)
+                self.state.extra_examined(&reader, most)
             }
             // One key is found, and what cannot be read is refused.
             _ => 0,

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_finds_exactly_the_spans_that_hold_it() {
+    fn key_finds_exactly_the_spans_containing_it() {
         let mut index = GroupIndex::default();
         let mut all = Vec::new();
         for number in 0..40 {

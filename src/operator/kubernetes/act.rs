@@ -172,7 +172,7 @@ async fn apply_object(
             apply_noted(one, &policy, ours).await
         }
         ObjectKind::Certificate => {
-            let wanted = build::issued_certificate(cluster, &key.name);
+            let wanted = build::cert_manager_certificate(cluster, &key.name);
             let wanted = wanted
                 .ok_or_else(|| Failure::Refused(format!("there is no Certificate {}", key.name)))?;
             apply_noted(one, &wanted, ours).await

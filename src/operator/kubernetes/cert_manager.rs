@@ -1,6 +1,6 @@
 //! The state of `Certificate`s requested from cert-manager (source `CertManager`): they are in none of our caches,
 //! because cert-manager need not be installed, so they are read live, and rarely. The resulting Secrets are read and
-//! checked like the user's own (`given.rs`).
+//! checked like the user's own (`user_certificates.rs`).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::build::{self, Certificate, Issue};
 use crate::crd::{CertificateSource, TlsPort, ValidatedCluster};
 use crate::operator::clock::{Clock, Moment};
 use crate::operator::platform::Failure;
-use crate::plan::{Given, NOT_ISSUED, ObjectFacts, ObjectKey, ObjectKind, Unfit};
+use crate::plan::{NOT_ISSUED, ObjectFacts, ObjectKey, ObjectKind, Unfit, UserCertificate};
 
 /// Interval between reads of `Certificate`s that match the request.
 const READ_EVERY: Duration = Duration::from_secs(30);
@@ -44,7 +44,7 @@ impl Known {
         cluster: &ValidatedCluster,
         clock: &Clock,
     ) -> Result<(), Failure> {
-        let names = build::issued_names(cluster);
+        let names = build::cert_manager_names(cluster);
         let fresh = (self.read.as_ref()).is_some_and(|read| read.elapsed() < READ_EVERY);
         if fresh && self.is_as_wanted(cluster) {
             return Ok(());
@@ -111,32 +111,36 @@ impl Known {
     }
 
     /// Adds to missing Secrets why they do not exist yet.
-    pub(super) fn explain(&self, cluster: &ValidatedCluster, given: &mut BTreeMap<TlsPort, Given>) {
+    pub(super) fn explain(
+        &self,
+        cluster: &ValidatedCluster,
+        user_certificates: &mut BTreeMap<TlsPort, UserCertificate>,
+    ) {
         let Some(tls) = &cluster.spec.tls else { return };
-        let issued = given.iter_mut().filter(|(port, given)| {
-            // Anything else is known of one that was issued.
-            tls.port(**port).source == CertificateSource::CertManager && given.certificate.is_none()
+        let unread = user_certificates.iter_mut().filter(|(port, one)| {
+            // What is wrong with an issued one is already reported.
+            tls.port(**port).source == CertificateSource::CertManager && one.certificate.is_none()
         });
-        for (_, given) in issued {
-            let missing = (given.unfit.as_ref()).is_some_and(|one| one.reason == "SecretMissing");
-            if missing && let Some(unfit) = self.why(&given.secret) {
-                given.unfit = Some(unfit);
+        for (_, one) in unread {
+            let missing = (one.unfit.as_ref()).is_some_and(|unfit| unfit.reason == "SecretMissing");
+            if missing && let Some(unfit) = self.unfit(&one.secret) {
+                one.unfit = Some(unfit);
             }
         }
     }
 
-    fn why(&self, name: &str) -> Option<Unfit> {
+    fn unfit(&self, name: &str) -> Option<Unfit> {
         let unfit = |reason, text| Some(Unfit { reason, text });
         match self.found.get(name)? {
             Found::NotInstalled => unfit(
                 "CertManagerMissing",
-                "this Kubernetes has no cert-manager: install it, or make a cluster with source Operator or Secret".to_owned(),
+                "this Kubernetes has no cert-manager: install it, or create a cluster with source Operator or Secret".to_owned(),
             ),
             Found::Denied => unfit(
                 "CertificateDenied",
-                format!("the operator may not read or make Certificate {name} of cert-manager: give it the right"),
+                format!("the operator may not read or create Certificate {name} of cert-manager: grant it the permission"),
             ),
-            Found::Missing => unfit(NOT_ISSUED, format!("Certificate {name} is about to be asked for")),
+            Found::Missing => unfit(NOT_ISSUED, format!("Certificate {name} is about to be created")),
             Found::There(certificate) => match build::issue_of(certificate) {
                 Issue::Failed(why) => unfit(
                     "IssueFailed",

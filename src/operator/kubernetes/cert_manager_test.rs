@@ -16,7 +16,7 @@ fn cluster() -> ValidatedCluster {
 
 fn there(conditions: &[(&str, &str, &str, &str)]) -> Found {
     let name = "demo-peer-certificate";
-    let mut one = build::issued_certificate(&cluster(), name).expect("asked for");
+    let mut one = build::cert_manager_certificate(&cluster(), name).expect("asked for");
     let conditions =
         conditions
             .iter()
@@ -46,14 +46,14 @@ fn unfit_of(found: Found) -> Unfit {
         reason: "SecretMissing",
         text: String::new(),
     };
-    let given = Given {
+    let user_certificate = UserCertificate {
         secret,
         unfit: Some(missing),
-        ..Given::default()
+        ..UserCertificate::default()
     };
-    let mut given = BTreeMap::from([(TlsPort::Peer, given)]);
-    known(found).explain(&cluster(), &mut given);
-    given
+    let mut user_certificates = BTreeMap::from([(TlsPort::Peer, user_certificate)]);
+    known(found).explain(&cluster(), &mut user_certificates);
+    user_certificates
         .remove(&TlsPort::Peer)
         .and_then(|one| one.unfit)
         .expect("still missing")
@@ -70,9 +70,13 @@ fn the_next_actor_is_reported() {
     );
     let failed = ("Issuing", "False", "Failed", "the issuer denied it");
     for (found, reason, words) in [
-        (Found::Missing, NOT_ISSUED, "about to be asked for"),
+        (Found::Missing, NOT_ISSUED, "about to be created"),
         (Found::NotInstalled, "CertManagerMissing", "install it"),
-        (Found::Denied, "CertificateDenied", "give it the right"),
+        (
+            Found::Denied,
+            "CertificateDenied",
+            "grant it the permission",
+        ),
         (there(&[]), NOT_ISSUED, "check that it is running"),
         (there(&[waits]), NOT_ISSUED, "no Secret"),
         (there(&[waits, issuing]), NOT_ISSUED, "first time"),
@@ -91,17 +95,17 @@ fn the_next_actor_is_reported() {
 /// An issued certificate that is not usable is reported as such, whatever cert-manager's status.
 #[test]
 fn existing_certificates_are_validated() {
-    let given = Given {
+    let user_certificate = UserCertificate {
         secret: "demo-peer-certificate".to_owned(),
         unfit: Some(Unfit {
             reason: "NotTrusted",
             text: "as it is".to_owned(),
         }),
-        ..Given::default()
+        ..UserCertificate::default()
     };
-    let mut all = BTreeMap::from([(TlsPort::Peer, given.clone())]);
+    let mut all = BTreeMap::from([(TlsPort::Peer, user_certificate.clone())]);
     known(Found::NotInstalled).explain(&cluster(), &mut all);
-    assert_eq!(all[&TlsPort::Peer], given);
+    assert_eq!(all[&TlsPort::Peer], user_certificate);
 }
 
 /// Nothing is requested from an API server without the kind, or without permission: the step would fail at every

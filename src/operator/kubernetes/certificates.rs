@@ -140,7 +140,7 @@ pub(super) fn way(
     member: &str,
     (pod, set): (&Pod, &StatefulSet),
     secret: impl Fn(&str) -> Option<Secret>,
-    given: impl Fn(&str) -> Option<String>,
+    user_roots: impl Fn(&str) -> Option<String>,
 ) -> Way {
     let template = set.spec.as_ref().and_then(|set| set.template.spec.as_ref());
     let demanded = !build::takes_plain_peers(template) && !mutant!(PodChoosesTls);
@@ -156,8 +156,8 @@ pub(super) fn way(
         let text = build::secret_text(&secret(name)?, build::CA_CERTIFICATES)?;
         Certificate::all(&text).is_ok().then_some(text)
     };
-    let roots_pem = match build::given_to(pod.spec.as_ref(), TlsPort::Peer) {
-        Some((_, trusted)) => given(&trusted),
+    let roots_pem = match build::mounted_user_secrets(pod.spec.as_ref(), TlsPort::Peer) {
+        Some((_, trusted)) => user_roots(&trusted),
         None => roots(&authority).or_else(|| roots(&own)),
     };
     roots_pem.map_or(Way::None, |roots_pem| {

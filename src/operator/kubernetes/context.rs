@@ -83,9 +83,9 @@ pub(super) struct Memory {
     /// What was read of Secrets with certificates.
     pub(super) certificates: certificates::Known,
     /// Content of the user's Secrets.
-    pub(super) given: user_certificates::Known,
+    pub(super) user_certificates: user_certificates::Known,
     /// State of the certificates that were requested from cert-manager.
-    pub(super) issued: cert_manager::Known,
+    pub(super) cert_manager: cert_manager::Known,
     /// What was judged of its resource.
     pub(super) judged: Judged,
     /// The specification that was last admitted.

@@ -25,7 +25,7 @@ use crate::crd::{EtcdCluster, GROUP, TlsPort};
 use crate::model::forecast::Forecast;
 use crate::operator::admission::admit;
 
-/// Forecasts at the same time: each is some milliseconds of work and a look at every member.
+/// Forecasts at the same time: each is some milliseconds of work and a call to every member.
 const AT_ONCE: usize = 2;
 /// Maximum number of requests whose body is read at the same time, before authentication.
 const READ_AT_ONCE: usize = 4;
@@ -54,55 +54,55 @@ pub(super) fn route(acting: Acting, callers: Arc<Callers>) -> Router {
         turns: Arc::new(Semaphore::new(AT_ONCE)),
     };
     Router::new()
-        .route("/forecast", post(answer))
+        .route("/forecast", post(respond))
         .with_state(asked)
 }
 
 /// The request.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Question {
+pub(crate) struct ForecastRequest {
     /// Authenticates the caller; issued for [`AUDIENCE`].
     pub(crate) token: String,
     /// The resource as it would be.
     pub(crate) cluster: EtcdCluster,
 }
 
-/// What is answered.
+/// The response.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) enum Answer {
+pub(crate) enum ForecastResponse {
     /// What would be done.
     Forecast(Forecast),
     /// Why there is no forecast, and what to do about it.
     Refused(String),
 }
 
-async fn answer(State(asked): State<Asked>, body: Body) -> Response {
-    let answer = look_ahead(&asked, body).await;
-    let answer = answer.map_or_else(Answer::Refused, Answer::Forecast);
+async fn respond(State(asked): State<Asked>, body: Body) -> Response {
+    let answer = forecast(&asked, body).await;
+    let answer = answer.map_or_else(ForecastResponse::Refused, ForecastResponse::Forecast);
     match serde_json::to_string(&answer) {
         Ok(text) => ([(header::CONTENT_TYPE, "application/json")], text).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }
 }
 
-async fn look_ahead(asked: &Asked, body: Body) -> Result<Forecast, String> {
+async fn forecast(asked: &Asked, body: Body) -> Result<Forecast, String> {
     const BUSY: &str = "too many ask at this moment: try again in a few seconds";
-    let question: Question = {
+    let request: ForecastRequest = {
         let _read = asked.reads.try_acquire().map_err(|_| BUSY)?;
         let body = tokio::time::timeout(READ, axum::body::to_bytes(body, LONGEST)).await;
-        let body = body.map_err(|_| "the question did not come in time")?;
+        let body = body.map_err(|_| "the request did not arrive in time")?;
         let body = body.map_err(|_| format!("no EtcdCluster: more than {LONGEST} bytes"))?;
         // A plugin of 0.1.0 sends a resource alone.
         serde_json::from_slice(&body).map_err(|error| {
             format!("no EtcdCluster with a token, as a plugin of this version sends it: {error}")
         })?
     };
-    let Question {
+    let ForecastRequest {
         token,
         cluster: wanted,
-    } = question;
+    } = request;
     // Before any error about the resource.
     for wish in wishes(&wanted) {
         let may = asked.callers.may(&token, Some(AUDIENCE), &wish).await;
@@ -136,8 +136,9 @@ fn wishes(wanted: &EtcdCluster) -> Vec<Wish> {
     };
     let mut wishes = vec![read(GROUP, "etcdclusters", Some(wanted.name_any()))];
     let tls = wanted.spec.tls.iter();
-    let given = tls.flat_map(|tls| TlsPort::ALL.map(|port| tls.given(&wanted.name_any(), port)));
-    if given.flatten().next().is_some() {
+    let secrets =
+        tls.flat_map(|tls| TlsPort::ALL.map(|port| tls.user_secrets(&wanted.name_any(), port)));
+    if secrets.flatten().next().is_some() {
         wishes.push(read("", "secrets", None));
     }
     wishes
@@ -160,15 +161,15 @@ mod tests {
     }
 
     async fn refused(asked: &Asked, body: serde_json::Value) -> String {
-        let response = answer(State(asked.clone()), body.to_string().into()).await;
+        let response = respond(State(asked.clone()), body.to_string().into()).await;
         let body = axum::body::to_bytes(response.into_body(), LONGEST).await;
         match serde_json::from_slice(&body.expect("a body")).expect("an answer") {
-            Answer::Refused(why) => why,
-            Answer::Forecast(forecast) => panic!("{forecast:?}"),
+            ForecastResponse::Refused(why) => why,
+            ForecastResponse::Forecast(forecast) => panic!("{forecast:?}"),
         }
     }
 
-    fn question(token: &str, namespace: &str, spec: serde_json::Value) -> serde_json::Value {
+    fn request(token: &str, namespace: &str, spec: serde_json::Value) -> serde_json::Value {
         serde_json::json!({"token": token, "cluster": {
             "apiVersion": "quorate.dev/v1alpha1", "kind": "EtcdCluster",
             "metadata": {"name": "demo", "namespace": namespace, "uid": "u"},
@@ -186,9 +187,9 @@ mod tests {
             why.contains("plugin of this version") && why.contains("`token`"),
             "{why}"
         );
-        let why = refused(&asked, question(MINE, "team-a", json!({"replicas": 11}))).await;
+        let why = refused(&asked, request(MINE, "team-a", json!({"replicas": 11}))).await;
         assert!(why.contains("replicas"), "{why}");
-        let why = refused(&asked, question(MINE, "team-a", json!({"replicas": 3}))).await;
+        let why = refused(&asked, request(MINE, "team-a", json!({"replicas": 3}))).await;
         assert!(why.contains("stands by"), "{why}");
     }
 
@@ -199,17 +200,17 @@ mod tests {
         let asked = asked();
         let plain = json!({"replicas": 3});
         for token in ["", "made up", "good"] {
-            let why = refused(&asked, question(token, "team-a", plain.clone())).await;
+            let why = refused(&asked, request(token, "team-a", plain.clone())).await;
             assert!(why.contains("token"), "{why}");
         }
-        let why = refused(&asked, question(MINE, "team-b", plain)).await;
+        let why = refused(&asked, request(MINE, "team-b", plain)).await;
         assert!(
             why.contains("may not get etcdclusters in namespace team-b"),
             "{why}"
         );
-        let given = json!({"source": "Secret", "certificateSecretRef": {"name": "is-it-there"}});
-        let spec = json!({"replicas": 3, "tls": {"client": given, "peer": given}});
-        let why = refused(&asked, question(MINE, "team-a", spec)).await;
+        let port = json!({"source": "Secret", "certificateSecretRef": {"name": "is-it-there"}});
+        let spec = json!({"replicas": 3, "tls": {"client": port, "peer": port}});
+        let why = refused(&asked, request(MINE, "team-a", spec)).await;
         assert!(
             why.contains("may not get secrets in namespace team-a"),
             "{why}"

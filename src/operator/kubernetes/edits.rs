@@ -77,11 +77,13 @@ impl OneCluster {
                         })
                     })
                 }
-                ObjectKind::Certificate => self.memory.issued.get(&key.name).is_some_and(|live| {
-                    self.is_edited(cluster, live, |cluster| {
-                        build::issued_certificate(cluster, &key.name)
+                ObjectKind::Certificate => {
+                    self.memory.cert_manager.get(&key.name).is_some_and(|live| {
+                        self.is_edited(cluster, live, |cluster| {
+                            build::cert_manager_certificate(cluster, &key.name)
+                        })
                     })
-                }),
+                }
                 // A missing key locks the operator out of members that start from now on.
                 ObjectKind::Secret => {
                     key.name == operator_secret_name(&self.key.1)

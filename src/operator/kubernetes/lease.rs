@@ -108,7 +108,7 @@ impl Leadership {
     }
 
     /// It was requested at this time, and acquired.
-    fn given(&self, epoch: u64, asked: Duration) {
+    fn acquired(&self, epoch: u64, asked: Duration) {
         self.epoch.store(epoch, Ordering::SeqCst);
         if let Some((_, until)) = &self.until {
             let end = (asked + RENEW_DEADLINE).as_millis();
@@ -319,7 +319,7 @@ impl Candidate {
             self.api.create(&parameters, &lease).await?;
         }
         let epoch = u64::try_from(transitions).unwrap_or(0);
-        self.leadership.given(epoch, asked);
+        self.leadership.acquired(epoch, asked);
         Ok(None)
     }
 
@@ -457,7 +457,7 @@ mod tests {
         // The API server processes it three seconds later, and answers after one more.
         let taken = asked + 3 * SECOND;
         time.fetch_add(4_000, Ordering::SeqCst);
-        leadership.given(7, asked);
+        leadership.acquired(7, asked);
         let mut last = None;
         for _ in 0..200 {
             time.fetch_add(100, Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! Nodes as facts: which ones report, which ones go away, and which ones take no member's pod. Only
+//! Nodes as facts: which ones report, which ones are drained, and which ones take no member's pod. Only
 //! reading and translating; that a node is full is not seen.
 
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 /// Taints that count as a drain: out of service, shut down by the cloud, and those of the cluster autoscaler and of
 /// Karpenter (its current one and the one before 1.0).
-const GOING: [&str; 5] = [
+const DRAIN_TAINTS: [&str; 5] = [
     OUT_OF_SERVICE,
     "node.cloudprovider.kubernetes.io/shutdown",
     "ToBeDeletedByClusterAutoscaler",
@@ -32,7 +32,7 @@ pub(super) fn node(node: &Node, cluster: Option<&ValidatedCluster>) -> NodeFacts
     let taints = taints.unwrap_or_default();
     NodeFacts {
         ready: conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True"),
-        going: going(node, taints, cluster),
+        drain_reason: drain_reason(node, taints, cluster),
         closed: cluster.map_or_else(
             || is_cordoned(node),
             |cluster| refuses(node, taints, cluster),
@@ -47,14 +47,19 @@ fn is_cordoned(node: &Node) -> bool {
 }
 
 /// Why a node counts as drained, in words.
-fn going(node: &Node, taints: &[Taint], cluster: Option<&ValidatedCluster>) -> Option<String> {
+fn drain_reason(
+    node: &Node,
+    taints: &[Taint],
+    cluster: Option<&ValidatedCluster>,
+) -> Option<String> {
     if node.metadata.deletion_timestamp.is_some() {
         return Some("is being deleted".to_owned());
     }
     let named = cluster.map(|cluster| cluster.spec.disruption.drain_taints.as_slice());
     let named = named.unwrap_or_default();
-    let going = |taint: &&Taint| GOING.contains(&taint.key.as_str()) || named.contains(&taint.key);
-    if let Some(taint) = taints.iter().find(going) {
+    let drains =
+        |taint: &&Taint| DRAIN_TAINTS.contains(&taint.key.as_str()) || named.contains(&taint.key);
+    if let Some(taint) = taints.iter().find(drains) {
         return Some(format!("has the taint {}", taint.key));
     }
     let ignored = facts::annotation(&node.metadata, ANNOTATION_IGNORE_CORDON);
@@ -68,7 +73,7 @@ pub(super) fn concerns_members(node: &Node) -> bool {
     let facts = self::node(node, None);
     let spec = node.spec.as_ref();
     let taints = spec.and_then(|spec| spec.taints.as_ref());
-    !facts.ready || facts.going.is_some() || taints.is_some_and(|taints| !taints.is_empty())
+    !facts.ready || facts.drain_reason.is_some() || taints.is_some_and(|taints| !taints.is_empty())
 }
 
 /// Whether a node's cordon, its taints, or what the pod template selects, keep members away.

@@ -21,7 +21,7 @@ fn of(metadata: Value, spec: Value) -> Node {
 /// Why it counts as drained, and whether it is unschedulable.
 fn facts_of(metadata: Value, spec: Value, cluster: &ValidatedCluster) -> (Option<String>, bool) {
     let facts = node(&of(metadata, spec), Some(cluster));
-    (facts.going, facts.closed)
+    (facts.drain_reason, facts.closed)
 }
 
 fn why(text: &str) -> Option<String> {
@@ -72,7 +72,7 @@ fn nodes_that_count_as_drained() {
     let cordoned = json!({"unschedulable": true});
     let found = facts_of(json!({}), cordoned.clone(), &plain);
     assert_eq!(found, (why("is cordoned"), true));
-    for key in GOING {
+    for key in DRAIN_TAINTS {
         let text = format!("has the taint {key}");
         assert_eq!(facts_of(json!({}), taint(key), &plain), (Some(text), true));
     }

@@ -52,14 +52,14 @@ impl<K> Object for K where
 {
 }
 
-/// Applies an object after a live look at what has its name now.
+/// Applies an object after reading live what has its name now.
 pub async fn apply<K: Object>(
     client: &Client,
     namespace: &str,
     object: &K,
     owned: Owned<'_>,
 ) -> Result<K, Failure> {
-    let (api, mut object, found) = looked_up(client, namespace, object, owned).await?;
+    let (api, mut object, found) = live_object(client, namespace, object, owned).await?;
     let name = object.name_any();
     // The UID makes the server refuse if another object took the name since.
     object.meta_mut().uid = found.and_then(|found| found.uid());
@@ -78,7 +78,7 @@ pub async fn apply_where<K: Object>(
     owned: Owned<'_>,
     changed: impl Fn(&K) -> Option<String>,
 ) -> Result<K, Failure> {
-    let (api, mut object, found) = looked_up(client, namespace, object, owned).await?;
+    let (api, mut object, found) = live_object(client, namespace, object, owned).await?;
     let name = object.name_any();
     if let Some(found) = found {
         if let Some(what) = changed(&found) {
@@ -94,7 +94,7 @@ pub async fn apply_where<K: Object>(
 }
 
 /// What has an object's name now, where it may be written.
-async fn looked_up<K: Object>(
+async fn live_object<K: Object>(
     client: &Client,
     namespace: &str,
     object: &K,

@@ -43,7 +43,7 @@ use super::context::{Environment, Resourceful};
 use super::platform::OneCluster;
 use super::platform::View;
 
-/// The objects that one look found.
+/// The objects that one observation found.
 struct Found {
     sets: Vec<Arc<StatefulSet>>,
     pods: Vec<Arc<Pod>>,
@@ -182,8 +182,8 @@ impl OneCluster {
         found.pvcs = life.pvcs(found.pvcs);
         let Pods { own: pods, others } = life.pods(&found.pods, &found.sets);
         let valid = cluster.as_ref().ok();
-        self.read_given(valid, &pods).await?;
-        self.read_issued(valid).await?;
+        self.read_user_certificates(valid, &pods).await?;
+        self.read_cert_manager(valid).await?;
         let tls = self.tls(valid, &found, resource);
         let (addresses, secure) = self.reached(valid, &pods, &found.sets, life);
         let made = facts::made_of(&pods, &addresses);
@@ -192,13 +192,13 @@ impl OneCluster {
         let descriptions = same_pods(&pods, &described);
         let routed = self.routed(freshness, &pods, &descriptions).await?;
         let successor = self.successor(&described);
-        let (caches, issued) = (&self.shared.caches, &self.memory.issued);
+        let (caches, cert_manager) = (&self.shared.caches, &self.memory.cert_manager);
         let wanted_objects = {
             let settings = &self.shared.settings;
             let wanted = valid.map(|cluster| build::wanted_objects(cluster, settings));
             let wanted = wanted.unwrap_or_default();
             let wanted = wanted.into_iter();
-            let wanted = wanted.filter(|(key, _)| issued.is_possible(key));
+            let wanted = wanted.filter(|(key, _)| cert_manager.is_possible(key));
             wanted.collect::<BTreeMap<_, _>>()
         };
         let observed = Observed {
@@ -208,7 +208,7 @@ impl OneCluster {
             deleting: resource.meta().deletion_timestamp.is_some(),
             client_endpoint: valid.map(build::client_endpoint).unwrap_or_default(),
             status_cluster_id: status.cluster_id.clone(),
-            hints: status_memory::of_status(&status),
+            status_memory: status_memory::of_status(&status),
             identity_secret: found
                 .identity_secret
                 .as_ref()
@@ -219,7 +219,7 @@ impl OneCluster {
                 objects.retain(|key, facts| {
                     facts.owner == Owner::Ours || wanted_objects.contains_key(key)
                 });
-                objects.extend(issued.objects(&name, &uid));
+                objects.extend(cert_manager.objects(&name, &uid));
                 self.unmark_edited(valid, &found.pdbs, &mut objects);
                 objects
             },
@@ -394,7 +394,7 @@ impl OneCluster {
     }
 
     /// Reads the user's Secrets, if there are any and it is time.
-    async fn read_given(
+    async fn read_user_certificates(
         &mut self,
         cluster: Option<&ValidatedCluster>,
         pods: &BTreeMap<String, Arc<Pod>>,
@@ -404,20 +404,23 @@ impl OneCluster {
             return Ok(());
         };
         let (api, clock) = (self.api(), &self.shared.outside.clock);
-        let known = &mut self.memory.given;
+        let known = &mut self.memory.user_certificates;
         known.read(&api, names, clock).await?;
         self.remember();
         Ok(())
     }
 
     /// Reads what was requested from cert-manager, if anything and it is time.
-    async fn read_issued(&mut self, cluster: Option<&ValidatedCluster>) -> Result<(), Failure> {
-        let Some(cluster) = cluster.filter(|one| !build::issued_names(one).is_empty()) else {
-            self.memory.issued = cert_manager::Known::default();
+    async fn read_cert_manager(
+        &mut self,
+        cluster: Option<&ValidatedCluster>,
+    ) -> Result<(), Failure> {
+        let Some(cluster) = cluster.filter(|one| !build::cert_manager_names(one).is_empty()) else {
+            self.memory.cert_manager = cert_manager::Known::default();
             return Ok(());
         };
         let (api, clock) = (self.api(), &self.shared.outside.clock);
-        self.memory.issued.read(&api, cluster, clock).await?;
+        self.memory.cert_manager.read(&api, cluster, clock).await?;
         self.remember();
         Ok(())
     }
@@ -436,8 +439,10 @@ impl OneCluster {
         let secrets = found.secrets.iter().map(|secret| &**secret);
         let known = &mut self.memory.certificates;
         let secrets = certificates::read(secrets, (&self.key.1, &uid), known);
-        let mut given = self.memory.given.given(cluster);
-        self.memory.issued.explain(cluster, &mut given);
+        let mut user_certificates = self.memory.user_certificates.certificates(cluster);
+        self.memory
+            .cert_manager
+            .explain(cluster, &mut user_certificates);
         self.remember();
         let rotate = TlsPort::ALL.into_iter();
         let rotate = rotate.filter_map(|port| Some((port, rotation(resource, port)?)));
@@ -445,8 +450,8 @@ impl OneCluster {
             wanted: build::wanted_certificates(cluster),
             rotate: rotate.collect(),
             secrets,
-            given,
-            vouched: self.memory.given.vouched(),
+            user_certificates,
+            signers: self.memory.user_certificates.signers(),
         }
     }
 
@@ -468,14 +473,14 @@ impl OneCluster {
             let found = self.shared.caches.secrets.get(&self.key.0, name)?;
             life.owns(&found.metadata).then(|| (*found).clone())
         };
-        let given = |name: &str| self.memory.given.roots(name);
+        let user_roots = |name: &str| self.memory.user_certificates.roots(name);
         let (mut reached, mut secure) = (BTreeMap::new(), BTreeMap::new());
         for (member, address) in addresses(pods) {
             let set = sets.iter().find(|set| set.name_any() == member);
             let (Some(pod), Some(set)) = (pods.get(&member), set) else {
                 continue;
             };
-            match certificates::way(cluster, &member, (pod, set), secret, given) {
+            match certificates::way(cluster, &member, (pod, set), secret, user_roots) {
                 Way::Plain => {}
                 Way::Secure(proof) => drop(secure.insert(address.clone(), proof)),
                 Way::None => continue,

@@ -26,7 +26,7 @@ pub(crate) struct OneCluster {
     pub(super) seen: Option<View>,
 }
 
-/// What an act needs of the last look.
+/// What an act needs of the last observation.
 pub(super) struct View {
     pub(super) resource: Arc<Resourceful>,
     pub(super) cluster: Option<ValidatedCluster>,

@@ -23,7 +23,7 @@ impl OneCluster {
     /// is decided on it. `None` where the operator may not see it.
     pub(super) async fn routed(
         &self,
-        look: Freshness,
+        freshness: Freshness,
         pods: &BTreeMap<String, Arc<Pod>>,
         descriptions: &BTreeMap<String, Description>,
     ) -> Result<Option<BTreeSet<String>>, Failure> {
@@ -35,7 +35,7 @@ impl OneCluster {
         if !descriptions.values().any(leaves) {
             return Ok(Some(BTreeSet::new()));
         }
-        let slices = match look {
+        let slices = match freshness {
             Freshness::Live => {
                 let api = Api::namespaced(self.shared.client.clone(), &self.key.0);
                 match live(api, &self.of_name()).await {

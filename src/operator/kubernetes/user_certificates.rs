@@ -1,7 +1,6 @@
 //! Certificates in Secrets that the operator does not write: of the user (source `Secret`), or of cert-manager (source
-//! `CertManager`, `issued.rs`). The Secrets are in none of our caches, so they are read live, and rarely; their content
-//! is checked once per change. Nothing is ever written to them, and their keys are dropped as soon as they were
-//! checked.
+//! `CertManager`, `cert_manager.rs`). The Secrets are in none of our caches, so they are read live, and rarely; their
+//! content is checked once per change. They are never written, and their keys are dropped once checked.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,13 +14,13 @@ use crate::build;
 use crate::crd::{TlsPort, ValidatedCluster};
 use crate::operator::clock::{Clock, Moment};
 use crate::operator::platform::Failure;
-use crate::plan::{Given, Unfit};
+use crate::plan::{Unfit, UserCertificate};
 use crate::server::tls::certificates::{Certificate, Chain};
 
 /// Between two readings of a cluster's Secrets.
 const READ_EVERY: Duration = Duration::from_secs(30);
 /// The same, while one of them is missing.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
+const MISSING_READ_EVERY: Duration = Duration::from_secs(5);
 /// How long previously trusted CAs are accepted when dialling: far longer than kubelets take to update a mount.
 const CARRIED: Duration = Duration::from_secs(900);
 /// Maximum number of earlier certificates and CAs that are kept.
@@ -36,10 +35,10 @@ pub(super) struct Known {
     roots: BTreeMap<String, (String, Option<(String, Moment)>)>,
     chains: Vec<Arc<Chain>>,
     authorities: Vec<Arc<Certificate>>,
-    vouched: BTreeMap<String, BTreeSet<String>>,
+    signers: BTreeMap<String, BTreeSet<String>>,
     /// What was found out about the Secrets as they are, by port and names: chains take a while to
     /// follow, and reconciles come every few seconds.
-    checked: BTreeMap<(TlsPort, String, String), Given>,
+    checked: BTreeMap<(TlsPort, String, String), UserCertificate>,
 }
 
 /// A Secret as it was read.
@@ -68,12 +67,13 @@ pub(super) fn names(
     };
     let mut names = BTreeSet::new();
     for port in TlsPort::ALL {
-        let Some((certificate, trusted)) = tls.given(&cluster.name, port) else {
+        let Some((certificate, trusted)) = tls.user_secrets(&cluster.name, port) else {
             continue;
         };
         names.extend([certificate, trusted]);
         let of_pods = pods.values();
-        let of_pods = of_pods.filter_map(|pod| build::given_to(pod.spec.as_ref(), port));
+        let of_pods =
+            of_pods.filter_map(|pod| build::mounted_user_secrets(pod.spec.as_ref(), port));
         names.extend(of_pods.flat_map(|(certificate, trusted)| [certificate, trusted]));
     }
     names
@@ -88,7 +88,11 @@ impl Known {
         clock: &Clock,
     ) -> Result<(), Failure> {
         let missing = self.held.values().any(|held| *held == Held::Missing);
-        let every = if missing { LOOK_EVERY } else { READ_EVERY };
+        let every = if missing {
+            MISSING_READ_EVERY
+        } else {
+            READ_EVERY
+        };
         let fresh = (self.read.as_ref()).is_some_and(|read| read.elapsed() < every);
         if names.is_empty() || fresh && names.iter().all(|name| self.held.contains_key(name)) {
             return Ok(());
@@ -143,27 +147,30 @@ impl Known {
             let all = all.map(|one| one.sha256.clone()).collect();
             (chain.leaf.sha256.clone(), all)
         };
-        self.vouched = self.chains.iter().map(signers).collect();
+        self.signers = self.chains.iter().map(signers).collect();
     }
 
     /// The certificates that the specification names, by port.
-    pub(super) fn given(&mut self, cluster: &ValidatedCluster) -> BTreeMap<TlsPort, Given> {
+    pub(super) fn certificates(
+        &mut self,
+        cluster: &ValidatedCluster,
+    ) -> BTreeMap<TlsPort, UserCertificate> {
         let tls = cluster.spec.tls.iter();
         let ports = tls.flat_map(|tls| TlsPort::ALL.map(|port| (tls, port)));
-        let given = ports.filter_map(|(tls, port)| {
-            let (secret, trusted) = tls.given(&cluster.name, port)?;
+        let all = ports.filter_map(|(tls, port)| {
+            let (secret, trusted) = tls.user_secrets(&cluster.name, port)?;
             let key = (port, secret.clone(), trusted.clone());
             let known = self.checked.get(&key).cloned();
-            let given = known.unwrap_or_else(|| self.checked(port, &secret, &trusted));
-            self.checked.insert(key, given.clone());
-            Some((port, given))
+            let user_certificate = known.unwrap_or_else(|| self.checked(port, &secret, &trusted));
+            self.checked.insert(key, user_certificate.clone());
+            Some((port, user_certificate))
         });
-        given.collect()
+        all.collect()
     }
 
     /// The issuers of current and earlier certificates, among all known CAs.
-    pub(super) fn vouched(&self) -> BTreeMap<String, BTreeSet<String>> {
-        self.vouched.clone()
+    pub(super) fn signers(&self) -> BTreeMap<String, BTreeSet<String>> {
+        self.signers.clone()
     }
 
     /// The CAs for a member whose pod has this Secret; for a while after a change also the previous ones, because the
@@ -178,30 +185,33 @@ impl Known {
         })
     }
 
-    fn checked(&self, port: TlsPort, secret: &str, trusted: &str) -> Given {
-        let mut given = Given {
+    fn checked(&self, port: TlsPort, secret: &str, trusted: &str) -> UserCertificate {
+        let mut user_certificate = UserCertificate {
             secret: secret.to_owned(),
             trusted_secret: trusted.to_owned(),
-            ..Given::default()
+            ..UserCertificate::default()
         };
-        given.unfit = self.check(port, &mut given).err();
-        given
+        user_certificate.unfit = self.check(port, &mut user_certificate).err();
+        user_certificate
     }
 
     /// Fills in what can be read.
-    fn check(&self, port: TlsPort, given: &mut Given) -> Result<(), Unfit> {
-        let (secret, trusted) = (given.secret.clone(), given.trusted_secret.clone());
+    fn check(&self, port: TlsPort, user_certificate: &mut UserCertificate) -> Result<(), Unfit> {
+        let (secret, trusted) = (
+            user_certificate.secret.clone(),
+            user_certificate.trusted_secret.clone(),
+        );
         let authorities = self.authorities_of(&trusted);
         if let Ok(all) = &authorities {
-            given.trusted = all.iter().map(|one| one.sha256.clone()).collect();
+            user_certificate.trusted = all.iter().map(|one| one.sha256.clone()).collect();
         }
         let texts = self.texts(&secret)?;
         let text = texts.certificate.as_deref().ok_or_else(|| {
-            let text = format!("Secret {secret} has no tls.crt: put the certificate there");
+            let text = format!("Secret {secret} has no tls.crt: add the certificate there");
             unfit("CertificateMissing", text)
         })?;
         let chain = Chain::read(text).map_err(|error| {
-            let text = format!("tls.crt of Secret {secret} is no certificate: {error}");
+            let text = format!("tls.crt of Secret {secret} is not a certificate: {error}");
             unfit("CertificateUnreadable", text)
         })?;
         let ms = |at: i64| u64::try_from(at).unwrap_or(0);
@@ -209,8 +219,8 @@ impl Known {
         let issuer = roots
             .iter()
             .find(|one| chain.leads_to(std::slice::from_ref(*one)));
-        given.names.clone_from(&chain.leaf.names);
-        given.certificate = Some(crate::plan::Certificate {
+        user_certificate.names.clone_from(&chain.leaf.names);
+        user_certificate.certificate = Some(crate::plan::Certificate {
             fingerprint: chain.leaf.sha256.clone(),
             not_before_ms: ms(chain.leaf.not_before_ms),
             not_after_ms: ms(chain.leaf.not_after_ms),
@@ -224,14 +234,14 @@ impl Known {
             }
             None => {
                 let text =
-                    format!("Secret {secret} has no tls.key: put the certificate's key there");
+                    format!("Secret {secret} has no tls.key: add the certificate's key there");
                 return Err(unfit("KeyMissing", text));
             }
         }
         let roots = authorities?;
         if !chain.leads_to(&roots) {
             let text = format!(
-                "tls.crt of Secret {secret} was not signed by any authority in ca.crt of Secret {trusted}: put its authority there, and those between into tls.crt"
+                "tls.crt of Secret {secret} was not signed by any CA in ca.crt of Secret {trusted}: add its CA there, and intermediate CAs to tls.crt"
             );
             return Err(unfit("NotTrusted", text));
         }
@@ -244,7 +254,7 @@ impl Known {
             None => Ok(()),
             Some(lacks) => {
                 let text = format!(
-                    "the certificate in Secret {secret} is not for the use of a {lacks}: members need one with the extended key usages serverAuth and, for peers, clientAuth"
+                    "the certificate in Secret {secret} does not allow the use as a {lacks}: members need the extended key usages serverAuth and, for peers, clientAuth"
                 );
                 Err(unfit("WrongPurpose", text))
             }
@@ -255,7 +265,8 @@ impl Known {
         match self.held.get(secret) {
             Some(Held::There(texts)) => Ok(texts),
             Some(Held::Denied) => {
-                let text = format!("the operator may not read Secret {secret}: give it the right");
+                let text =
+                    format!("the operator may not read Secret {secret}: grant it the permission");
                 Err(unfit("SecretUnreadable", text))
             }
             Some(Held::Missing) | None => {
@@ -268,12 +279,12 @@ impl Known {
     fn authorities_of(&self, secret: &str) -> Result<Vec<Certificate>, Unfit> {
         let text = self.texts(secret)?.authorities.as_deref().ok_or_else(|| {
             let text = format!(
-                "Secret {secret} has no ca.crt: put those who are trusted there, or name the Secret that has them in caSecretRef"
+                "Secret {secret} has no ca.crt: add the trusted CAs there, or name the Secret that contains them in caSecretRef"
             );
             unfit("AuthorityMissing", text)
         })?;
         Certificate::all(text).map_err(|error| {
-            let text = format!("ca.crt of Secret {secret} holds no certificates: {error}");
+            let text = format!("ca.crt of Secret {secret} contains no certificates: {error}");
             unfit("AuthorityUnreadable", text)
         })
     }

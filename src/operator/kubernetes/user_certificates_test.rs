@@ -67,8 +67,11 @@ fn each_mistake_is_named() {
     let reason = |found: Option<&Secret>| {
         let mut known = Known::default();
         holds(&mut known, &clock, "theirs", found);
-        let given = known.given(&cluster).remove(&TlsPort::Peer).expect("given");
-        given.unfit.map(|unfit| unfit.reason)
+        let user_certificate = known
+            .certificates(&cluster)
+            .remove(&TlsPort::Peer)
+            .expect("user certificate");
+        user_certificate.unfit.map(|unfit| unfit.reason)
     };
     let of = |texts: &[(&str, &str)]| reason(Some(&secret(texts)));
     let all = [
@@ -99,8 +102,14 @@ fn each_mistake_is_named() {
     assert_eq!(of(&dials), Some("WrongPurpose"));
     let mut known = Known::default();
     known.held.insert("theirs".into(), Held::Denied);
-    let given = known.given(&cluster).remove(&TlsPort::Peer).expect("given");
-    assert_eq!(given.unfit.expect("unfit").reason, "SecretUnreadable");
+    let user_certificate = known
+        .certificates(&cluster)
+        .remove(&TlsPort::Peer)
+        .expect("user certificate");
+    assert_eq!(
+        user_certificate.unfit.expect("unfit").reason,
+        "SecretUnreadable"
+    );
 }
 
 /// Members have the old content for a while: they are dialled with the CAs of what they may still use, and its issuer
@@ -130,8 +139,8 @@ fn user_certificates_are_remembered_for_a_while() {
     );
     let both = known.roots("theirs").expect("roots");
     assert!(both.contains(&root) && both.contains(&other_root));
-    assert_eq!(known.vouched().len(), 2);
-    assert!(known.vouched().values().all(|signers| signers.len() == 1));
+    assert_eq!(known.signers().len(), 2);
+    assert!(known.signers().values().all(|signers| signers.len() == 1));
     // An unreadable or missing Secret does not lock out members.
     holds(
         &mut known,
@@ -147,7 +156,7 @@ fn user_certificates_are_remembered_for_a_while() {
 }
 
 #[test]
-fn secrets_are_read_only_where_some_are_given() {
+fn only_named_secrets_are_read() {
     let pods = BTreeMap::new();
     let names = |tls: &str| names(&cluster(tls), &pods);
     assert!(names("{}").is_empty());

@@ -39,7 +39,7 @@ pub struct Local {
     /// Where lines go.
     pub console: Console,
     cluster: EtcdCluster,
-    /// The resource as the last look took it: by the specification of the file, or where that is
+    /// The resource as last observed: by the specification of the file, or where that is
     /// refused by the one that was last admitted.
     effective: EtcdCluster,
     members: Members,
@@ -165,10 +165,10 @@ impl Local {
 
     /// What is so, by the specification of the file; where that cannot be carried out, by the one
     /// that was last admitted.
-    async fn look(&mut self, entropy: &str) -> Result<Observation, Failure> {
+    async fn observe_admitted(&mut self, entropy: &str) -> Result<Observation, Failure> {
         self.effective = self.cluster.clone();
         let admitted = crate::operator::admission::admit(&self.cluster);
-        let seen = Box::pin(self.look_by(admitted, entropy)).await?;
+        let seen = Box::pin(self.observe_by(admitted, entropy)).await?;
         let Some(refusal) = plan::refusal(&seen.observed) else {
             return Ok(seen);
         };
@@ -182,12 +182,12 @@ impl Local {
             return Ok(seen);
         };
         self.effective = kept;
-        let mut seen = Box::pin(self.look_by(Ok(valid), entropy)).await?;
+        let mut seen = Box::pin(self.observe_by(Ok(valid), entropy)).await?;
         seen.observed.refused = Some(refusal);
         Ok(seen)
     }
 
-    async fn look_by(
+    async fn observe_by(
         &mut self,
         cluster: Result<ValidatedCluster, Invalid>,
         entropy: &str,
@@ -224,7 +224,7 @@ impl Local {
             }),
             client_endpoint: self.endpoints().join(","),
             status_cluster_id: self.status.cluster_id.clone(),
-            hints: status_memory::of_status(&self.status),
+            status_memory: status_memory::of_status(&self.status),
             identity_secret: state
                 .identity_secret
                 .as_ref()
@@ -474,7 +474,7 @@ impl Platform for Local {
         _: Freshness,
         entropy: &str,
     ) -> Result<Option<Observation>, Failure> {
-        let seen = self.look(entropy).await?;
+        let seen = self.observe_admitted(entropy).await?;
         self.seen = Some(seen.clone());
         Ok(Some(seen))
     }

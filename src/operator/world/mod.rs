@@ -86,21 +86,21 @@ impl World {
         api.slot_endpoints = (0..self.cluster.target())
             .map(|slot| format!("slot-{slot}"))
             .collect();
-        let hints = status_memory::of_status(&self.status);
-        self.model.remember(self.status.cluster_id.clone(), hints);
+        let memory = status_memory::of_status(&self.status);
+        self.model.remember(self.status.cluster_id.clone(), memory);
     }
 
     /// A second passes: controllers and servers do what they do by themselves.
     pub(crate) fn tick(&mut self) {
         if self.behind > 0 {
-            let seen = self.look("");
+            let seen = self.observe("");
             self.past.push(seen);
         }
         self.render();
         self.model.advance(1000);
     }
 
-    pub(crate) fn look(&mut self, entropy: &str) -> Observation {
+    pub(crate) fn observe(&mut self, entropy: &str) -> Observation {
         self.render();
         let mut seen = observation_at(self.now_ms());
         seen.observed = self.model.observe();
@@ -112,8 +112,8 @@ impl World {
 
     /// Through stale caches: StatefulSets, pods and objects are old; what every observation reads live (PVCs, the
     /// identity Secret, the members' descriptions) is not.
-    fn look_cached(&mut self, entropy: &str) -> Observation {
-        let mut seen = self.look(entropy);
+    fn observe_cached(&mut self, entropy: &str) -> Observation {
+        let mut seen = self.observe(entropy);
         let old = self
             .past
             .len()
@@ -236,8 +236,8 @@ impl Platform for OneOperator<'_> {
         entropy: &str,
     ) -> Result<Option<Observation>, Failure> {
         Ok(Some(match freshness {
-            Freshness::Cached => self.world.look_cached(entropy),
-            Freshness::Live => self.world.look(entropy),
+            Freshness::Cached => self.world.observe_cached(entropy),
+            Freshness::Live => self.world.observe(entropy),
         }))
     }
 

@@ -218,7 +218,7 @@ fn dry_run_matches_the_executed_steps() {
         let mut world = World::new(*replicas);
         for (number, part) in parts.iter().enumerate() {
             part(&mut world);
-            let (ahead, before) = (forecast(&world.look("").observed), world.done.len());
+            let (ahead, before) = (forecast(&world.observe("").observed), world.done.len());
             world.settle(None);
             let done: Vec<&str> = world.done[before..]
                 .iter()
@@ -242,7 +242,7 @@ fn dry_run_lists_waits_and_refusals() {
     let (mut world, _) = live(3, &[|_| {}], None);
     world.cluster.spec.paused = true;
     world.cluster.spec.replicas = 5;
-    let ahead = forecast(&world.look("").observed);
+    let ahead = forecast(&world.observe("").observed);
     assert_eq!((ahead.steps, ahead.holds.is_empty()), (vec![], false));
     world.cluster.spec.paused = false;
     let lost = world.leader_name();
@@ -253,7 +253,7 @@ fn dry_run_lists_waits_and_refusals() {
         .collect();
     silent.iter().for_each(|name| world.hang(name));
     world.tick();
-    let ahead = forecast(&world.look("").observed);
+    let ahead = forecast(&world.observe("").observed);
     assert!(!matches!(ahead.end, End::Rest(_)), "{ahead:?}");
 }
 
@@ -268,7 +268,7 @@ fn dry_run_of_a_hung_server_keeps_its_member() {
     world.hang(&hung);
     // For longer than a leader may wait for a heartbeat's answer.
     (0..5).for_each(|_| world.tick());
-    let ahead = forecast(&world.look("").observed);
+    let ahead = forecast(&world.observe("").observed);
     let named: Vec<&str> = ahead.steps.iter().map(|step| step.what.as_str()).collect();
     assert_eq!(named, [format!("replace the pod of {hung}")]);
     assert!(matches!(ahead.end, End::Rest(_)), "{ahead:?}");
@@ -281,7 +281,7 @@ fn dry_run_goes_on_until_the_alarm_is_off() {
     let leader = world.leader_name();
     let corrupt = world.names().into_iter().find(|name| *name != leader);
     let corrupt = corrupt.expect("a follower");
-    let mut seen = world.look("");
+    let mut seen = world.observe("");
     let id = seen.observed.descriptions[&corrupt].member_id;
     for description in seen.observed.descriptions.values_mut() {
         description.space = Some(Space::default());

@@ -168,8 +168,8 @@ impl SharedApiServer {
         let verdict = self.with_interceptor(|hook| hook.before(&call));
         let verdict = verdict.unwrap_or(Verdict::Pass);
         match verdict {
-            Verdict::Pass => Outcome::Answer(self.execute_call(actor, &call, asked)),
-            Verdict::Refuse(refusal) => Outcome::Answer(Err(refusal)),
+            Verdict::Pass => Outcome::Responded(self.execute_call(actor, &call, asked)),
+            Verdict::Refuse(refusal) => Outcome::Responded(Err(refusal)),
             Verdict::Unreachable => Outcome::Broken,
             Verdict::CrashBefore => Outcome::Never,
             Verdict::LoseReply => {
@@ -194,9 +194,9 @@ impl SharedApiServer {
         Some(out)
     }
 
-    fn execute_call(&self, actor: &str, call: &Call, asked: Asked) -> Result<Answer, Refusal> {
+    fn execute_call(&self, actor: &str, call: &Call, asked: Asked) -> Result<ApiResponse, Refusal> {
         if asked.verb == Verb::Watch {
-            return super::watch::start(self, &asked.target, &asked.query).map(Answer::Stream);
+            return super::watch::start(self, &asked.target, &asked.query).map(ApiResponse::Stream);
         }
         let mut server = self.lock();
         let before = server.revision();
@@ -207,17 +207,17 @@ impl SharedApiServer {
         if call.write.is_some() {
             self.with_interceptor(|hook| hook.after(call, changed));
         }
-        answer.map(|(code, value)| Answer::Object(code, value))
+        answer.map(|(code, value)| ApiResponse::Object(code, value))
     }
 }
 
 enum Outcome {
-    Answer(Result<Answer, Refusal>),
+    Responded(Result<ApiResponse, Refusal>),
     Broken,
     Never,
 }
 
-enum Answer {
+enum ApiResponse {
     Object(u16, Arc<Value>),
     Stream(Reply),
 }
@@ -531,9 +531,11 @@ impl tower::Service<Request<Body>> for Connection {
                 Err(refusal) => return Ok(refused(&shared.lock().note(refusal))),
             };
             match shared.serve(&actor, asked) {
-                Outcome::Answer(Ok(Answer::Object(code, value))) => Ok(answer(code, &value)),
-                Outcome::Answer(Ok(Answer::Stream(body))) => Ok(Response::new(body)),
-                Outcome::Answer(Err(refusal)) => Ok(refused(&refusal)),
+                Outcome::Responded(Ok(ApiResponse::Object(code, value))) => {
+                    Ok(answer(code, &value))
+                }
+                Outcome::Responded(Ok(ApiResponse::Stream(body))) => Ok(Response::new(body)),
+                Outcome::Responded(Err(refusal)) => Ok(refused(&refusal)),
                 Outcome::Broken => Err(Broken),
                 Outcome::Never => std::future::pending().await,
             }

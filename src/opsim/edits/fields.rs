@@ -318,7 +318,7 @@ fn the_rest() -> Vec<Field> {
                 {},
                 {"client": theirs("their-client", "their-authorities"), "peer": theirs("their-peer", "their-peer")},
                 {"client": theirs("their-other", "their-other"), "peer": theirs("their-other", "their-authorities")},
-                {"client": issued("corp"), "peer": issued("corp")},
+                {"client": cert_manager("corp"), "peer": cert_manager("corp")},
                 {"client": {"source": "CertManager", "extraSANs": ["etcd.example.com"],
                         "issuerRef": {"name": "world", "kind": "ClusterIssuer"}},
                     "peer": {"source": "CertManager", "caSecretRef": {"name": "their-authorities"},
@@ -405,14 +405,14 @@ fn selects(key: &str, value: &str) -> Value {
         "matchExpressions": [{"key": key, "operator": "In", "values": [value]}]})
 }
 
-/// Certificates that the user gives: the world has these Secrets.
+/// User certificates: the world has these Secrets.
 fn theirs(certificate: &str, trusted: &str) -> Value {
     json!({"source": "Secret", "certificateSecretRef": {"name": certificate},
         "caSecretRef": {"name": trusted}})
 }
 
 /// Certificates from cert-manager, which keeps its Secrets in this world.
-fn issued(issuer: &str) -> Value {
+fn cert_manager(issuer: &str) -> Value {
     json!({"source": "CertManager", "issuerRef": {"name": issuer, "kind": "Issuer", "group": "cert-manager.io"}})
 }
 

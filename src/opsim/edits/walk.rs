@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-use crate::crd::{TlsPort, issued_certificate_name};
+use crate::crd::{TlsPort, cert_manager_certificate_name};
 use crate::opsim::api::{Kind, Patch, object};
 use crate::opsim::harness::containers::NAMESPACE;
 use crate::opsim::harness::world::{Failure, World};
-use crate::opsim::own;
 use crate::opsim::user::{self, SOON_MS};
+use crate::opsim::user_certificates::{UserAuthority, put_certificate, put_trusted};
 
 use super::EditCounts;
 use super::fields::{NO_IMAGE, NO_VERSION, PRIORITY, ZONE};
@@ -68,14 +68,14 @@ pub(super) async fn go(
 
 /// Seven nodes, so that five members and a sixth have one each; images that are not there.
 fn prepare(world: &mut World) {
-    let theirs = own::Theirs::new(world, NAME);
+    let theirs = UserAuthority::new(world, NAME);
     // The last two are cert-manager's, which has them before anybody asks.
-    let issued = TlsPort::ALL.map(|port| issued_certificate_name(NAME, port));
+    let cert_manager = TlsPort::ALL.map(|port| cert_manager_certificate_name(NAME, port));
     let secrets = ["their-client", "their-peer", "their-other"].into_iter();
-    for secret in secrets.chain(issued.iter().map(String::as_str)) {
-        own::give(world, secret, &theirs.signed(world, 90), &theirs.root);
+    for secret in secrets.chain(cert_manager.iter().map(String::as_str)) {
+        put_certificate(world, secret, &theirs.signed(world, 90), &theirs.root);
     }
-    own::give_trust(world, "their-authorities", &theirs.root);
+    put_trusted(world, "their-authorities", &theirs.root);
     let kube = &mut world.containers.kube;
     for node in ["node-d", "node-e", "node-f", "node-g"] {
         kube.add_node(node, ZONE);

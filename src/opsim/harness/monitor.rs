@@ -22,7 +22,7 @@ pub(crate) struct InvariantMonitor {
 }
 
 impl InvariantMonitor {
-    pub(crate) fn look(&self) -> GroundTruth {
+    pub(crate) fn ground_truth(&self) -> GroundTruth {
         let (api, servers) = (self.api.lock(), lock(&self.servers));
         let acting = self.acting.load(Ordering::SeqCst);
         GroundTruth::of(&api, &servers, acting, &mut lock(&self.read))
@@ -30,7 +30,7 @@ impl InvariantMonitor {
 
     /// Judges a write in these words, before which this was so.
     pub(crate) fn judge(&self, before: GroundTruth, words: &str) {
-        let ground_truth = self.look();
+        let ground_truth = self.ground_truth();
         let mut oracles = lock(&self.oracles);
         oracles.before(before);
         oracles.after(words, &ground_truth);
@@ -38,7 +38,7 @@ impl InvariantMonitor {
 
     /// Judges this moment.
     pub(crate) fn moment(&self) -> GroundTruth {
-        let ground_truth = self.look();
+        let ground_truth = self.ground_truth();
         lock(&self.oracles).moment(&ground_truth);
         ground_truth
     }

@@ -67,7 +67,7 @@ type Attempt = (Candidate, Result<Option<String>, kube::Error>);
 /// How an operator comes to act.
 pub(crate) enum Right {
     /// By itself, under this epoch.
-    Given(u64),
+    FixedEpoch(u64),
     /// By the Lease.
     Lease,
 }
@@ -142,7 +142,7 @@ pub(crate) struct Operator {
     due: BTreeMap<Kind, u64>,
     /// How late caches are at most, in milliseconds, by kind.
     pub(crate) lags: BTreeMap<Kind, u64>,
-    /// The API server's revision at the last look; `None`: nothing was listed yet.
+    /// The API server's revision at the last read; `None`: nothing was listed yet.
     seen: Option<u64>,
     /// The revision that each cache is of.
     shown: BTreeMap<Kind, u64>,
@@ -165,7 +165,9 @@ impl Operator {
         let now_ms = setup.clock.unix_ms();
         let connection = || setup.api.service(&setup.name);
         let (leadership, lease, request_faults) = match setup.right {
-            Right::Given(epoch) => (Leadership::fixed(epoch), None, setup.request_faults.clone()),
+            Right::FixedEpoch(epoch) => {
+                (Leadership::fixed(epoch), None, setup.request_faults.clone())
+            }
             Right::Lease => {
                 let client = gated(connection(), setup.request_faults.clone());
                 let identity = format!("{}-{now_ms}", setup.name);

@@ -270,8 +270,8 @@ impl RequestFaults {
             Disturbance::Unanswered => return failed(),
             Disturbance::Dies(_) | Disturbance::Through => {}
         }
-        let before = (request.writes == Writes::Something).then(|| self.monitor.look());
-        // Whoever answers does so at once, so nothing else happens between the two looks.
+        let before = (request.writes == Writes::Something).then(|| self.monitor.ground_truth());
+        // Whoever answers does so at once, so nothing else happens between the two observations.
         let answer = executed.await;
         if let Some(before) = before {
             lock(&self.ledger).contested += u64::from(before.operators > 1);

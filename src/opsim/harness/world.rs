@@ -14,8 +14,8 @@ use crate::operator::clock::Clock;
 use crate::operator::reconcile::Rules;
 use crate::opsim::api::{self, ApiServer, Kind};
 use crate::opsim::oracles::{Oracles, Violation, unsettled};
-use crate::opsim::own;
 use crate::opsim::servers::Servers;
+use crate::opsim::user_certificates;
 
 use super::containers::Containers;
 use super::end;
@@ -35,7 +35,7 @@ const RESTART_MS: u64 = 400;
 /// Within this time of its start an operator has reconciled each resource once.
 const FIRST_RECONCILE_MS: u64 = 5_000;
 /// So long nothing is written before a world counts as at rest: longer than an operator at rest
-/// waits between two looks.
+/// waits between two checks.
 const REST_MS: u64 = 45_000;
 
 /// What a run is made of, beside its scenario.
@@ -263,7 +263,7 @@ impl World {
             right: if self.by_lease {
                 Right::Lease
             } else {
-                Right::Given(self.epoch)
+                Right::FixedEpoch(self.epoch)
             },
             sees_no_slices: self.sees_no_slices,
             entropy: self.entropy,
@@ -454,17 +454,19 @@ impl World {
         }))
     }
 
-    /// At rest nothing is asked of the API server either, but by the Lease: with a thousand clusters
-    /// a question a reconcile would be all that it does. A cluster that is not formed is asked for, and
-    /// Secrets that the user gives are in no cache: each is read, at most every half a minute.
+    /// At rest no requests are sent to the API server either, except for the Lease: with a thousand
+    /// clusters one request per reconcile would be all that it does. A cluster that is not formed is
+    /// read, and so are the user's Secrets, which are in no cache: each at most every half a minute.
     fn rested(&self, before: u64) -> Result<(), Failure> {
         let asked = lock(&self.ledger).requests - before;
         let api = self.api.lock();
         let mut clusters = api.all(Kind::EtcdCluster);
         let formed = clusters.all(|cluster| cluster["status"]["clusterID"].is_string());
-        let reads = REST_MS / own::READ_EVERY_MS + 1;
-        let given = api.all(Kind::EtcdCluster).map(|one| own::given(one));
-        let most = given.map(|names| names as u64 * reads).sum::<u64>();
+        let reads = REST_MS / user_certificates::READ_EVERY_MS + 1;
+        let secrets = api
+            .all(Kind::EtcdCluster)
+            .map(|one| user_certificates::external_secrets(one));
+        let most = secrets.map(|names| names as u64 * reads).sum::<u64>();
         if asked > most && formed && !self.by_lease && self.options.flaky == 0 {
             return Err(self.unexpected(format!("{asked} requests at rest")));
         }

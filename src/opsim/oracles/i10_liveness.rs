@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use crate::crd::{
-    LABEL_CLAIM_STATE, LABEL_CLUSTER_UID, LABEL_MEMBER, TlsPort, client_service_name,
-    identity_secret_name, issued_certificate_name, member_certificate_name, network_policy_name,
+    LABEL_CLAIM_STATE, LABEL_CLUSTER_UID, LABEL_MEMBER, TlsPort, cert_manager_certificate_name,
+    client_service_name, identity_secret_name, member_certificate_name, network_policy_name,
     operator_secret_name, pdb_name, peers_service_name, pod_name, pvc_name, slot_service_name,
 };
 use crate::opsim::api::{ApiServer, Kind, object};
@@ -125,15 +125,15 @@ fn services(api: &ApiServer, cluster: &ClusterTruth, names: &BTreeSet<&str>) -> 
     let resource = api
         .all(Kind::EtcdCluster)
         .find(|one| object::name(one) == name);
-    let issued = TlsPort::ALL.into_iter().filter(|port| {
+    let cert_manager = TlsPort::ALL.into_iter().filter(|port| {
         let path = ["spec", "tls", port.as_str(), "source"];
         resource.is_some_and(|one| object::text(one, &path) == "CertManager")
     });
-    let issued: Vec<String> = issued
-        .map(|port| issued_certificate_name(name, port))
+    let cert_manager: Vec<String> = cert_manager
+        .map(|port| cert_manager_certificate_name(name, port))
         .collect();
     let wanted = [
-        (Kind::Certificate, &issued[..]),
+        (Kind::Certificate, &cert_manager[..]),
         (Kind::Secret, &secrets[..]),
         (Kind::Service, &services[..]),
         (Kind::PodDisruptionBudget, &pdbs[..]),

@@ -14,7 +14,7 @@ mod pdb;
 mod servers;
 mod strangers;
 mod tls;
-mod tls_given;
+mod tls_user_certificates;
 
 use super::run::Scenario;
 
@@ -34,7 +34,7 @@ pub fn all() -> Vec<Scenario> {
         &strangers::SCENARIOS[..],
         &clients::SCENARIOS[..],
         &tls::SCENARIOS[..],
-        &tls_given::SCENARIOS[..],
+        &tls_user_certificates::SCENARIOS[..],
     ]
     .concat()
 }

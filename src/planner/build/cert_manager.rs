@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::crd::{
-    CertificateSource, IssuerRef, Tls, TlsPort, ValidatedCluster, issued_certificate_name,
+    CertificateSource, IssuerRef, Tls, TlsPort, ValidatedCluster, cert_manager_certificate_name,
 };
 use crate::plan::{ObjectKey, ObjectKind};
 
@@ -78,7 +78,7 @@ pub(super) fn wanted(cluster: &ValidatedCluster) -> Vec<(ObjectKey, String)> {
         let inputs = json!({"issuerRef": asked.issuer_ref, "extraSANs": asked.extra_sans});
         let key = ObjectKey {
             kind: ObjectKind::Certificate,
-            name: issued_certificate_name(&cluster.name, port),
+            name: cert_manager_certificate_name(&cluster.name, port),
         };
         (key, hash(&inputs))
     };
@@ -95,18 +95,18 @@ fn issued_ports(cluster: &ValidatedCluster) -> Vec<(&Tls, TlsPort)> {
 }
 
 /// The names of a cluster's `Certificate`s.
-pub fn issued_names(cluster: &ValidatedCluster) -> Vec<String> {
+pub fn cert_manager_names(cluster: &ValidatedCluster) -> Vec<String> {
     let ports = issued_ports(cluster).into_iter();
     ports
-        .map(|(_, port)| issued_certificate_name(&cluster.name, port))
+        .map(|(_, port)| cert_manager_certificate_name(&cluster.name, port))
         .collect()
 }
 
 /// The `Certificate` of this name; `None` when the cluster needs none of this name.
-pub fn issued_certificate(cluster: &ValidatedCluster, name: &str) -> Option<Certificate> {
+pub fn cert_manager_certificate(cluster: &ValidatedCluster, name: &str) -> Option<Certificate> {
     let (tls, port) = issued_ports(cluster)
         .into_iter()
-        .find(|(_, port)| issued_certificate_name(&cluster.name, *port) == name)?;
+        .find(|(_, port)| cert_manager_certificate_name(&cluster.name, *port) == name)?;
     let (addresses, hosts): (Vec<String>, Vec<String>) = names_of_all(cluster, port)
         .into_iter()
         .partition(|name| name.parse::<IpAddr>().is_ok());

@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 
 use crate::crd::{
     CertificateSource, ClientAuth, LABEL_MEMBER, Plaintext, TlsPort, ValidatedCluster,
-    authority_secret_name, client_service_name, member_certificate_name, peers_service_name,
-    pod_name, slot_service_name, user_certificate_name,
+    authority_secret_name, client_certificate_name, client_service_name, member_certificate_name,
+    peers_service_name, pod_name, slot_service_name,
 };
 
 use super::common::{hash, labels, metadata};
@@ -71,7 +71,7 @@ pub(super) fn pod_inputs(cluster: &ValidatedCluster) -> Option<Value> {
     let mut inputs = json!({"clientAuth": tls.client_auth, "plaintext": tls.plaintext});
     for port in TlsPort::ALL {
         // Left out otherwise: the inputs of existing members stay what they were.
-        if let Some((certificate, trusted)) = tls.given(&cluster.name, port) {
+        if let Some((certificate, trusted)) = tls.user_secrets(&cluster.name, port) {
             inputs[port.as_str()] = json!({"certificate": certificate, "trusted": trusted});
         }
     }
@@ -174,7 +174,7 @@ pub fn certificate_secret(
 ) -> Secret {
     let name = match member {
         Some(member) => member_certificate_name(member, port),
-        None => user_certificate_name(&cluster.name),
+        None => client_certificate_name(&cluster.name),
     };
     let inputs = wanted_certificates(cluster).remove(&port);
     let inputs = inputs.filter(|_| member.is_some()).unwrap_or_default();
@@ -258,9 +258,9 @@ pub(super) fn volumes(cluster: &ValidatedCluster, member: &str) -> Vec<Volume> {
         }),
         ..Volume::default()
     };
-    let volume = |port: TlsPort| match tls.given(&cluster.name, port) {
+    let volume = |port: TlsPort| match tls.user_secrets(&cluster.name, port) {
         None => made(port),
-        Some((certificate, trusted)) => given_volume(port, &certificate, &trusted),
+        Some((certificate, trusted)) => user_certificate_volume(port, &certificate, &trusted),
     };
     TlsPort::ALL.into_iter().map(volume).collect()
 }
@@ -278,7 +278,7 @@ fn volume_name(port: TlsPort) -> String {
 }
 
 /// Files of up to two Secrets in one folder: first the certificate's, then the trusted CAs'.
-fn given_volume(port: TlsPort, certificate: &str, trusted: &str) -> Volume {
+fn user_certificate_volume(port: TlsPort, certificate: &str, trusted: &str) -> Volume {
     let source = |name: &str, keys: &[&str]| VolumeProjection {
         secret: Some(SecretProjection {
             name: name.to_owned(),
@@ -301,7 +301,7 @@ fn given_volume(port: TlsPort, certificate: &str, trusted: &str) -> Volume {
 }
 
 /// The user's Secrets that a pod has for a port: the certificate's, and the trusted CAs'.
-pub fn given_to(pod: Option<&PodSpec>, port: TlsPort) -> Option<(String, String)> {
+pub fn mounted_user_secrets(pod: Option<&PodSpec>, port: TlsPort) -> Option<(String, String)> {
     let name = volume_name(port);
     let mut volumes = pod?.volumes.iter().flatten();
     let projected = volumes.find(|volume| volume.name == name)?;

@@ -28,14 +28,14 @@ mod server_test;
 mod tests;
 
 pub use cert_manager::{
-    Certificate, CertificateCondition, CertificateSpec, CertificateStatus, Issue, issue_of,
-    issued_certificate, issued_names,
+    Certificate, CertificateCondition, CertificateSpec, CertificateStatus, Issue,
+    cert_manager_certificate, cert_manager_names, issue_of,
 };
 pub use certificates::{
     ANNOTATION_ROTATED, AuthorityContent, CA_CERTIFICATES, CA_KEY, CERTIFICATE,
     CERTIFICATE_COMPONENT, CERTIFICATE_KEY, NEXT_CERTIFICATE, NEXT_KEY, TRANSITION,
-    authority_secret, certificate_names, certificate_secret, given_to, secret_text, speaks_tls,
-    takes_plain_peers, wanted_certificates,
+    authority_secret, certificate_names, certificate_secret, mounted_user_secrets, secret_text,
+    speaks_tls, takes_plain_peers, wanted_certificates,
 };
 pub use common::{
     BUILDER, CLIENT_PORT, METRICS_PORT, PEER_PORT, Settings, USER, owner, resource_objects,

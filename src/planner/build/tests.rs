@@ -150,26 +150,26 @@ fn objects_of_a_cluster_with_tls() {
 
 #[test]
 fn pods_mount_what_the_user_gives() {
-    let given = cluster(
+    let user = cluster(
         "spec: {tls: {client: {source: Secret, certificateSecretRef: {name: a}, caSecretRef: {name: b}}, peer: {source: Secret, certificateSecretRef: {name: c}}}}",
     );
-    let set = stateful_set(&given, &settings(), "demo-1", how(false));
+    let set = stateful_set(&user, &settings(), "demo-1", how(false));
     golden("tls-given.yaml", &yaml(&[&set]));
     let pod = set.spec.and_then(|spec| spec.template.spec);
-    let of = |port| given_to(pod.as_ref(), port);
+    let of = |port| mounted_user_secrets(pod.as_ref(), port);
     let names = |a: &str, b: &str| Some((a.to_owned(), b.to_owned()));
     assert_eq!(of(TlsPort::Client), names("a", "b"));
     assert_eq!(of(TlsPort::Peer), names("c", "c"));
-    assert!(wanted_certificates(&given).is_empty());
+    assert!(wanted_certificates(&user).is_empty());
     // Another name is another input; content is none.
     let other = cluster(
         "spec: {tls: {client: {source: Secret, certificateSecretRef: {name: a}}, peer: {source: Secret, certificateSecretRef: {name: c}}}}",
     );
-    assert_ne!(wanted_inputs(&given), wanted_inputs(&other));
+    assert_ne!(wanted_inputs(&user), wanted_inputs(&other));
     let made = cluster("spec: {tls: {}}");
     let set = stateful_set(&made, &settings(), "demo-1", how(false));
     let pod = set.spec.and_then(|spec| spec.template.spec);
-    assert_eq!(given_to(pod.as_ref(), TlsPort::Peer), None);
+    assert_eq!(mounted_user_secrets(pod.as_ref(), TlsPort::Peer), None);
 }
 
 /// Changes that affect no pod change only certificates: no member is restarted for a name.

@@ -42,8 +42,8 @@ pub use status::{
     MemberHealth, MemberRole, MemberStatus, NoteStatus, SecretReference, StepState, StepStatus,
 };
 pub use tls::{
-    CertificateSource, ClientAuth, GivenSecret, IssuerRef, Plaintext, PortTls, Tls, TlsPort,
-    authority_secret_name, is_named, issued_certificate_name, member_certificate_name,
-    user_certificate_name,
+    CertificateSource, ClientAuth, IssuerRef, Plaintext, PortTls, Tls, TlsPort, UserSecretRef,
+    authority_secret_name, cert_manager_certificate_name, client_certificate_name, is_named,
+    member_certificate_name,
 };
 pub use validate::{Invalid, ValidatedCluster, validate};

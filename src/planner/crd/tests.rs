@@ -233,33 +233,33 @@ fn the_source_of_certificates_stays() {
     let cluster = |spec: &str| parse(&text("demo", spec)).expect("valid");
     let plain = cluster("{}");
     let made = cluster("{tls: {}}");
-    let given = "{tls: {peer: {source: Secret, certificateSecretRef: {name: a}}}}";
-    let given = cluster(given);
+    let user = "{tls: {peer: {source: Secret, certificateSecretRef: {name: a}}}}";
+    let user = cluster(user);
     let other = cluster(
         "{tls: {peer: {source: Secret, certificateSecretRef: {name: b}, caSecretRef: {name: c}}}}",
     );
     for (old, new, fits) in [
         (&plain, &made, true),
-        (&plain, &given, true),
-        (&given, &other, true),
-        (&made, &given, false),
-        (&given, &made, false),
+        (&plain, &user, true),
+        (&user, &other, true),
+        (&made, &user, false),
+        (&user, &made, false),
     ] {
         let changed = new.validate_cel_update(old);
         assert_eq!(changed.is_ok(), fits, "{changed:?}");
     }
     let tls = other.spec.tls.expect("tls");
     let names = |certificate: &str, trusted: &str| Some((certificate.into(), trusted.into()));
-    assert_eq!(tls.given("demo", TlsPort::Peer), names("b", "c"));
-    assert_eq!(tls.given("demo", TlsPort::Client), None);
-    let issued = cluster(
+    assert_eq!(tls.user_secrets("demo", TlsPort::Peer), names("b", "c"));
+    assert_eq!(tls.user_secrets("demo", TlsPort::Client), None);
+    let cert_manager = cluster(
         "{tls: {client: {source: CertManager, issuerRef: {name: corp}}, peer: {source: CertManager, issuerRef: {name: corp, kind: ClusterIssuer}, caSecretRef: {name: roots}}}}",
     );
-    let tls = issued.spec.tls.expect("tls");
+    let tls = cert_manager.spec.tls.expect("tls");
     let own = "demo-client-certificate";
-    assert_eq!(tls.given("demo", TlsPort::Client), names(own, own));
+    assert_eq!(tls.user_secrets("demo", TlsPort::Client), names(own, own));
     let own = "demo-peer-certificate";
-    assert_eq!(tls.given("demo", TlsPort::Peer), names(own, "roots"));
+    assert_eq!(tls.user_secrets("demo", TlsPort::Peer), names(own, "roots"));
     let by = tls.client.issuer_ref.as_ref().expect("an issuer");
     assert_eq!(
         (by.kind.as_str(), by.group.as_str()),

@@ -43,7 +43,7 @@ pub struct PortTls {
     /// With source Secret: the Secret with the certificate of all members (`tls.crt`) and its key (`tls.key`), in the
     /// namespace of the resource. New content is loaded without a restart, another name is rolled out.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub certificate_secret_ref: Option<GivenSecret>,
+    pub certificate_secret_ref: Option<UserSecretRef>,
     /// With source CertManager: the issuer. After a change the next certificate comes from the new one; for the peer
     /// port the members have to trust both first, by `caSecretRef`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -51,7 +51,7 @@ pub struct PortTls {
     /// With source Secret or CertManager: the Secret whose `ca.crt` holds the trusted CAs; by default that of the
     /// certificate.
     #[serde(rename = "caSecretRef", skip_serializing_if = "Option::is_none")]
-    pub ca_secret_ref: Option<GivenSecret>,
+    pub ca_secret_ref: Option<UserSecretRef>,
     /// Further host names and IP addresses in the members' certificates, in addition to those of members and Services.
     /// Changes take effect without a restart.
     #[serde(rename = "extraSANs", skip_serializing_if = "Vec::is_empty")]
@@ -102,7 +102,7 @@ fn cert_manager() -> String {
 /// A Secret of the user's, in the namespace of the resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct GivenSecret {
+pub struct UserSecretRef {
     /// Name of the Secret.
     #[schemars(length(max = 253))]
     #[schemars(extend("x-kubernetes-validations" = schema::rules(&[("self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')", "the name of a Secret holds only a-z, 0-9, '-' and '.'")])))]
@@ -177,12 +177,12 @@ impl Tls {
 
     /// Names of the Secrets that the operator does not write: with the certificate, and with the trusted CAs. `None`
     /// for a port whose certificates the operator issues.
-    pub fn given(&self, cluster: &str, port: TlsPort) -> Option<(String, String)> {
+    pub fn user_secrets(&self, cluster: &str, port: TlsPort) -> Option<(String, String)> {
         let asked = self.port(port);
         let certificate = match asked.source {
             CertificateSource::Operator => return None,
             CertificateSource::Secret => asked.certificate_secret_ref.as_ref()?.name.clone(),
-            CertificateSource::CertManager => issued_certificate_name(cluster, port),
+            CertificateSource::CertManager => cert_manager_certificate_name(cluster, port),
         };
         let trusted = asked.ca_secret_ref.as_ref();
         let trusted = trusted.map_or(&certificate, |one| &one.name).clone();
@@ -210,11 +210,11 @@ pub fn member_certificate_name(member: &str, port: TlsPort) -> String {
 }
 
 /// Name of the `Certificate` that is requested from cert-manager, and of the resulting Secret.
-pub fn issued_certificate_name(cluster: &str, port: TlsPort) -> String {
+pub fn cert_manager_certificate_name(cluster: &str, port: TlsPort) -> String {
     format!("{cluster}-{}-certificate", port.as_str())
 }
 
 /// Name of the Secret with the certificate for clients.
-pub fn user_certificate_name(cluster: &str) -> String {
+pub fn client_certificate_name(cluster: &str) -> String {
     format!("{cluster}-client")
 }

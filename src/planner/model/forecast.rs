@@ -9,10 +9,10 @@ use crate::plan::{Observed, Plan, plan, status_memory};
 
 /// Imagined seconds after which a future that does not come to rest is called waiting.
 const HORIZON_S: u64 = 6 * 3600;
-/// Looks without anything to do before it counts as rest.
+/// Observations without anything to do before it counts as rest.
 const REST: u32 = 3;
 /// Maximum interval between observations while nothing is done, in seconds.
-const LONGEST_LOOK_S: u64 = 15;
+const LONGEST_PERIOD_S: u64 = 15;
 
 /// What would be done.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,7 +78,7 @@ pub fn forecast(seen: &Observed) -> Forecast {
                 why: step.reason.clone(),
             });
         } else {
-            idle_s = (idle_s + 1).min(LONGEST_LOOK_S);
+            idle_s = (idle_s + 1).min(LONGEST_PERIOD_S);
         }
         quiet = if plan.first().is_none() && plan.progress.is_none() {
             quiet + 1
@@ -93,8 +93,8 @@ pub fn forecast(seen: &Observed) -> Forecast {
                 holds: holds.map(|hold| hold.reason.clone()).collect(),
             };
         }
-        let hints = status_memory::of_status(&plan.status);
-        model.remember(plan.status.cluster_id.clone(), hints);
+        let memory = status_memory::of_status(&plan.status);
+        model.remember(plan.status.cluster_id.clone(), memory);
         model.advance(idle_s.max(1) * 1000);
         observed = model.observe();
     }

@@ -25,8 +25,8 @@ impl Model {
 
     /// Whether the pod of a member finds the Secrets that it mounts.
     pub fn has_certificates(&self, member: &str) -> bool {
-        let has = |port| match self.api.tls.given.get(&port) {
-            Some(given) => given.unfit.is_none(),
+        let has = |port| match self.api.tls.user_certificates.get(&port) {
+            Some(user_certificate) => user_certificate.unfit.is_none(),
             None => {
                 let secret = member_certificate_name(member, port);
                 self.api.tls.secrets.contains_key(&secret)
@@ -55,18 +55,18 @@ impl Model {
 
     /// What a server finds now for one of its ports; `None` where it goes on with what it has.
     fn mounted(&self, member: &str, pod: &PodFacts, port: TlsPort) -> Option<PortSecurity> {
-        let given = self.api.tls.given.get(&port);
-        let secret = match given {
-            Some(given) => given.secret.clone(),
+        let user_certificate = self.api.tls.user_certificates.get(&port);
+        let secret = match user_certificate {
+            Some(user_certificate) => user_certificate.secret.clone(),
             None => member_certificate_name(member, port),
         };
-        let (certificate, trusted) = match given {
-            Some(given) => {
+        let (certificate, trusted) = match user_certificate {
+            Some(user_certificate) => {
                 // A server that was started with Secrets of other names has those.
                 let current = pod.inputs.as_ref() == Some(&self.api.wanted_inputs);
                 (
-                    given.certificate.as_ref().filter(|_| current)?,
-                    &given.trusted,
+                    user_certificate.certificate.as_ref().filter(|_| current)?,
+                    &user_certificate.trusted,
                 )
             }
             None => {

@@ -31,7 +31,7 @@ mod tests;
 use std::collections::BTreeMap;
 
 use crate::crd::{ValidatedCluster, pvc_name};
-use crate::plan::{Action, Certificate, Hints, Observed};
+use crate::plan::{Action, Certificate, Observed, StatusMemory};
 
 pub use alarms::Health;
 pub use faults::Faults;
@@ -130,9 +130,9 @@ impl Model {
     }
 
     /// What the status keeps between two reconciles.
-    pub fn remember(&mut self, cluster_id: Option<String>, hints: Hints) {
+    pub fn remember(&mut self, cluster_id: Option<String>, memory: StatusMemory) {
         self.api.status_cluster_id = cluster_id;
-        self.api.hints = hints;
+        self.api.status_memory = memory;
     }
 
     fn cluster(&self) -> Option<&ValidatedCluster> {

@@ -216,12 +216,14 @@ fn health(o: &Observed, known: Option<&Description>) -> Health {
 fn issued(o: &Observed) -> BTreeMap<String, Certificate> {
     let secrets = o.tls.secrets.values();
     let own = secrets.flat_map(|facts| facts.certificate.iter().chain(&facts.next));
-    let given = o
+    let user_certificates = o
         .tls
-        .given
+        .user_certificates
         .values()
-        .filter_map(|given| given.certificate.as_ref());
-    let all = own.chain(given).filter(|one| one.issuer.is_some());
+        .filter_map(|one| one.certificate.as_ref());
+    let all = own
+        .chain(user_certificates)
+        .filter(|one| one.issuer.is_some());
     all.map(|one| (one.fingerprint.clone(), one.clone()))
         .collect()
 }

@@ -8,10 +8,10 @@ impl Model {
     /// Recalls the members of a cluster of which none answers, for it hibernates.
     pub(super) fn recall_sleepers(&mut self, o: &Observed) {
         let hibernates = |name: &String| o.sets.get(name).is_some_and(|set| set.hibernated);
-        if !o.descriptions.is_empty() || !o.hints.voters.iter().any(hibernates) {
+        if !o.descriptions.is_empty() || !o.status_memory.voters.iter().any(hibernates) {
             return;
         }
-        for (id, name) in (1..).zip(&o.hints.voters) {
+        for (id, name) in (1..).zip(&o.status_memory.voters) {
             let view = MemberView {
                 id,
                 name: name.clone(),

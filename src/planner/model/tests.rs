@@ -29,8 +29,8 @@ fn three() -> Model {
         if let Some(step) = plan.first() {
             assert_eq!(model.act(&step.action), Ok(()), "{}", step.action);
         }
-        let hints = status_memory::of_status(&plan.status);
-        model.remember(plan.status.cluster_id.clone(), hints);
+        let memory = status_memory::of_status(&plan.status);
+        model.remember(plan.status.cluster_id.clone(), memory);
         model.advance(1000);
     }
     assert_eq!(model.raft.voters().count(), 3);

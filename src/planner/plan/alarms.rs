@@ -75,7 +75,7 @@ pub(super) fn is_known(leader: &Description, id: u64) -> bool {
 
 /// What the operator waits for, and what the user can do if it takes long.
 fn waits(s: &Situation<'_>, what: String) -> Corruption {
-    let step = s.o.hints.step.as_ref();
+    let step = s.o.status_memory.step.as_ref();
     let since = step.filter(|(action, member, _)| action == COMPARE && member.is_none());
     let long = since.is_some_and(|(_, _, since)| s.o.now_ms.saturating_sub(*since) >= LONG_MS);
     Corruption::Wait(match long {

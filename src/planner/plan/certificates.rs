@@ -19,11 +19,12 @@ pub struct TlsFacts {
     pub rotate: BTreeMap<TlsPort, String>,
     /// The Secrets with certificates that carry this cluster's name, by their names.
     pub secrets: BTreeMap<String, CertificateFacts>,
-    /// The user's own certificates, by port; absent for a port whose certificates the user does not provide.
-    pub given: BTreeMap<TlsPort, Given>,
+    /// The certificates that the operator does not issue, of the user or of cert-manager, by port; absent for a port with
+    /// source Operator.
+    pub user_certificates: BTreeMap<TlsPort, UserCertificate>,
     /// For the user's current and earlier certificates, by fingerprint: the fingerprints of the CAs that signed them,
     /// of all known CAs.
-    pub vouched: BTreeMap<String, BTreeSet<String>>,
+    pub signers: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl TlsFacts {
@@ -44,9 +45,9 @@ impl TlsFacts {
     }
 }
 
-/// The user's own certificate for all members on one port.
+/// A certificate for all members on one port that the operator does not issue: the user's own, or cert-manager's.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Given {
+pub struct UserCertificate {
     /// The Secret with the certificate.
     pub secret: String,
     /// The Secret with the trusted CAs.

@@ -170,7 +170,7 @@ fn without_contact(s: &Situation<'_>, name: &str, member: &MemberView) -> Verdic
     let now = s.o.now_ms;
     let lost_ms = member
         .last_contact_ms
-        .unwrap_or_else(|| hinted_age(s, name));
+        .unwrap_or_else(|| remembered_age(s, name));
     let patience = in_ms(healing.unhealthy_seconds);
     let ends = (patience > 0).then(|| (now + patience).saturating_sub(lost_ms));
     let pod = s.o.pods.get(name);
@@ -214,7 +214,7 @@ fn without_contact(s: &Situation<'_>, name: &str, member: &MemberView) -> Verdic
             "it did not become ready with the current spec within {deadline} s ({why}); the other members are not restarted: correct or revert the spec"
         ));
     }
-    let restarts = s.o.hints.restarts.get(name).copied().unwrap_or(0);
+    let restarts = s.o.status_memory.restarts.get(name).copied().unwrap_or(0);
     let most = u32::try_from(healing.max_restarts).unwrap_or(0);
     let ran = pod.filter(|pod| pod.node.is_some() || s.o.nodes.is_empty());
     let grace = if patience == 0 {
@@ -246,7 +246,7 @@ fn without_contact(s: &Situation<'_>, name: &str, member: &MemberView) -> Verdic
     let leaves = mutant!(PodlessIsDeath => 0, else leaves);
     // Its StatefulSet creates the next pod shortly, also if the operator deleted the last one.
     let made = (pod.is_none() && no_node.is_none() && !mutant!(PodlessIsDeath))
-        .then(|| (now + START_MS).saturating_sub(hinted_age(s, name)));
+        .then(|| (now + START_MS).saturating_sub(remembered_age(s, name)));
     match ends {
         Some(end) if hangs && end.max(leaves) > now => {
             wait(why, "its pod to terminate", Some(end.max(leaves)))
@@ -295,8 +295,8 @@ fn no_room(s: &Situation<'_>, name: &str) -> bool {
 }
 
 /// Since when a wait for this member is recorded; if the record is lost, it starts again.
-fn hinted_age(s: &Situation<'_>, name: &str) -> u64 {
-    match &s.o.hints.step {
+fn remembered_age(s: &Situation<'_>, name: &str) -> u64 {
+    match &s.o.status_memory.step {
         Some((_, Some(member), since)) if member == name => s.o.now_ms.saturating_sub(*since),
         _ => 0,
     }

@@ -5,13 +5,13 @@ mod alarms;
 mod mounts;
 
 use crate::crd::{
-    ClientAuth, DisruptionPolicy, NodeReplacement, TlsPort, ValidatedCluster, pvc_name,
-    user_certificate_name,
+    ClientAuth, DisruptionPolicy, NodeReplacement, TlsPort, ValidatedCluster,
+    client_certificate_name, pvc_name,
 };
 use crate::mutants::mutant;
 
 use super::action::{Action, CertificateAction, MemberAction, ObjectAction};
-use super::certificates::Given;
+use super::certificates::UserCertificate;
 use super::observed::{Description, MemberView, ObjectKind, Observed, Owner, Phase, PvcState};
 use super::situation::{CONTACT_MS, FRESH_MS};
 use super::step::{Plan, Step};
@@ -60,7 +60,7 @@ struct Facts<'a> {
 impl Facts<'_> {
     fn check(&self, action: &Action) -> Result<(), String> {
         self.hibernation(action)?;
-        self.given(action)?;
+        self.user_certificates(action)?;
         match action {
             Action::Object(ObjectAction::CreateIdentitySecret { incarnation, .. }) => {
                 self.create_identity_secret(*incarnation)
@@ -171,7 +171,7 @@ impl Facts<'_> {
                 let member = facts.and_then(|facts| facts.member.as_deref());
                 let tls = self.cluster.spec.tls.as_ref();
                 let needed = tls.is_some_and(|tls| tls.client_auth == ClientAuth::Required);
-                let users = user_certificate_name(&self.cluster.name) == *secret && !needed;
+                let users = client_certificate_name(&self.cluster.name) == *secret && !needed;
                 refuse(facts.is_none(), "it is another Secret")?;
                 refuse(member.is_none() && !users, "it is no member's")?;
                 refuse(
@@ -223,7 +223,7 @@ impl Facts<'_> {
     }
 
     /// No member is created or restarted with an unusable certificate of the user.
-    fn given(&self, action: &Action) -> Result<(), String> {
+    fn user_certificates(&self, action: &Action) -> Result<(), String> {
         let starts = match action {
             Action::Object(ObjectAction::ApplySet { hibernated, .. }) => !hibernated,
             Action::Object(ObjectAction::CreatePvc { .. })
@@ -232,12 +232,13 @@ impl Facts<'_> {
             | Action::Object(ObjectAction::ReleasePod { .. }) => true,
             _ => false,
         };
-        let unfit = |given: &Given| {
-            let ended = given.certificate.as_ref();
-            given.unfit.is_some() || ended.is_none_or(|one| one.not_after_ms <= self.o.now_ms)
+        let unfit = |user_certificate: &UserCertificate| {
+            let ended = user_certificate.certificate.as_ref();
+            user_certificate.unfit.is_some()
+                || ended.is_none_or(|one| one.not_after_ms <= self.o.now_ms)
         };
         refuse(
-            starts && self.o.tls.given.values().any(unfit),
+            starts && self.o.tls.user_certificates.values().any(unfit),
             "a certificate that the operator does not issue is not fit for use",
         )
     }
@@ -431,7 +432,7 @@ impl Facts<'_> {
         let node = self.o.pods.get(member).and_then(|pod| pod.node.as_deref());
         let node = node.and_then(|node| self.o.nodes.get(node));
         let way = self.cluster.spec.disruption.node_replacement;
-        way == NodeReplacement::RemoveFirst && node.is_some_and(|node| node.going.is_some())
+        way == NodeReplacement::RemoveFirst && node.is_some_and(|node| node.drain_reason.is_some())
     }
 
     fn map_slot(&self, slot: u32, member: &str) -> Result<(), String> {

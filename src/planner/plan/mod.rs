@@ -30,7 +30,7 @@ mod tests;
 
 pub use action::*;
 pub use certificates::{
-    Certificate, CertificateFacts, Given, NOT_ISSUED, PortSecurity, TlsFacts, Unfit,
+    Certificate, CertificateFacts, NOT_ISSUED, PortSecurity, TlsFacts, Unfit, UserCertificate,
 };
 pub use lint::lint;
 pub use observed::*;

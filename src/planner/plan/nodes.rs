@@ -26,8 +26,8 @@ impl<'a> Situation<'a> {
     /// The node of a member's pod and why it counts as drained, if it does.
     pub(super) fn leaves(&self, member: &str) -> Option<(&'a str, &'a str)> {
         let node = self.o.pods.get(member)?.node.as_deref()?;
-        let going = self.o.nodes.get(node)?.going.as_deref()?;
-        Some((node, going))
+        let reason = self.o.nodes.get(node)?.drain_reason.as_deref()?;
+        Some((node, reason))
     }
 
     /// Whether a member's pod, if recreated, would not be placed on its node again.
@@ -116,7 +116,7 @@ impl<'a> Situation<'a> {
             (Spread::Required, false) => crowd.values().copied().max().unwrap_or(1),
         };
         let open = self.o.nodes.iter().filter(|(_, facts)| {
-            facts.ready && facts.going.is_none() && !facts.closed && !facts.out_of_service
+            facts.ready && facts.drain_reason.is_none() && !facts.closed && !facts.out_of_service
         });
         open.map(|(name, _)| name.as_str())
             .filter(move |name| crowd.get(name).copied().unwrap_or(0) < most)

@@ -32,7 +32,7 @@ pub struct Observed {
     /// `status.clusterID` as stored: proof that the cluster once was bootstrapped.
     pub status_cluster_id: Option<String>,
     /// What earlier reconciles wrote into the status. Losing it only restarts waits.
-    pub hints: Hints,
+    pub status_memory: StatusMemory,
     /// The identity Secret, read live.
     pub identity_secret: Option<IdentitySecret>,
     /// Objects other than the members' that the platform wants (Services, Secret, PDB), with the hash of their desired
@@ -110,7 +110,7 @@ pub struct InvalidCluster {
 
 /// What earlier reconciles remembered in the status.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Hints {
+pub struct StatusMemory {
     /// The start of the current step: (action, member, since).
     pub step: Option<(String, Option<String>, u64)>,
     /// Pods replaced by the operator since the member was last healthy.
@@ -408,7 +408,7 @@ pub struct NodeFacts {
     /// Its kubelet reports, and reports ready.
     pub ready: bool,
     /// Why it counts as drained, in words such as `is cordoned`; `None` for other nodes.
-    pub going: Option<String>,
+    pub drain_reason: Option<String>,
     /// The scheduler puts no member's pod there: it is cordoned, or has a taint that members do not
     /// tolerate, or is none that the pod template selects.
     pub closed: bool,

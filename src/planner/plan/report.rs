@@ -99,12 +99,12 @@ fn nothing(o: &Observed, summary: String) -> Plan {
 
 /// The current step: the first action, otherwise the first wait.
 fn progress(o: &Observed, draft: &Draft) -> Option<Progress> {
-    let hinted = |action: &str, member: Option<&str>| match &o.hints.step {
+    let remembered = |action: &str, member: Option<&str>| match &o.status_memory.step {
         Some((a, m, since)) if a == action && m.as_deref() == member => Some(*since),
         _ => None,
     };
     if let Some(Step { action, .. }) = draft.steps.first() {
-        let since = hinted(action.word(), action.member()).unwrap_or(o.now_ms);
+        let since = remembered(action.word(), action.member()).unwrap_or(o.now_ms);
         return Some(Progress {
             action: action.word(),
             member: action.member().map(str::to_owned),
@@ -124,7 +124,7 @@ fn progress(o: &Observed, draft: &Draft) -> Option<Progress> {
         deadline_ms,
     } = draft.waits.first()?;
     let since = since_ms
-        .or_else(|| hinted(action, member.as_deref()))
+        .or_else(|| remembered(action, member.as_deref()))
         .unwrap_or(o.now_ms);
     Some(Progress {
         action,
@@ -257,7 +257,7 @@ fn status(s: &Situation<'_>, draft: &Draft) -> EtcdClusterStatus {
     } else if s.sleeps() {
         0
     } else {
-        s.o.hints.voters.len()
+        s.o.status_memory.voters.len()
     };
     let ready = ready_voters(s);
     let updated = s.voters.keys().filter(|name| s.updated(name)).count();
@@ -283,7 +283,7 @@ fn status(s: &Situation<'_>, draft: &Draft) -> EtcdClusterStatus {
             .and_then(|identity_secret| i64::try_from(identity_secret.incarnation).ok()),
         cluster_id: cluster_id(s),
         // No member runs during hibernation: the version that ran last decides which may follow.
-        version: lowest_version(s).or_else(|| s.o.hints.version.clone()),
+        version: lowest_version(s).or_else(|| s.o.status_memory.version.clone()),
         leader: s.view.map(|(leader, _)| leader.to_owned()),
         endpoints: Some(Endpoints {
             client: s.o.client_endpoint.clone(),
@@ -428,7 +428,7 @@ pub(super) fn timestamp(ms: u64) -> String {
 
 /// Times that the operator replaced a member's pod, after what was done.
 fn restarts(s: &Situation<'_>, draft: &Draft, name: &str, healthy: bool) -> Option<i32> {
-    let before = s.o.hints.restarts.get(name).copied().unwrap_or(0);
+    let before = s.o.status_memory.restarts.get(name).copied().unwrap_or(0);
     let done = |step: &&Step| Some(&step.action) == draft.done.as_ref();
     let done = draft.steps.iter().find(done);
     let now = match done.map(|step| (&step.action, step.rule)) {

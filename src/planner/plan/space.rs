@@ -87,7 +87,7 @@ fn bytes(bytes: u64) -> String {
 
 /// The disarms that the next one follows.
 pub(super) fn in_a_row(o: &Observed) -> Option<Disarms> {
-    let known = o.hints.disarms;
+    let known = o.status_memory.disarms;
     known.filter(|known| o.now_ms < known.last_ms + ROW_MS)
 }
 

@@ -4,10 +4,10 @@
 use k8s_openapi::jiff::Timestamp;
 
 use crate::crd::{EtcdClusterStatus, MemberRole};
-use crate::plan::{Disarms, Hints, JoinFailure};
+use crate::plan::{Disarms, JoinFailure, StatusMemory};
 
-/// Reads the hints out of a stored status.
-pub fn of_status(status: &EtcdClusterStatus) -> Hints {
+/// Reads what earlier reconciles remembered in a stored status.
+pub fn of_status(status: &EtcdClusterStatus) -> StatusMemory {
     let step = status.step.as_ref().and_then(|step| {
         let since = milliseconds(step.start_time.as_deref()?)?;
         Some((step.action.clone(), step.member.clone(), since))
@@ -35,7 +35,7 @@ pub fn of_status(status: &EtcdClusterStatus) -> Hints {
         .members
         .iter()
         .filter(|member| member.role == MemberRole::Voter);
-    Hints {
+    StatusMemory {
         step,
         restarts: restarts.collect(),
         join_failures,
@@ -99,17 +99,17 @@ mod tests {
             }),
             ..EtcdClusterStatus::default()
         };
-        let hints = of_status(&status);
+        let memory = of_status(&status);
         assert_eq!(
-            hints.step,
+            memory.step,
             Some(("Promote".into(), Some("demo-3".into()), 60_000))
         );
-        assert_eq!(hints.restarts, [("demo-1".into(), 2)].into());
+        assert_eq!(memory.restarts, [("demo-1".into(), 2)].into());
         assert_eq!(
-            hints.join_failures.map(|failure| failure.last_ms),
+            memory.join_failures.map(|failure| failure.last_ms),
             Some(1000)
         );
-        assert_eq!(hints.voters, ["demo-1"]);
+        assert_eq!(memory.voters, ["demo-1"]);
         if let Some(step) = &mut status.step {
             step.start_time = Some("yesterday".into());
         }

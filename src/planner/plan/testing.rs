@@ -1,6 +1,6 @@
 //! What tests of the plan and of the operator start from; in no release.
 
-use super::{Hints, Observed, TlsFacts};
+use super::{Observed, StatusMemory, TlsFacts};
 use crate::crd::{EtcdClusterSpec, ValidatedCluster};
 
 /// A fresh resource at this time in milliseconds, with nothing made yet.
@@ -24,7 +24,7 @@ pub fn observed_at(now_ms: u64) -> Observed {
         cluster: Ok(cluster),
         client_endpoint: String::new(),
         status_cluster_id: None,
-        hints: Hints::default(),
+        status_memory: StatusMemory::default(),
         identity_secret: None,
         wanted_objects: [].into(),
         objects: [].into(),

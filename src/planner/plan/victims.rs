@@ -32,7 +32,7 @@ pub(super) fn voters_in_order<'s>(s: &'s Situation<'_>) -> Vec<&'s str> {
         let healthy = s.voters.get(*name).is_some_and(|seat| seat.healthy());
         let node = node_of(s, name);
         let gone = node.is_some_and(|node| !s.o.nodes.contains_key(node));
-        let going = s.leaves(name).is_some() || gone && !s.o.nodes.is_empty();
+        let leaving = s.leaves(name).is_some() || gone && !s.o.nodes.is_empty();
         let crowded = node.and_then(|node| crowd.get(node)).copied().unwrap_or(0);
         let leads = s.view.is_some_and(|(leader, _)| leader == *name);
         let number = crate::crd::member_number(&s.cluster.name, name);
@@ -40,7 +40,7 @@ pub(super) fn voters_in_order<'s>(s: &'s Situation<'_>) -> Vec<&'s str> {
             healthy,
             !corrupt.contains(&s.voters.get(*name).map_or(0, |seat| seat.view.id)),
             !s.retires(name),
-            !going,
+            !leaving,
             !s.to_replace(name),
             Reverse(crowded),
             s.updated(name),

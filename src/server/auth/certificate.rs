@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn the_common_name_is_found_among_others() {
+    fn common_name_is_found_among_attributes() {
         use rcgen::DnType::{CommonName, CountryName, OrganizationName};
         let names = [
             (CountryName, "ZZ"),

@@ -177,7 +177,7 @@ fn jsonwebtoken_reads_less_of_keys() {
 }
 
 #[test]
-fn each_knows_the_tokens_of_the_other() {
+fn jwt_tokens_verify_in_both_implementations() {
     for both in Both::all() {
         let token = both.ours.sign(&alice(), now()).expect("a token");
         assert_eq!(both.check(&token, "ours"), Some(alice()));

@@ -124,7 +124,7 @@ fn forged_tokens_are_refused() {
 
 /// Of the claims, only the expiry and the start may be missing.
 #[test]
-fn a_token_without_claims_is_refused() {
+fn token_without_claims_is_refused() {
     let files = Files::new("HS256");
     let jwt = files.open("HS256", true, false).expect("a signer");
     let head = URL_SAFE_NO_PAD.encode(r#"{"alg":"HS256","typ":"JWT"}"#);
@@ -153,7 +153,7 @@ fn a_token_without_claims_is_refused() {
 }
 
 #[test]
-fn keys_that_do_not_fit_are_refused() {
+fn mismatched_jwt_keys_are_refused() {
     let (one, two) = (Files::new("ES256"), Files::new("ES256"));
     let stray = two.0.path().join("public");
     std::fs::copy(stray, one.0.path().join("public")).expect("copied");

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_hash_is_the_password_s_alone() {
+    async fn hash_verifies_only_its_own_password() {
         let passwords = Passwords::new(4, 1, PATIENCE);
         let hash = hashed(&passwords, "secret").await;
         assert!(hash.starts_with(b"$2a$04$") && hash.len() == 60, "{hash:?}");
@@ -203,7 +203,7 @@ mod tests {
     /// After a restart, the clients of three API servers logged in at once: 64 of them waited for
     /// their turn and the others were refused, which ends a client of etcd's library.
     #[tokio::test]
-    async fn a_fleet_of_clients_logs_in_at_once() {
+    async fn many_clients_log_in_at_once() {
         let passwords = Passwords::new(4, 1, PATIENCE);
         let hash = hashed(&passwords, "secret").await;
         let login = |password: &str| {

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_of_tokens() {
+    fn token_kinds_are_parsed() {
         assert_eq!(judge("simple").0, Ok(TokenSettings::Simple));
         assert_eq!(judge("").0, Ok(TokenSettings::None));
         let (settings, warnings) =

@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_queue_refuses_and_answers_still_pass() {
+    fn full_queue_still_delivers_responses() {
         let queue = Queue::new(10);
         assert_eq!(
             queue.push(50, 'a'),
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn it_shows_how_long_the_first_item_has_waited() {
+    fn queue_reports_the_age_of_its_first_item() {
         let queue = Queue::new(10);
         let oldest = queue.oldest();
         let later = Instant::now() + Duration::from_secs(9);
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_queue_is_drained_first() {
+    fn closed_queue_is_drained_first() {
         let queue = Queue::new(10);
         queue.push(1, 1).expect("room");
         queue.close();

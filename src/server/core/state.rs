@@ -36,11 +36,11 @@ const STUCK: Duration = Duration::from_secs(30);
 /// A member whose last linearizable read is older than this is unready.
 const STALE: Duration = Duration::from_secs(10);
 
-type Answer<T> = oneshot::Sender<Result<T, RequestError>>;
+type ResponseSender<T> = oneshot::Sender<Result<T, RequestError>>;
 
 /// The waiting requests, by number.
 #[derive(Debug)]
-pub(crate) struct Waiters<T>(Mutex<HashMap<u64, Answer<T>>>);
+pub(crate) struct Waiters<T>(Mutex<HashMap<u64, ResponseSender<T>>>);
 
 impl<T> Default for Waiters<T> {
     fn default() -> Self {
@@ -49,7 +49,7 @@ impl<T> Default for Waiters<T> {
 }
 
 impl<T> Waiters<T> {
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Answer<T>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, ResponseSender<T>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

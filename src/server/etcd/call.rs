@@ -699,7 +699,7 @@ mod tests {
     }
 
     #[test]
-    fn deadlines_as_grpc_writes_them() {
+    fn grpc_timeouts_are_parsed() {
         for (text, want) in [
             ("1S", Some(Duration::from_secs(1))),
             ("4999896u", Some(Duration::from_micros(4_999_896))),
@@ -719,7 +719,7 @@ mod tests {
 
     /// The table of final errors in the documentation must agree with the code.
     #[test]
-    fn the_table_of_refusals_is_the_code_s() {
+    fn documented_refusals_match_the_code() {
         let table = include_str!("../../../docs/failure-modes.md");
         for error in [
             RequestError::NoLeader,
@@ -742,7 +742,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leader_is_wanted_by_exactly_one_word() {
+    fn only_hasleader_true_requires_a_leader() {
         assert!(wants_leader(&metadata("hasleader", "true")));
         assert!(!wants_leader(&metadata("hasleader", "yes")));
         assert!(!wants_leader(&MetadataMap::new()));

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_comes_by_either_name() {
+    fn token_is_read_from_either_header() {
         assert_eq!(token(&[]), None);
         assert_eq!(token(&[("token", "t")]).as_deref(), Some("t"));
         assert_eq!(token(&[("authorization", "a")]).as_deref(), Some("a"));
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gateways_certificate_names_no_user() {
+    fn gateway_certificate_names_no_user() {
         let mut extensions = Extensions::new();
         extensions.insert(CommonName("alice".into()));
         let mut metadata = MetadataMap::new();
@@ -229,7 +229,7 @@ mod tests {
     /// CVE-2026-33413: methods that only an administrator may call, and those that reveal the
     /// cluster.
     #[test]
-    fn care_of_a_member_is_not_anyone_s() {
+    fn sensitive_maintenance_calls_need_admin() {
         for method in [Method::Snapshot, Method::HashKv, Method::MoveLeader] {
             assert_eq!(needs(method), Needs::Admin);
         }

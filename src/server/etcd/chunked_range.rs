@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn pieces_equal_the_message_in_one_step() {
+    async fn chunked_encoding_equals_the_whole_message() {
         for (keys, value) in [(4000, 300), (3, 700_000), (1, 300_000)] {
             let (whole, bytes) = convert(header(), response(keys, value)).await;
             let want = whole.encode_to_vec();

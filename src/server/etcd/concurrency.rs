@@ -272,7 +272,7 @@ mod tests {
     use super::{end, key, prefix};
 
     #[test]
-    fn keys_are_laid_out_as_etcd_lays_them() {
+    fn lock_keys_have_etcds_layout() {
         let prefix = prefix(b"name");
         assert_eq!(&prefix[..], b"name/");
         assert_eq!(&end(&prefix)[..], b"name0");

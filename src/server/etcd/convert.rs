@@ -242,7 +242,7 @@ mod tests {
     use crate::wire::etcd::{self, compare::TargetUnion, response_op::Response};
 
     #[test]
-    fn an_operand_of_another_kind_counts_as_zero() {
+    fn operand_of_another_kind_counts_as_zero() {
         let guard = |target: etcd::compare::CompareTarget, operand| etcd::Compare {
             target: target.into(),
             target_union: Some(operand),

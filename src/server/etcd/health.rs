@@ -14,7 +14,7 @@ use crate::wire::health::health_server::Health;
 use crate::wire::health::{HealthCheckRequest, HealthCheckResponse};
 
 /// How often a watched status is checked.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+const CHECK_EVERY: Duration = Duration::from_millis(500);
 
 #[tonic::async_trait]
 impl Health for Services {
@@ -52,7 +52,7 @@ impl Health for Services {
         let stream = futures::stream::unfold(state, |(services, service, last, call)| async move {
             let mut status = services.serving(&service);
             while last == Some(status) {
-                tokio::time::sleep(LOOK_EVERY).await;
+                tokio::time::sleep(CHECK_EVERY).await;
                 status = services.serving(&service);
             }
             let answer = HealthCheckResponse {

@@ -294,7 +294,7 @@ fn is_natural(range: &store::Range) -> bool {
 /// that were changed since its revision, or deleted.
 fn is_far(state: &Published, range: &store::Range, counted: Counted) -> bool {
     let most = PAGE.cast_unsigned();
-    state.view.looks(range, counted, most) > most
+    state.view.extra_examined(range, counted, most) > most
 }
 
 /// How many keys have to be fetched for a range, or more than [`PAGE`] if that is not known

@@ -322,7 +322,7 @@ mod tests {
     use crate::wire::error::EtcdError;
 
     #[test]
-    fn a_downgrade_is_refused_by_form_first() {
+    fn malformed_downgrade_is_refused_first() {
         for (version, error) in [
             ("3.6", EtcdError::InvalidDowngradeTarget),
             ("3.6.0", EtcdError::InvalidDowngradeTarget),

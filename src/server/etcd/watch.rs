@@ -40,10 +40,10 @@ const MAX_QUEUED_EACH: usize = 4;
 /// Watchers of all streams of this member: each is a few hundred bytes and its key.
 const MOST_WATCHERS: u64 = 1 << 20;
 /// The cost of requests that a stream may make within [`AWHILE`] without waiting for a turn, where
-/// examining [`LOOKS`] watchers costs one; kube-apiserver requests progress ten times a second.
+/// examining [`EXAMINED_AT_ONCE`] watchers costs one; kube-apiserver requests progress ten times a second.
 const PROMPT: usize = 64;
 /// Watchers that are examined for the cost of one.
-const LOOKS: usize = 100;
+const EXAMINED_AT_ONCE: usize = 100;
 /// The interval of that budget.
 const AWHILE: Duration = Duration::from_millis(100);
 
@@ -123,7 +123,7 @@ impl Prompt {
     fn allows(&mut self, request: &etcd::WatchRequest, watchers: usize, now: Instant) -> bool {
         let price = match request.request_union {
             Some(RequestUnion::CreateRequest(_)) => return false,
-            Some(RequestUnion::ProgressRequest(_)) => 1 + watchers / LOOKS,
+            Some(RequestUnion::ProgressRequest(_)) => 1 + watchers / EXAMINED_AT_ONCE,
             Some(RequestUnion::CancelRequest(_)) | None => 1,
         };
         if now.duration_since(self.since) >= AWHILE {
@@ -545,7 +545,7 @@ fn spread(interval: Duration, number: u64) -> Duration {
 pub(super) struct Leaderless {
     limit: Duration,
     since: Option<Instant>,
-    look: Instant,
+    next_check: Instant,
 }
 
 impl Leaderless {
@@ -554,7 +554,7 @@ impl Leaderless {
         Leaderless {
             limit,
             since: None,
-            look: Instant::now() + limit / 6,
+            next_check: Instant::now() + limit / 6,
         }
     }
 
@@ -565,9 +565,9 @@ impl Leaderless {
             return std::future::pending().await;
         };
         loop {
-            sleep_until(this.look).await;
+            sleep_until(this.next_check).await;
             let now = Instant::now();
-            this.look = now + this.limit / 6;
+            this.next_check = now + this.limit / 6;
             if member.status().leader != 0 {
                 this.since = None;
             } else if now.duration_since(*this.since.get_or_insert(now)) >= this.limit {
@@ -609,7 +609,7 @@ impl Drop for Gauge {
 
 #[cfg(test)]
 mod tests {
-    use super::{AWHILE, Instant, LOOKS, PROMPT, Prompt, RequestUnion, fragments};
+    use super::{AWHILE, EXAMINED_AT_ONCE, Instant, PROMPT, Prompt, RequestUnion, fragments};
     use crate::wire::{etcd, mvccpb};
     use prost::Message as _;
 
@@ -651,7 +651,7 @@ mod tests {
         }
         assert!(!prompt.allows(&progress, 10, start), "a flood");
         assert!(prompt.allows(&progress, 10, start + AWHILE), "and later");
-        let many = LOOKS * PROMPT;
+        let many = EXAMINED_AT_ONCE * PROMPT;
         assert!(!prompt.allows(&progress, many, start + AWHILE));
         assert!(
             prompt.allows(&progress, many, start + 2 * AWHILE),
@@ -661,7 +661,7 @@ mod tests {
     }
 
     #[test]
-    fn small_answers_and_single_events_stay_whole() {
+    fn small_responses_are_not_fragmented() {
         for sizes in [&[][..], &[10, 10], &[5000]] {
             let answer = answer(sizes);
             assert_eq!(fragments(answer.clone(), 1000), [answer]);

@@ -60,7 +60,7 @@ fn no_flags_make_etcd_s_single_member() {
 }
 
 #[test]
-fn three_members_by_hand() {
+fn static_three_member_cluster_is_configured() {
     let config = config(&[
         "--name=b",
         "--initial-advertise-peer-urls=http://h2:2380",
@@ -77,7 +77,7 @@ fn three_members_by_hand() {
 }
 
 #[test]
-fn a_standby() {
+fn standby_is_configured() {
     let config =
         config(&["--await-membership", "--name=a", "--join-from=x:1, y:2"]).expect("valid");
     assert_eq!(
@@ -204,7 +204,7 @@ fn each_refusal_states_what_to_do() {
 }
 
 #[test]
-fn clients_may_come_in_by_files() {
+fn unix_socket_client_urls_are_accepted() {
     let config = config(&[
         "--listen-client-urls=unix://localhost:1,http://127.0.0.1:1",
         "--advertise-client-urls=unix:///run/q,http://h:1",
@@ -223,7 +223,7 @@ fn clients_may_come_in_by_files() {
 }
 
 #[test]
-fn the_quota_follows_the_memory_limit() {
+fn quota_follows_the_memory_limit() {
     let machine = HostFacts {
         memory_limit: Some(1 << 30),
     };

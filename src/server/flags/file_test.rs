@@ -9,7 +9,7 @@ fn refusal(text: &str) -> String {
 }
 
 #[test]
-fn a_file_equals_its_flags() {
+fn config_file_equals_its_flags() {
     let flags = parse(
         "f.yaml",
         "# comment\nname: 'one'\ndata-dir: /d\nheartbeat-interval: 50\nquota-backend-bytes: -1\n\
@@ -37,7 +37,7 @@ fn a_file_equals_its_flags() {
 }
 
 #[test]
-fn json_is_yaml_and_nothing_is_nothing() {
+fn json_and_empty_config_files_are_accepted() {
     let flags = parse("f.json", "{\"name\": \"one\", \"max-txn-ops\": 7}").expect("valid");
     assert_eq!(
         (flags.text("name"), flags.number("max-txn-ops")),

@@ -16,7 +16,7 @@ fn parse(arguments: &[&str], environment: &[(&str, &str)]) -> Result<Flags, Flag
 }
 
 #[test]
-fn one_dash_or_two_and_either_separator() {
+fn flags_take_both_dash_and_separator_forms() {
     let flags = parse(
         &[
             "--name=a",
@@ -40,7 +40,7 @@ fn one_dash_or_two_and_either_separator() {
 }
 
 #[test]
-fn durations_as_go_writes_them() {
+fn go_durations_are_parsed() {
     for (text, milliseconds) in [
         ("100ms", 100),
         ("1h30m", 5_400_000),
@@ -77,7 +77,7 @@ fn durations_as_go_writes_them() {
 }
 
 #[test]
-fn the_environment_fills_what_flags_leave_out() {
+fn environment_fills_unset_flags() {
     let flags = parse(
         &["--name=a"],
         &[("ETCD_DATA_DIR", "/d"), ("ETCD_WAL_DIR", ""), ("HOME", "/")],
@@ -144,7 +144,7 @@ fn each_refusal_names_the_flag_and_the_remedy() {
 }
 
 #[test]
-fn present_behaviour_is_never_refused() {
+fn default_flag_values_are_accepted() {
     for flag in FLAGS.iter().filter(|flag| flag.group != Group::Removed) {
         let argument = format!("--{}={}", flag.name, flag.default);
         let flags = parse(&[&argument], &[]).expect(&argument);
@@ -157,7 +157,7 @@ fn present_behaviour_is_never_refused() {
 }
 
 #[test]
-fn a_file_of_settings_stands_alone() {
+fn config_file_excludes_other_flags() {
     let file = |arguments: &[&str], environment: &[(&str, &str)]| {
         let flags = parse(arguments, environment).expect("valid");
         (flags.text("config-file").to_owned(), flags.is_given("name"))
@@ -193,7 +193,7 @@ fn flags_without_effect_are_reported() {
 }
 
 #[test]
-fn kubeadm_s_flags_are_taken() {
+fn kubeadms_flags_are_accepted() {
     let flags = parse(
         &[
             "--advertise-client-urls=https://10.0.0.1:2379",
@@ -228,7 +228,7 @@ fn kubeadm_s_flags_are_taken() {
 }
 
 #[test]
-fn the_table_is_in_order() {
+fn flag_table_is_sorted() {
     let names: BTreeSet<&str> = FLAGS.iter().map(|flag| flag.name).collect();
     assert_eq!(names.len(), FLAGS.len(), "a name stands twice");
     for flag in FLAGS {

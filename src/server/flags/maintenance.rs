@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_done_unless_it_is_asked_for() {
+    fn maintenance_is_off_by_default() {
         let (maintenance, warnings) = judged(&[]).expect("valid");
         assert_eq!(maintenance, Maintenance::default());
         assert!(warnings.is_empty(), "{warnings:?}");
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn gates_and_times_turn_the_checks_on() {
+    fn gates_and_intervals_enable_checks() {
         let gates =
             "--feature-gates=InitialCorruptCheck=true,CompactHashCheck=true,LeaseCheckpoint=true";
         let times = ["--corrupt-check-time=10s", "--compact-hash-check-time=5s"];

@@ -173,7 +173,7 @@ mod tests {
     use std::path::Path;
 
     #[test]
-    fn reads_back_what_it_writes() {
+    fn url_round_trips() {
         for text in [
             "http://127.0.0.1:2379",
             "https://a.b.svc:2380",
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_with_the_reason() {
+    fn invalid_urls_are_refused_with_reasons() {
         type Reason = fn(String) -> UrlError;
         let cases: [(&str, Reason); 8] = [
             ("127.0.0.1:2379", UrlError::Scheme),
@@ -208,7 +208,7 @@ mod tests {
 
     /// The paths are those that etcd 3.7.3 was observed to bind.
     #[test]
-    fn sockets_of_the_file_system_are_for_clients() {
+    fn unix_socket_urls_are_for_clients_only() {
         for (text, tls, path) in [
             ("unix://localhost:2379", false, "localhost:2379"),
             ("unixs://a.sock", true, "a.sock"),

@@ -29,7 +29,7 @@ fn every_method_has_a_path() {
 }
 
 #[test]
-fn json_becomes_a_message_and_comes_back() {
+fn json_round_trips_through_messages() {
     let method = descriptor("/etcdserverpb.KV/Range").expect("known");
     let text = r#"{"key":"Zm9v","rangeEnd":"Zg==","limit":"5","sort_order":"DESCEND","unknown":[1],"revision":null,"serializable":false}"#;
     let framed = encode(method.input(), Bytes::from_static(text.as_bytes())).expect("valid");
@@ -48,7 +48,7 @@ fn json_becomes_a_message_and_comes_back() {
 /// Found by the fuzzer: a number cut after its decimal point is reported by the parser as invalid
 /// and not as incomplete, so a valid body was refused when it arrived in such pieces.
 #[test]
-fn a_body_may_be_cut_anywhere() {
+fn body_may_be_split_anywhere() {
     let text =
         b"{\"key\":\"Zm9v\",\n\"unknown\":[-32.5e-7,-1,true,{\"a\":null}]}\n {\"limit\":\"5\"}";
     let taken = |pieces: Vec<Bytes>| {
@@ -71,7 +71,7 @@ fn a_body_may_be_cut_anywhere() {
 }
 
 #[test]
-fn messages_are_taken_from_pieces() {
+fn messages_are_read_from_chunks() {
     let whole = frame(b"abc");
     for cut in 0..whole.len() {
         let mut buffer = BytesMut::from(&whole[..cut]);
@@ -146,7 +146,7 @@ async fn calls_and_errors_match_grpc_gateway() {
 }
 
 #[tokio::test]
-async fn streams_are_lines() {
+async fn streams_are_json_lines() {
     // Field 1 of a keep-alive request is a number and of its response a header: empty ones pass.
     let (status, body) = ask(echo("0"), "/v3/lease/keepalive", "{}{} {}").await;
     assert_eq!(status, StatusCode::OK);
@@ -163,7 +163,7 @@ async fn streams_are_lines() {
 /// All bytes ever sent on a JSON stream counted as incomplete for as long as it was open, and below
 /// `/v3beta/` it was also cut off after 30 s.
 #[tokio::test]
-async fn an_idle_stream_counts_nothing() {
+async fn idle_stream_counts_no_request() {
     let bodies = Bodies::new(1 << 20, std::time::Duration::from_millis(200));
     let (took, mut taken) = tokio::sync::mpsc::channel(8);
     let grpc = Router::new().fallback(move |request: Request<Body>| {

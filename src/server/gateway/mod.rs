@@ -287,7 +287,7 @@ impl Objects {
     /// Whitespace before a value is skipped, so that a client that ends its lines is not in the
     /// middle of a value.
     fn pass_blanks(&mut self) {
-        if self.pieces.are_looked_at() {
+        if self.pieces.are_scanned() {
             return;
         }
         let blank = |byte: &&u8| byte.is_ascii_whitespace();

@@ -5,7 +5,7 @@
 /// The scanner's state in a body's first value.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::server) struct Pieces {
-    looked: usize,
+    scanned: usize,
     /// Open objects and lists.
     depth: usize,
     string: bool,
@@ -20,8 +20,8 @@ impl Pieces {
     /// found before all of it has arrived.
     pub(in crate::server) fn worth_reading(&mut self, buffer: &[u8]) -> bool {
         let mut ended = false;
-        while let Some(byte) = buffer.get(self.looked).filter(|_| !ended) {
-            self.looked += 1;
+        while let Some(byte) = buffer.get(self.scanned).filter(|_| !ended) {
+            self.scanned += 1;
             match byte {
                 _ if self.escaped => self.escaped = false,
                 b'\\' if self.string => self.escaped = true,
@@ -33,21 +33,21 @@ impl Pieces {
             }
             ended = self.depth == 0 && !self.string && !byte.is_ascii_whitespace();
         }
-        let worth = ended || self.looked > 2 * self.read;
+        let worth = ended || self.scanned > 2 * self.read;
         if worth {
-            self.read = self.looked;
+            self.read = self.scanned;
         }
         worth
     }
 
     /// Whether a part of a value was scanned already.
-    pub(in crate::server) fn are_looked_at(&self) -> bool {
-        self.looked > 0
+    pub(in crate::server) fn are_scanned(&self) -> bool {
+        self.scanned > 0
     }
 
     /// Whether a part of `buffer` was not scanned yet.
     pub(in crate::server) fn more(&self, buffer: &[u8]) -> bool {
-        self.looked < buffer.len()
+        self.scanned < buffer.len()
     }
 }
 
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_read_where_it_may_end() {
+    fn value_is_parsed_where_it_may_end() {
         for text in [
             &b"{\"a\":[{}]}"[..],
             b"  {\"}\\\"\":1}",

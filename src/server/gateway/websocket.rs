@@ -266,7 +266,7 @@ mod tests {
     use http::{HeaderMap, HeaderValue};
 
     #[test]
-    fn a_token_comes_by_cookie_or_by_protocol() {
+    fn websocket_token_is_read() {
         let of = |headers: &[(&'static str, &'static str)]| {
             let mut map = HeaderMap::new();
             for (name, value) in headers {

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_named_hosts_are_answered_in_plain_text() {
+    async fn plaintext_is_served_to_allowed_hosts_only() {
         let access = Access {
             hosts: set(&["here.test", "::1"]),
             ..Access::default()

@@ -327,7 +327,7 @@ fn write_member(text: &mut Text, services: &Services) {
         "gauge",
         "End of the validity of the certificate that a port shows, in Unix seconds.",
     );
-    for (port, security) in member.ports().look() {
+    for (port, security) in member.ports().security() {
         if let Some(leaf) = &security.certificate {
             let label = format!("port=\"{port}\"");
             text.sample(name, &label, leaf.not_after_ms / 1000);

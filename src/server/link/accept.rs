@@ -21,9 +21,9 @@ use tokio::time::{interval, sleep, timeout};
 use tower::ServiceExt as _;
 
 use super::dial::{Dialler, Proof, within};
-use super::door::{Door, Pass};
+use super::door::{Door, Registration};
 use super::frame::{self, FRAME_LIMIT, HELLO_LIMIT};
-use super::hello::{Answer, Ask, Hello, Purpose, Question, Refusal, Reply};
+use super::hello::{Hello, PeerRequest, PeerResponse, Purpose, Refusal, Reply, RequestKind};
 use super::outbound::{ALIVE, HEARD, PULSE, SILENCE};
 use super::{Io, PREFACE};
 use crate::disk::{Lineage, Start};
@@ -50,7 +50,7 @@ static REFUSED: Quiet = Quiet::new();
 
 /// Facts about the connecting side that do not come from its hello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct ObservedPeer {
     /// Its address.
     pub address: IpAddr,
     /// It has presented a certificate that our CA verifies.
@@ -73,7 +73,7 @@ pub(crate) trait Host: Send + Sync + 'static {
     /// The reply that refuses a link regardless of the hello.
     fn refuse(&self, refusal: Refusal, reason: String) -> Reply;
     /// Checks a hello; an unknown disk of an initial member is pinned durably first.
-    fn admit(&self, hello: Hello, seen: Seen) -> BoxFuture<'_, Admitted>;
+    fn admit(&self, hello: Hello, observed: ObservedPeer) -> BoxFuture<'_, Admitted>;
     /// Why an established link has to end. A removed member receives no messages any more, so it is
     /// notified by the end of its link: it dials again and is refused with the reason. A peer that
     /// was unknown when it linked keeps its link, with the limits for such peers, only while it is
@@ -82,7 +82,7 @@ pub(crate) trait Host: Send + Sync + 'static {
     /// Delivers a message; false if too many are queued, and the link then waits a moment.
     fn deliver(&self, linked: &Linked, body: &Bytes) -> Result<bool, Error>;
     /// Answers a server that is not a member yet, or a member that was known before.
-    fn answer(&self, ask: Ask, known: bool) -> BoxFuture<'_, Answer>;
+    fn answer(&self, kind: RequestKind, known: bool) -> BoxFuture<'_, PeerResponse>;
     /// Receives a checkpoint.
     fn receive(&self, from: u64, io: Io) -> BoxFuture<'_, Result<(), Error>>;
 }
@@ -120,10 +120,10 @@ pub(crate) async fn serve(listener: TcpListener, port: Port) {
     loop {
         match listener.accept().await {
             Ok((tcp, from)) => {
-                let pass = Arc::new(port.door.enter(from.ip().to_canonical()));
+                let registration = Arc::new(port.door.enter(from.ip().to_canonical()));
                 let connection = Connection {
                     port: port.clone(),
-                    pass,
+                    registration,
                     from,
                 };
                 port.threads.strangers.spawn(async move {
@@ -143,7 +143,7 @@ pub(crate) async fn serve(listener: TcpListener, port: Port) {
 #[derive(Clone)]
 struct Connection {
     port: Port,
-    pass: Arc<Pass>,
+    registration: Arc<Registration>,
     from: SocketAddr,
 }
 
@@ -164,7 +164,7 @@ pub(crate) struct Linked {
     /// It is a member that was known when it linked.
     pub known: bool,
     /// Facts about it that do not come from its hello.
-    pub seen: Seen,
+    pub observed: ObservedPeer,
     /// Its present start, by its hello.
     pub start: Option<Start>,
     purpose: Purpose,
@@ -179,10 +179,10 @@ impl Linked {
 
 impl Connection {
     async fn run(self, tcp: TcpStream) -> Result<(), Error> {
-        let pass = Arc::clone(&self.pass);
+        let registration = Arc::clone(&self.registration);
         tokio::select! {
             ran = self.begin(tcp) => ran,
-            () = pass.turned_away() => Err(turned_away()),
+            () = registration.displaced() => Err(displaced()),
         }
     }
 
@@ -191,7 +191,7 @@ impl Connection {
         let security = self.port.dialler.security();
         let (io, proof) = security.accept(tcp, self.port.tls, plaintext).await?;
         if proof == Proof::Certified {
-            self.pass.prove();
+            self.registration.prove();
         }
         let exposed = self.port.tls && proof == Proof::Plain;
         match Box::pin(self.introduce(io, proof)).await? {
@@ -205,11 +205,11 @@ impl Connection {
                 let members = self.port.threads.members.clone();
                 let from = self.from;
                 members.spawn(async move {
-                    let pass = Arc::clone(&self.pass);
+                    let registration = Arc::clone(&self.registration);
                     let pump = self.while_taken(exposed, self.pump(io, linked));
                     let ended = tokio::select! {
                         ended = Box::pin(pump) => ended,
-                        () = pass.turned_away() => Err(turned_away()),
+                        () = registration.displaced() => Err(displaced()),
                     };
                     if let Err(error) = ended {
                         tracing::debug!(%from, %error, "a link to the peer port ended");
@@ -238,7 +238,7 @@ impl Connection {
             talked = talk => talked,
             () = ended => Err(Error::new(
                 ErrorKind::ConnectionAborted,
-                "it speaks without TLS, which this port no longer takes",
+                "the connection is plaintext, which this port no longer accepts",
             )),
         }
     }
@@ -258,8 +258,8 @@ impl Connection {
     }
 
     async fn grpc(&self, io: Prefixed<Io>) -> Result<(), Error> {
-        let pass = Arc::clone(&self.pass);
-        let proven = OnProof::new(move || pass.prove());
+        let registration = Arc::clone(&self.registration);
+        let proven = OnProof::new(move || registration.prove());
         let router = self.port.grpc.clone().map_request(
             move |mut request: http::Request<hyper::body::Incoming>| {
                 request.extensions_mut().insert(proven.clone());
@@ -277,7 +277,7 @@ impl Connection {
         let served = builder.serve_connection(TokioIo::new(io), TowerToHyperService::new(router));
         let unproven = async {
             sleep(FIRST_CALL).await;
-            if self.pass.is_proven() {
+            if self.registration.is_proven() {
                 std::future::pending::<()>().await;
             }
         };
@@ -285,7 +285,7 @@ impl Connection {
             served = served => served.map_err(Error::other),
             () = unproven => Err(Error::new(
                 ErrorKind::TimedOut,
-                "no call with the operator's proof came",
+                "no call with the operator's proof arrived",
             )),
         }
     }
@@ -299,12 +299,12 @@ impl Connection {
         let (from, name, purpose) = (hello.member_id, hello.name.clone(), hello.purpose());
         let disk_uuid = hello.disk_uuid.clone();
         let start = hello.starts.as_ref().and_then(Lineage::newest);
-        let seen = Seen {
+        let observed = ObservedPeer {
             address: self.from.ip().to_canonical(),
             certified: proof == Proof::Certified,
         };
         let Admitted { reply, known } = match self.port.dialler.security().judge(proof) {
-            Ok(()) => self.port.host.admit(hello, seen).await,
+            Ok(()) => self.port.host.admit(hello, observed).await,
             Err(reason) => Admitted {
                 reply: self.port.host.refuse(Refusal::Certificate, reason),
                 known: false,
@@ -319,13 +319,13 @@ impl Connection {
         // A member has few links for messages, but any host that can send its hello may open any
         // number of other connections.
         if known && purpose == Purpose::Messages {
-            self.pass.prove();
+            self.registration.prove();
         }
         let linked = Linked {
             from,
             disk_uuid,
             known,
-            seen,
+            observed,
             start,
             purpose,
         };
@@ -345,7 +345,7 @@ impl Connection {
                 }
             }
             Purpose::Checkpoint => self.port.host.receive(linked.from, io).await,
-            Purpose::Questions => self.questions(io, linked.known).await,
+            Purpose::Requests => self.requests(io, linked.known).await,
             Purpose::Introduction | Purpose::Unknown => Ok(()),
         }
     }
@@ -395,18 +395,18 @@ impl Connection {
         }
     }
 
-    async fn questions(&self, mut io: Io, known: bool) -> Result<(), Error> {
+    async fn requests(&self, mut io: Io, known: bool) -> Result<(), Error> {
         loop {
-            let question: Option<Question> =
-                within("a question", frame::read(&mut io, HELLO_LIMIT)).await?;
-            let Some(question) = question else {
+            let request: Option<PeerRequest> =
+                within("a request", frame::read(&mut io, HELLO_LIMIT)).await?;
+            let Some(request) = request else {
                 return Ok(());
             };
-            let answer = match question.ask {
-                Some(ask) => self.port.host.answer(ask, known).await,
-                None => Answer {
-                    error: "this version does not know the question".to_owned(),
-                    ..Answer::default()
+            let answer = match request.kind {
+                Some(kind) => self.port.host.answer(kind, known).await,
+                None => PeerResponse {
+                    error: "this version does not know the request".to_owned(),
+                    ..PeerResponse::default()
                 },
             };
             within("the answer", frame::write(&mut io, &answer)).await?;
@@ -432,9 +432,9 @@ fn log_refused(from: u64, name: &str, reply: &Reply) {
     }
 }
 
-fn turned_away() -> Error {
+fn displaced() -> Error {
     Error::new(
         ErrorKind::ConnectionAborted,
-        "too many connections that have not shown whose they are",
+        "too many connections that have not authenticated",
     )
 }

@@ -101,7 +101,7 @@ impl Security {
             if plaintext {
                 return Ok((Box::new(tcp), Proof::Plain));
             }
-            let text = "it speaks without TLS, and this port takes TLS alone";
+            let text = "the connection is plaintext, and this port accepts only TLS";
             return Err(Error::new(ErrorKind::InvalidData, text));
         }
         let acceptor = tokio_rustls::TlsAcceptor::from(served.current().served.config.clone());

@@ -58,7 +58,7 @@ impl Door {
     }
 
     /// Registers a connection from this address.
-    pub(crate) fn enter(self: &Arc<Self>, from: IpAddr) -> Pass {
+    pub(crate) fn enter(self: &Arc<Self>, from: IpAddr) -> Registration {
         let ended = Arc::new(Latch::default());
         let mut unproven = lock(&self.unproven);
         if unproven.open.len() >= self.most {
@@ -69,7 +69,7 @@ impl Door {
         let from = Host::of(from);
         unproven.open.insert(number, (from, Arc::clone(&ended)));
         drop(unproven);
-        Pass {
+        Registration {
             door: Arc::clone(self),
             number,
             ended,
@@ -84,7 +84,7 @@ impl Door {
     }
 
     /// Registers a member's link for messages: if it has too many, the oldest one is closed.
-    pub(crate) fn link(self: &Arc<Self>, id: u64) -> LinkPass {
+    pub(crate) fn link(self: &Arc<Self>, id: u64) -> LinkRegistration {
         let ended = Arc::new(Latch::default());
         let mut links = lock(&self.links);
         let own = links.entry(id).or_default();
@@ -95,7 +95,7 @@ impl Door {
             oldest.set();
         }
         drop(links);
-        LinkPass {
+        LinkRegistration {
             door: Arc::clone(self),
             id,
             ended,
@@ -127,14 +127,14 @@ impl Unproven {
 
 /// A registered connection.
 #[derive(Debug)]
-pub(crate) struct Pass {
+pub(crate) struct Registration {
     door: Arc<Door>,
     number: u64,
     ended: Arc<Latch>,
     proven: AtomicBool,
 }
 
-impl Pass {
+impl Registration {
     /// It has authenticated: it is no longer closed to make room.
     pub(crate) fn prove(&self) {
         if !self.proven.swap(true, Ordering::AcqRel) {
@@ -148,7 +148,7 @@ impl Pass {
     }
 
     /// Returns when it has to make room for another; never once it has authenticated.
-    pub(crate) async fn turned_away(&self) {
+    pub(crate) async fn displaced(&self) {
         self.ended.wait().await;
         if self.is_proven() {
             std::future::pending::<()>().await;
@@ -156,7 +156,7 @@ impl Pass {
     }
 }
 
-impl Drop for Pass {
+impl Drop for Registration {
     fn drop(&mut self) {
         lock(&self.door.unproven).open.remove(&self.number);
     }
@@ -164,20 +164,20 @@ impl Drop for Pass {
 
 /// A registered link of a member.
 #[derive(Debug)]
-pub(crate) struct LinkPass {
+pub(crate) struct LinkRegistration {
     door: Arc<Door>,
     id: u64,
     ended: Arc<Latch>,
 }
 
-impl LinkPass {
+impl LinkRegistration {
     /// Returns when newer links of the same member replaced it.
     pub(crate) async fn superseded(&self) {
         self.ended.wait().await;
     }
 }
 
-impl Drop for LinkPass {
+impl Drop for LinkRegistration {
     fn drop(&mut self) {
         let mut links = lock(&self.door.links);
         if let Some(own) = links.get_mut(&self.id) {
@@ -198,8 +198,8 @@ mod tests {
         IpAddr::from([10, 0, 0, last])
     }
 
-    fn is_over(pass: &Pass) -> bool {
-        pass.turned_away().now_or_never().is_some()
+    fn is_over(registration: &Registration) -> bool {
+        registration.displaced().now_or_never().is_some()
     }
 
     /// There was no limit: an unknown host's connections could use up all file descriptors, and
@@ -210,7 +210,7 @@ mod tests {
         let quiet = door.enter(address(1));
         let member = door.enter(address(2));
         member.prove();
-        let flood: Vec<Pass> = (0..10_000).map(|_| door.enter(address(9))).collect();
+        let flood: Vec<Registration> = (0..10_000).map(|_| door.enter(address(9))).collect();
         assert_eq!(lock(&door.unproven).open.len(), UNPROVEN);
         assert!(!is_over(&quiet) && !is_over(&member));
         assert!(is_over(&flood[0]) && !is_over(&flood[9_999]));
@@ -222,12 +222,12 @@ mod tests {
     /// whether or not it was the oldest or a member's; and an IPv6 host has more addresses than
     /// there are places.
     #[test]
-    fn many_hosts_take_no_place_of_a_members_host() {
+    fn member_hosts_keep_their_place_in_a_flood() {
         let door = Arc::new(Door::default());
         door.reserve([address(250)].into_iter());
         let early = door.enter(address(251));
         let member = door.enter(address(250));
-        let crowd: Vec<Pass> = (0..10_000_u32)
+        let crowd: Vec<Registration> = (0..10_000_u32)
             .map(|number| {
                 let [_, _, high, low] = number.to_be_bytes();
                 door.enter(IpAddr::from([11, 0, high, low]))
@@ -240,17 +240,17 @@ mod tests {
 
         let quiet = door.enter(address(1));
         let network = 0x2001_0db8_u128 << 96;
-        let one_host: Vec<Pass> = (0..10_000_u128)
+        let one_host: Vec<Registration> = (0..10_000_u128)
             .map(|number| door.enter(IpAddr::from((network | number).to_be_bytes())))
             .collect();
         assert!(!is_over(&quiet) && is_over(&one_host[0]));
     }
 
     #[test]
-    fn the_newest_links_of_a_member_stay() {
+    fn newest_links_of_a_member_stay() {
         let door = Arc::new(Door::default());
-        let links: Vec<LinkPass> = (0..LINKS + 1).map(|_| door.link(7)).collect();
-        let over = |link: &LinkPass| link.superseded().now_or_never().is_some();
+        let links: Vec<LinkRegistration> = (0..LINKS + 1).map(|_| door.link(7)).collect();
+        let over = |link: &LinkRegistration| link.superseded().now_or_never().is_some();
         assert!(over(&links[0]) && !over(&links[1]));
         drop(links);
         assert!(lock(&door.links).is_empty());
@@ -261,9 +261,9 @@ mod tests {
         let door = Arc::new(Door::default());
         let first = Arc::new(door.enter(address(9)));
         let waiting = Arc::clone(&first);
-        let waits = tokio::spawn(async move { waiting.turned_away().await });
+        let waits = tokio::spawn(async move { waiting.displaced().await });
         tokio::task::yield_now().await;
-        let _flood: Vec<Pass> = (0..UNPROVEN).map(|_| door.enter(address(9))).collect();
+        let _flood: Vec<Registration> = (0..UNPROVEN).map(|_| door.enter(address(9))).collect();
         waits.await.expect("notified");
     }
 }

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn frames_come_back_one_by_one() {
+    async fn frames_round_trip() {
         let mut buffer = BytesMut::new();
         encode(&hello("a"), &mut buffer);
         encode(&hello("b"), &mut buffer);
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn damage_excess_and_a_cut_are_errors() {
+    async fn damaged_frames_are_errors() {
         let mut buffer = BytesMut::new();
         encode(&hello("member"), &mut buffer);
         let mut damaged = buffer.clone();

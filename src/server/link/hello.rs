@@ -21,8 +21,8 @@ pub(crate) enum Purpose {
     Messages = 1,
     /// One checkpoint.
     Checkpoint = 2,
-    /// Questions: of a server that is not a member yet, and for hashes.
-    Questions = 3,
+    /// Requests: of a server that is not a member yet, and for hashes.
+    Requests = 3,
     /// Only the hello: initial members meet before any of them votes.
     Introduction = 4,
 }
@@ -154,14 +154,14 @@ impl Known {
         }
         match hello.purpose() {
             Purpose::Unknown => Err((Refusal::Format, "unknown purpose of a link".to_owned())),
-            Purpose::Questions => self.judge_question(hello),
+            Purpose::Requests => self.judge_request(hello),
             Purpose::Messages | Purpose::Checkpoint | Purpose::Introduction => {
                 self.judge_member(hello)
             }
         }
     }
 
-    fn judge_question(&self, hello: &Hello) -> Verdict {
+    fn judge_request(&self, hello: &Hello) -> Verdict {
         if hello.cluster_id != 0 && hello.cluster_id != self.cluster_id && self.cluster_id != 0 {
             return Err(self.other_cluster(hello));
         }
@@ -276,17 +276,17 @@ impl Known {
     }
 }
 
-/// A question of a server that is not a member yet, or of a member that compares data.
+/// A request of a server that is not a member yet, or of a member that compares data.
 #[derive(Clone, PartialEq, prost::Message)]
-pub(crate) struct Question {
-    /// The kind of question.
-    #[prost(oneof = "Ask", tags = "1, 2, 3")]
-    pub ask: Option<Ask>,
+pub(crate) struct PeerRequest {
+    /// What is requested.
+    #[prost(oneof = "RequestKind", tags = "1, 2, 3")]
+    pub kind: Option<RequestKind>,
 }
 
-/// The questions.
+/// The kinds of requests.
 #[derive(Clone, PartialEq, prost::Oneof)]
-pub(crate) enum Ask {
+pub(crate) enum RequestKind {
     /// Asks for the members of the cluster.
     #[prost(message, tag = "1")]
     List(List),
@@ -369,9 +369,9 @@ pub(crate) struct CheckpointDone {
     pub error: String,
 }
 
-/// The answer to a question.
+/// The response to a request.
 #[derive(Clone, PartialEq, prost::Message)]
-pub(crate) struct Answer {
+pub(crate) struct PeerResponse {
     /// Empty, or why there is no answer.
     #[prost(string, tag = "1")]
     pub error: String,
@@ -390,7 +390,7 @@ pub(crate) struct Answer {
     /// IDs of removed members.
     #[prost(uint64, repeated, tag = "6")]
     pub removed: Vec<u64>,
-    /// The answer to a question for a hash.
+    /// The response to a request for a hash.
     #[prost(message, optional, tag = "7")]
     pub hash: Option<HashOf>,
 }
@@ -409,7 +409,7 @@ pub(crate) struct HashOf {
     pub revision: i64,
 }
 
-/// One member in an answer.
+/// One member in a response.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub(crate) struct Listed {
     /// Its ID.
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bound_disk_is_welcome_and_another_is_not() {
+    fn only_the_bound_disk_is_welcome() {
         assert_eq!(refusal(&known(), &hello(2, "disk-2")), None);
         let refused = refusal(&known(), &hello(2, "disk-x"));
         assert_eq!(refused, Some(Refusal::Disk));
@@ -498,16 +498,16 @@ mod tests {
     }
 
     #[test]
-    fn a_standby_answers_questions_only() {
+    fn standby_answers_requests_only() {
         let standby = Known::default();
         assert_eq!(refusal(&standby, &hello(2, "d")), Some(Refusal::NotYet));
-        let question = Hello {
+        let request = Hello {
             cluster_id: 0,
             member_id: 0,
-            purpose: Purpose::Questions.into(),
+            purpose: Purpose::Requests.into(),
             ..hello(0, "d")
         };
-        assert_eq!(refusal(&standby, &question), None);
-        assert_eq!(refusal(&known(), &question), None);
+        assert_eq!(refusal(&standby, &request), None);
+        assert_eq!(refusal(&known(), &request), None);
     }
 }

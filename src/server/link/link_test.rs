@@ -12,10 +12,11 @@ use futures::future::BoxFuture;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 
-use super::accept::{self, Admitted, Host, Linked, Port, Seen, Threads};
+use super::accept::{self, Admitted, Host, Linked, ObservedPeer, Port, Threads};
 use super::dial::{DialError, Dialler, Target};
 use super::hello::{
-    Answer, Ask, FORMAT, Hello, Known, List, Listed, Purpose, Question, Refusal, Reply, Verdict,
+    FORMAT, Hello, Known, List, Listed, PeerRequest, PeerResponse, Purpose, Refusal, Reply,
+    RequestKind, Verdict,
 };
 use super::outbound::{self, Listener, Peer};
 use super::{Io, frame};
@@ -69,7 +70,7 @@ impl Host for Member {
         }
     }
 
-    fn admit(&self, hello: Hello, _: Seen) -> BoxFuture<'_, Admitted> {
+    fn admit(&self, hello: Hello, _: ObservedPeer) -> BoxFuture<'_, Admitted> {
         self.runs("admitted");
         let (refusal, reason) = match self.known().judge(&hello) {
             Ok(()) => (Refusal::Welcome, String::new()),
@@ -93,10 +94,10 @@ impl Host for Member {
         Ok(true)
     }
 
-    fn answer(&self, _: Ask, _: bool) -> BoxFuture<'_, Answer> {
-        let answer = Answer {
+    fn answer(&self, _: RequestKind, _: bool) -> BoxFuture<'_, PeerResponse> {
+        let answer = PeerResponse {
             cluster_id: CLUSTER,
-            ..Answer::default()
+            ..PeerResponse::default()
         };
         async move { answer }.boxed()
     }
@@ -275,7 +276,7 @@ async fn round_trip_to_a_silent_peer_is_measured() {
 }
 
 #[tokio::test]
-async fn without_a_link_a_message_is_given_back() {
+async fn message_without_a_link_is_returned() {
     let (two, _i2, _r2) = member(2);
     let unused = Endpoint {
         tls: false,
@@ -376,16 +377,16 @@ async fn another_disk_is_refused() {
         }
         other => panic!("{other:?}"),
     }
-    let asking = two.hello(0, Purpose::Questions);
+    let asking = two.hello(0, Purpose::Requests);
     let (mut io, _) = dialler
         .greet(&url.clone().into(), &asking)
         .await
         .expect("welcome");
-    let question = Question {
-        ask: Some(Ask::List(List {})),
+    let request = PeerRequest {
+        kind: Some(RequestKind::List(List {})),
     };
-    frame::write(&mut io, &question).await.expect("sent");
-    let answer: Option<Answer> = frame::read(&mut io, 1000).await.expect("answered");
+    frame::write(&mut io, &request).await.expect("sent");
+    let answer: Option<PeerResponse> = frame::read(&mut io, 1000).await.expect("answered");
     assert_eq!(answer.expect("one answer").cluster_id, CLUSTER);
 }
 
@@ -393,11 +394,14 @@ async fn another_disk_is_refused() {
 async fn only_the_dialled_member_is_accepted() {
     let (one, _i1, _r1) = member(1);
     let (two, _i2, _r2) = member(2);
-    let seen = Seen {
+    let observed = ObservedPeer {
         address: std::net::Ipv4Addr::LOCALHOST.into(),
         certified: false,
     };
-    let reply = one.admit(two.hello(1, Purpose::Messages), seen).await.reply;
+    let reply = one
+        .admit(two.hello(1, Purpose::Messages), observed)
+        .await
+        .reply;
     let known = Member::known(&two);
     assert!(outbound::check_reply(&known, 1, &reply).is_ok());
     assert!(outbound::check_reply(&known, 3, &reply).is_err());

@@ -76,7 +76,7 @@ async fn read(mut body: Metered<Pieces>) -> Result<usize, Code> {
 }
 
 #[test]
-fn only_what_is_incomplete_waits() {
+fn only_incomplete_bodies_wait() {
     let whole = [
         &[0, 0, 0, 0, 3][..],
         b"abc",
@@ -101,7 +101,7 @@ fn only_what_is_incomplete_waits() {
 /// The time of a call began when its message was complete, so a message that was never completed
 /// held its stream and its bytes for as long as the client liked.
 #[tokio::test]
-async fn a_body_that_trickles_ends_in_time() {
+async fn trickling_body_ends_in_time() {
     let within = Duration::from_millis(200);
     let bodies = Bodies::new(1 << 20, within);
     for path in ["gRPC", "JSON"] {
@@ -200,7 +200,7 @@ async fn refuses_too_many_incomplete_bodies() {
 /// watch through the gateway, idle since its first line, larger writes of all other clients were
 /// refused.
 #[tokio::test]
-async fn json_that_was_taken_counts_no_more() {
+async fn consumed_json_no_longer_counts() {
     let bodies = Bodies::new(1000, WHOLE_WITHIN);
     let (sending, mut watch) = json(&bodies, true);
     assert_eq!(watch.until, None, "it may be silent");

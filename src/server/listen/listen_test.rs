@@ -63,7 +63,7 @@ fn serve(metrics: &Arc<ClientMetrics>) -> (Serve, watch::Sender<bool>) {
 
 /// `0.0.0.0` meant IPv4 alone: on an IPv6-only Kubernetes no member could be reached.
 #[test]
-fn every_address_is_of_both_families() {
+fn wildcard_address_serves_both_families() {
     for url in ["http://0.0.0.0:0", "http://[::]:0", "http://:0"] {
         let url = ClientUrl::parse(url).expect("url");
         let bound = bind_one("listen-client-urls", &url, None).expect("bound");
@@ -80,7 +80,7 @@ fn every_address_is_of_both_families() {
 }
 
 #[test]
-fn a_taken_port_is_named() {
+fn port_in_use_is_named() {
     let bound = loopback();
     let url = ClientUrl::parse(&format!("http://{}", bound.address)).expect("url");
     let error = bind_one("listen-client-urls", &url, None)
@@ -98,7 +98,7 @@ fn a_taken_port_is_named() {
 /// Clients that connect in a burst wait to be accepted; none is dropped and left to retry a second
 /// later.
 #[test]
-fn a_burst_of_connections_fits_into_the_backlog() {
+fn connection_burst_fits_the_backlog() {
     let bound = loopback();
     let most = std::fs::read_to_string("/proc/sys/net/core/somaxconn");
     let most = most.ok().and_then(|text| text.trim().parse().ok());
@@ -198,7 +198,7 @@ async fn ask(address: SocketAddr, config: Arc<rustls::ClientConfig>) -> io::Resu
 }
 
 #[tokio::test]
-async fn only_known_certificates_are_let_in() {
+async fn only_allowed_certificates_are_admitted() {
     let certificates = Certificates::new();
     let policy = TlsPolicy::default();
     let shown = Arc::new(tls::server(&certificates.files(), &policy, CLIENT_ALPN).expect("tls"));
@@ -352,7 +352,7 @@ async fn pending_requests_end_before_the_connection() {
 /// A new connection waited for more than a second for each busy connection that made room beyond
 /// the first 16, and all connections behind it in the port's queue waited too.
 #[tokio::test]
-async fn a_busy_connection_blocks_no_other() {
+async fn busy_connection_blocks_no_other() {
     let seats = Seats::new("client", 100, 1000);
     let greedy = Some([10, 0, 0, 1].into());
     let mut leaving = Vec::new();

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flood_is_some_lines_and_a_number() {
+    fn log_flood_is_summarized() {
         let (quiet, start) = (Quiet::new(), Instant::now());
         let written = (0..100_000).filter(|_| quiet.line(start).is_some()).count();
         assert_eq!(written, LINES as usize);
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_cannot_write_a_line_of_its_own() {
+    fn name_cannot_inject_log_lines() {
         assert_eq!(printable("a\nWARN b\u{1b}[0m", 64), "a?WARN b?[0m");
         assert_eq!(printable("ééé", 2), "éé");
     }

@@ -74,7 +74,7 @@ struct Taken {
     /// Whether that search found any.
     found: bool,
     /// When the next search may run.
-    look_again: Option<Instant>,
+    next_search: Option<Instant>,
     /// New connections that wait for a seat.
     coming: usize,
     /// Seats whose connections were asked to close at once and are not closed yet.
@@ -260,18 +260,18 @@ impl Seats {
 
     /// The connection to close for a new one from this host.
     fn choose(&self, taken: &mut Taken, from: Option<Host>) -> Choice {
-        for look in [false, true] {
-            if look {
+        for search in [false, true] {
+            if search {
                 let began = Instant::now();
-                let wait = taken.look_again.map(|again| again.duration_since(began));
+                let wait = taken.next_search.map(|again| again.duration_since(began));
                 match wait.filter(|wait| !wait.is_zero()) {
                     Some(wait) if taken.found => return Choice::Later(wait),
                     Some(_) => return Choice::None,
                     None => {}
                 }
-                taken.chosen = self.look(&taken.seats);
+                taken.chosen = self.candidates(&taken.seats);
                 taken.found = !taken.chosen.is_empty();
-                taken.look_again = Some(began + began.elapsed() * SHARE);
+                taken.next_search = Some(began + began.elapsed() * SHARE);
             }
             while let Some(chosen) = taken.chosen.front() {
                 let fits = taken.seats.get(&chosen.number).is_some_and(|seat| {
@@ -295,7 +295,7 @@ impl Seats {
     }
 
     /// The connections to close next, in order.
-    fn look(&self, seats: &BTreeMap<u64, Arc<Seat>>) -> VecDeque<Chosen> {
+    fn candidates(&self, seats: &BTreeMap<u64, Arc<Seat>>) -> VecDeque<Chosen> {
         let still = || seats.iter().filter(|(_, seat)| !seat.go.is_set());
         let mut idle: Vec<(bool, u64, u64)> = still()
             .filter(|(_, seat)| seat.calls.load(Relaxed) == 0)

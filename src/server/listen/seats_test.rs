@@ -128,7 +128,7 @@ async fn no_host_keeps_more_than_half() {
 /// A connection that waited for a seat had another one closed each time that any connection ended,
 /// and new ones that came at once closed each other.
 #[tokio::test]
-async fn one_goes_for_each_newcomer() {
+async fn each_newcomer_displaces_one_connection() {
     use futures::FutureExt as _;
     let seats = Seats::new("client", 2, 100);
     let one = seats.admit(None).await.expect("free");

@@ -139,9 +139,9 @@ pub(crate) fn service(
     heard: Count,
 ) -> impl Service<
     Request<Incoming>,
-    Response = Response<Answer>,
+    Response = Response<ResponseBody>,
     Error = Infallible,
-    Future = impl Future<Output = Result<Response<Answer>, Infallible>> + Send,
+    Future = impl Future<Output = Result<Response<ResponseBody>, Infallible>> + Send,
 > + Clone {
     tower::service_fn(move |mut request: Request<Incoming>| {
         let Connection {
@@ -177,18 +177,18 @@ pub(crate) fn service(
                 Some(_) => router.oneshot(request).await?,
                 None => too_many(&request),
             };
-            Ok(response.map(|body| Answer { body, _call: call }))
+            Ok(response.map(|body| ResponseBody { body, _call: call }))
         }
     })
 }
 
-/// A response that is being sent; its request is pending until then.
-pub(crate) struct Answer {
+/// The body of a response that is being sent; its request is pending until then.
+pub(crate) struct ResponseBody {
     body: Body,
     _call: Option<Call>,
 }
 
-impl hyper::body::Body for Answer {
+impl hyper::body::Body for ResponseBody {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -235,7 +235,7 @@ mod tests {
     use super::is_probe;
 
     #[test]
-    fn a_probe_is_known_by_its_path() {
+    fn probe_is_recognized_by_its_path() {
         for path in [
             "/health",
             "/livez",

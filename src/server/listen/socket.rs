@@ -170,8 +170,8 @@ impl Socket {
                 // Without it, small responses wait for the client's acknowledgement.
                 stream.set_nodelay(true)?;
                 // A client whose machine is gone sends no FIN; as in etcd, keepalives detect that.
-                let looks = socket2::TcpKeepalive::new().with_time(KEEPALIVE);
-                socket2::SockRef::from(&stream).set_tcp_keepalive(&looks)?;
+                let keepalive = socket2::TcpKeepalive::new().with_time(KEEPALIVE);
+                socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
                 Ok(Socket::Port(stream))
             }
             Accepted::File(stream) => UnixStream::from_std(stream).map(Socket::File),
@@ -252,7 +252,7 @@ mod tests {
     use std::os::unix::net::{UnixListener, UnixStream};
 
     #[test]
-    fn a_socket_that_is_answered_is_left_alone() {
+    fn live_socket_is_not_replaced() {
         let folder = tempfile::tempdir().expect("folder");
         let path = folder.path().join("s");
         let first = listen_on_file(&path, 1).expect("bound");
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_removes_its_own_file_alone() {
+    fn server_removes_only_its_own_socket() {
         let folder = tempfile::tempdir().expect("folder");
         let path = folder.path().join("s");
         let old = listen_on_file(&path, 1).expect("bound");

@@ -160,7 +160,7 @@ mod tests {
     /// Compactions that come faster than they can be hashed: what is kept stays bounded, the newest
     /// are answered, and those that were dropped return `None`.
     #[tokio::test]
-    async fn the_last_ten_are_kept_however_fast_they_come() {
+    async fn last_ten_compaction_hashes_are_kept() {
         let hashes = Arc::<CompactionHashes>::default();
         let mut store = Store::new();
         let mut before = Vec::new();

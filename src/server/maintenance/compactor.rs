@@ -12,7 +12,7 @@ const BY_REVISION: Duration = Duration::from_secs(5 * 60);
 /// The longest interval between two compactions in periodic mode, for longer retentions.
 const HOUR: Duration = Duration::from_secs(60 * 60);
 /// Checks of the revision between two compactions.
-const LOOKS: u32 = 10;
+const CHECKS: u32 = 10;
 /// Shortest interval between two checks, so that a tiny retention does not keep a core busy.
 const SHORTEST: Duration = Duration::from_millis(1);
 
@@ -49,13 +49,13 @@ impl Compactor {
     /// The interval between two checks.
     pub(crate) fn interval(&self) -> Duration {
         match self.mode {
-            AutoCompaction::Periodic(period) => (period.min(HOUR) / LOOKS).max(SHORTEST),
+            AutoCompaction::Periodic(period) => (period.min(HOUR) / CHECKS).max(SHORTEST),
             AutoCompaction::Revisions(_) => BY_REVISION,
         }
     }
 
     /// Records the current revision, an [`interval`](Self::interval) before [`due`](Self::due).
-    pub(crate) fn look(&mut self, revision: Revision) {
+    pub(crate) fn record(&mut self, revision: Revision) {
         let AutoCompaction::Periodic(period) = self.mode else {
             return;
         };
@@ -113,13 +113,13 @@ mod tests {
 
     /// Runs a compactor for so many checks; the revision grows by one a minute. Returns the minute
     /// and the revision of each compaction.
-    fn run(mode: AutoCompaction, looks: u64, leads: impl Fn(u64) -> bool) -> Vec<(u64, Revision)> {
+    fn run(mode: AutoCompaction, checks: u64, leads: impl Fn(u64) -> bool) -> Vec<(u64, Revision)> {
         let mut compactor = Compactor::new(mode, Duration::ZERO);
         let mut now = Duration::ZERO;
         let mut compacted = Vec::new();
-        for _ in 0..looks {
+        for _ in 0..checks {
             let revision = |now: Duration| 1 + (now.as_secs() / 60) as Revision;
-            compactor.look(revision(now));
+            compactor.record(revision(now));
             now += compactor.interval();
             let minute = now.as_secs() / 60;
             if let Some(at) = compactor.due(now, revision(now), leads(minute)) {
@@ -131,19 +131,19 @@ mod tests {
     }
 
     #[test]
-    fn an_hour_is_kept_and_compacted_each_hour() {
+    fn one_hour_retention_compacts_hourly() {
         let compacted = run(AutoCompaction::Periodic(minutes(60)), 31, |_| true);
         assert_eq!(compacted, [(60, 1), (120, 55), (180, 115)]);
     }
 
     #[test]
-    fn a_day_is_kept_and_compacted_each_hour() {
+    fn one_day_retention_compacts_hourly() {
         let compacted = run(AutoCompaction::Periodic(minutes(24 * 60)), 261, |_| true);
         assert_eq!(compacted, [(1440, 1), (1500, 55), (1560, 115)]);
     }
 
     #[test]
-    fn a_short_period_is_looked_at_ten_times() {
+    fn short_period_is_checked_ten_times() {
         let mode = AutoCompaction::Periodic(Duration::from_secs(5));
         let compactor = Compactor::new(mode, Duration::ZERO);
         assert_eq!(compactor.interval(), Duration::from_millis(500));
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_revisions_are_kept() {
+    fn configured_revisions_are_kept() {
         let compacted = run(AutoCompaction::Revisions(12), 5, |_| true);
         // Checked every five minutes; 13 is the first revision with 12 behind it.
         assert_eq!(compacted, [(15, 4), (20, 9), (25, 14)]);
@@ -169,12 +169,12 @@ mod tests {
     #[test]
     fn failed_compaction_is_retried() {
         let mut compactor = Compactor::new(AutoCompaction::Periodic(minutes(60)), Duration::ZERO);
-        (0..10).for_each(|look| compactor.look(look + 1));
+        (0..10).for_each(|at| compactor.record(at + 1));
         assert_eq!(compactor.due(minutes(60), 11, true), Some(1));
-        compactor.look(11);
+        compactor.record(11);
         assert_eq!(compactor.due(minutes(66), 12, true), Some(1));
         compactor.done(minutes(66), 1);
-        compactor.look(12);
+        compactor.record(12);
         assert_eq!(compactor.due(minutes(72), 13, true), None);
     }
 }

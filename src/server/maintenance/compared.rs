@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_of_a_term_are_kept() {
+    fn newest_comparisons_of_a_term_are_kept() {
         let own = Hashed {
             hash: 7,
             compacted: 1,

@@ -25,15 +25,17 @@ use crate::server::flags::config::{ClusterState, Formation};
 use crate::server::flags::url::Endpoint;
 use crate::server::link::dial::{DialError, Target, within};
 use crate::server::link::frame;
-use crate::server::link::hello::{Answer, Ask, Join, List, Listed, Purpose, Question, Refusal};
+use crate::server::link::hello::{
+    Join, List, Listed, PeerRequest, PeerResponse, Purpose, Refusal, RequestKind,
+};
 use crate::server::link::outbound::{Listener, Peer, check_reply};
 use crate::server::process::exit::Stop;
 
 /// Retry interval of a server that waits for others.
 const AGAIN: Duration = Duration::from_millis(300);
-/// Largest answer to a question, in bytes: the server that answers is not known yet.
+/// Largest response, in bytes: the server that answers is not known yet.
 const ANSWER_LIMIT: usize = 8 << 20;
-/// Time for one round of a question.
+/// Time for one round of requests.
 pub(super) const ROUND: Duration = Duration::from_secs(8);
 /// Rounds in which no server knows this member before that counts as final.
 const LAGGING: usize = 5;
@@ -226,7 +228,7 @@ impl MemberRuntime {
         let mut unknown = 0;
         loop {
             for endpoint in &endpoints {
-                let answer = match self.ask(endpoint, Ask::List(List {})).await {
+                let answer = match self.ask(endpoint, RequestKind::List(List {})).await {
                     Ok(answer) if answer.error.is_empty() => answer,
                     Ok(_) | Err(_) => continue,
                 };
@@ -245,7 +247,7 @@ impl MemberRuntime {
                     name: self.config.name.clone(),
                     client_urls: self.config.advertise_client_urls.clone(),
                 };
-                match self.ask(endpoint, Ask::Join(join)).await {
+                match self.ask(endpoint, RequestKind::Join(join)).await {
                     Ok(joined) if joined.error.is_empty() => {
                         return self.join_as(own.id, &joined).await;
                     }
@@ -264,7 +266,7 @@ impl MemberRuntime {
     /// cannot be bound through the log. It may start nevertheless once every other member has
     /// pinned its disk, as at a first start: from then on no other disk is accepted as this member,
     /// and the next leader binds it.
-    async fn known_to_all(self: &Arc<Self>, id: u64, answer: &Answer) -> Result<bool, Stop> {
+    async fn known_to_all(self: &Arc<Self>, id: u64, answer: &PeerResponse) -> Result<bool, Stop> {
         let who = Who {
             cluster_id: answer.cluster_id,
             member_id: id,
@@ -292,7 +294,7 @@ impl MemberRuntime {
     }
 
     /// The entry with this server's peer URLs.
-    fn own_entry<'a>(&self, answer: &'a Answer) -> Result<&'a Listed, Stop> {
+    fn own_entry<'a>(&self, answer: &'a PeerResponse) -> Result<&'a Listed, Stop> {
         let wanted: BTreeSet<&String> = self.config.advertise_peer_urls.iter().collect();
         let found = answer.members.iter().find(|member| {
             let urls: BTreeSet<&String> = member.peer_urls.iter().collect();
@@ -357,7 +359,7 @@ impl MemberRuntime {
     }
 
     /// The first list of members that contains this disk.
-    async fn find_list(&self, join_from: &[String]) -> Option<(u64, Answer)> {
+    async fn find_list(&self, join_from: &[String]) -> Option<(u64, PeerResponse)> {
         for target in join_from {
             let authority = authority_of(target);
             let host = authority.rsplit_once(':').map_or("", |(host, _)| host);
@@ -388,7 +390,7 @@ impl MemberRuntime {
 
     /// The list of the server at this address; with TLS its certificate must carry the name. During
     /// a change of the cluster to or from TLS, TLS is tried first, then plaintext.
-    async fn ask_at(&self, address: SocketAddr, name: &str) -> Option<Answer> {
+    async fn ask_at(&self, address: SocketAddr, name: &str) -> Option<PeerResponse> {
         let ways: &[bool] = match (&self.config.peer_tls, self.config.peer_tls_transition) {
             (None, _) => &[false],
             (Some(_), false) => &[true],
@@ -404,7 +406,7 @@ impl MemberRuntime {
                 at: endpoint.clone(),
                 name: name.to_owned(),
             };
-            match self.ask(&target, Ask::List(List {})).await {
+            match self.ask(&target, RequestKind::List(List {})).await {
                 Ok(answer) => return Some(answer),
                 Err(error) => {
                     tracing::debug!(%endpoint, name, "no list of members here: {error}")
@@ -466,7 +468,7 @@ impl MemberRuntime {
     }
 
     /// Becomes a member that waits for its first checkpoint.
-    async fn join_as(self: &Arc<Self>, id: u64, answer: &Answer) -> Result<Became, Stop> {
+    async fn join_as(self: &Arc<Self>, id: u64, answer: &PeerResponse) -> Result<Became, Stop> {
         let who = Who {
             cluster_id: answer.cluster_id,
             member_id: id,
@@ -538,8 +540,8 @@ impl MemberRuntime {
         Ok(became)
     }
 
-    async fn ask(&self, target: &Target, ask: Ask) -> Result<Answer, DialError> {
-        self.ask_member(0, target, ask, ROUND).await
+    async fn ask(&self, target: &Target, kind: RequestKind) -> Result<PeerResponse, DialError> {
+        self.ask_member(0, target, kind, ROUND).await
     }
 
     /// Asks one member; 0: whichever answers. Waits for the answer up to `patience`.
@@ -547,17 +549,17 @@ impl MemberRuntime {
         &self,
         id: u64,
         target: &Target,
-        ask: Ask,
+        kind: RequestKind,
         patience: Duration,
-    ) -> Result<Answer, DialError> {
-        let hello = self.hello(id, Purpose::Questions);
+    ) -> Result<PeerResponse, DialError> {
+        let hello = self.hello(id, Purpose::Requests);
         let (mut io, reply) = self.dialler.greet(target, &hello).await?;
         if id != 0 && reply.member_id != id {
             let text = format!("member {:x} answers in place of {id:x}", reply.member_id);
             return Err(DialError::Io(std::io::Error::other(text)));
         }
-        let question = Question { ask: Some(ask) };
-        within("the question", frame::write(&mut io, &question)).await?;
+        let request = PeerRequest { kind: Some(kind) };
+        within("the request", frame::write(&mut io, &request)).await?;
         let answer = timeout(patience, frame::read(&mut io, ANSWER_LIMIT));
         let answer = answer
             .await

@@ -15,7 +15,7 @@ use crate::node::Input;
 use crate::server::core::handle::{QUOTA_IS_USED_UP, RequestError, Role};
 use crate::server::core::state::VolumeSpace;
 use crate::server::flags::config::AutoCompaction;
-use crate::server::link::hello::{Answer, Ask, HashAt, HashOf};
+use crate::server::link::hello::{HashAt, HashOf, PeerResponse, RequestKind};
 use crate::server::maintenance::compactor::Compactor;
 use crate::server::maintenance::verdict::{self, Hashed, Verdict};
 use crate::server::process::exit::{self, Stop};
@@ -105,7 +105,7 @@ struct Wanted {
 /// Judges the free bytes of a volume, those of the previous measurement, and the room that
 /// compacting needs: the next segments of the log (`log`), and with a checkpoint of the store
 /// `needed`.
-fn look(free: u64, before: Option<u64>, log: u64, needed: u64) -> Wanted {
+fn judge_space(free: u64, before: Option<u64>, log: u64, needed: u64) -> Wanted {
     Wanted {
         // As with the quota, only a decrease raises it. A start is no decrease: an administrator
         // who disarmed the alarm may restart members while there is room for the log.
@@ -138,7 +138,7 @@ async fn watch_volume(local: &MemberRuntime) {
         };
         let at = Instant::now();
         *lock(&local.shared.volume) = Some(VolumeSpace { free, needed, at });
-        let wanted = look(free, before, 2 * segment, needed);
+        let wanted = judge_space(free, before, 2 * segment, needed);
         let raised = !wanted.alarm || local.handle.raise_no_space(VOLUME_IS_NEARLY_FULL).await;
         if wanted.checkpoint && asked.is_none_or(|at| at.elapsed() > MAKE_SPACE) {
             asked = Some(Instant::now());
@@ -200,7 +200,7 @@ async fn compact(local: &MemberRuntime, mode: AutoCompaction) {
     let mut compactor = Compactor::new(mode, Duration::ZERO);
     let revision = || local.handle.published().view.revision();
     loop {
-        compactor.look(revision());
+        compactor.record(revision());
         sleep(compactor.interval()).await;
         let leads = local.shared.status().role == Role::Leader;
         let Some(at) = compactor.due(began.elapsed(), revision(), leads) else {
@@ -372,7 +372,7 @@ pub(super) async fn gather(
     local: &MemberRuntime,
     what: What,
     patience: Duration,
-) -> Result<Option<(Hashed, Vec<verdict::Answer>)>, RequestError> {
+) -> Result<Option<(Hashed, Vec<verdict::HashResponse>)>, RequestError> {
     let mut last = None;
     for _ in 0..ATTEMPTS {
         let state = local.handle.linearizable().await?;
@@ -390,10 +390,10 @@ pub(super) async fn gather(
             let hash = ask(local, *id, own, patience).await;
             (*id, hash)
         });
-        let answers: Vec<verdict::Answer> = futures::future::join_all(asked)
+        let answers: Vec<verdict::HashResponse> = futures::future::join_all(asked)
             .await
             .into_iter()
-            .map(|(member, hash)| verdict::Answer { member, hash })
+            .map(|(member, hash)| verdict::HashResponse { member, hash })
             .collect();
         let between = answers.iter().any(|answer| {
             answer
@@ -416,10 +416,10 @@ async fn ask(local: &MemberRuntime, id: u64, own: Hashed, patience: Duration) ->
     };
     for endpoint in local.endpoints(id) {
         match local
-            .ask_member(id, &endpoint, Ask::Hash(at), patience)
+            .ask_member(id, &endpoint, RequestKind::Hash(at), patience)
             .await
         {
-            Ok(Answer {
+            Ok(PeerResponse {
                 hash: Some(hash), ..
             }) => {
                 return Some(Hashed {
@@ -451,7 +451,7 @@ async fn hash(view: &Arc<View>, revision: i64) -> Option<Hashed> {
 
 impl MemberRuntime {
     /// Answers another member that compares data.
-    pub(super) async fn hash(&self, at: HashAt) -> Answer {
+    pub(super) async fn hash(&self, at: HashAt) -> PeerResponse {
         let mut published = self.shared.published.subscribe();
         let reached = |state: &Arc<crate::server::core::handle::Published>| {
             state.view.revision() >= at.revision && state.view.compacted() >= at.compacted
@@ -461,16 +461,16 @@ impl MemberRuntime {
         let view = Arc::clone(&self.handle.published().view);
         let cluster_id = self.who().cluster_id;
         match hash(&view, at.revision).await {
-            Some(hash) => Answer {
+            Some(hash) => PeerResponse {
                 cluster_id,
                 hash: Some(HashOf {
                     hash: hash.hash,
                     compacted: hash.compacted,
                     revision: hash.revision,
                 }),
-                ..Answer::default()
+                ..PeerResponse::default()
             },
-            None => Answer {
+            None => PeerResponse {
                 cluster_id,
                 error: format!(
                     "revision {} is not among {} to {}",
@@ -478,7 +478,7 @@ impl MemberRuntime {
                     view.compacted(),
                     view.revision()
                 ),
-                ..Answer::default()
+                ..PeerResponse::default()
             },
         }
     }
@@ -490,19 +490,19 @@ mod tests {
     /// last byte.
     #[test]
     fn nospace_leaves_room_to_compact() {
-        let look = |free, before| super::look(free, before, 20, 100);
-        let (roomy, tight) = (look(400, Some(500)), look(150, Some(400)));
-        let low = look(90, Some(150));
+        let judge_space = |free, before| super::judge_space(free, before, 20, 100);
+        let (roomy, tight) = (judge_space(400, Some(500)), judge_space(150, Some(400)));
+        let low = judge_space(90, Some(150));
         assert!(!roomy.alarm && !roomy.checkpoint && roomy.reserve);
         assert!(!tight.alarm && tight.checkpoint && tight.reserve);
         assert!(low.alarm && low.checkpoint && !low.reserve);
         // An administrator who disarmed it to free space may do so, until space decreases again.
-        assert!(!look(90, Some(90)).alarm && !look(95, Some(90)).alarm);
-        assert!(look(89, Some(90)).alarm);
+        assert!(!judge_space(90, Some(90)).alarm && !judge_space(95, Some(90)).alarm);
+        assert!(judge_space(89, Some(90)).alarm);
         // A start after that does not raise it, unless there is not even room for the log.
-        assert!(!look(90, None).alarm && look(19, None).alarm);
+        assert!(!judge_space(90, None).alarm && judge_space(19, None).alarm);
         assert!(
-            look(90, Some(u64::MAX)).alarm,
+            judge_space(90, Some(u64::MAX)).alarm,
             "it could not be raised before"
         );
     }

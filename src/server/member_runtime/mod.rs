@@ -38,7 +38,7 @@ use crate::server::core::handle::{MemberHandle, Phase};
 use crate::server::core::state::{RuntimeState, Who};
 use crate::server::flags::config::{ClusterState, Config, Formation};
 use crate::server::flags::url::Endpoint;
-use crate::server::link::accept::Seen;
+use crate::server::link::accept::ObservedPeer;
 use crate::server::link::dial::{Dialler, Target};
 use crate::server::link::door::Door;
 use crate::server::link::hello::{FORMAT, Hello, Known, Purpose, Refusal, Reply, Verdict};
@@ -105,7 +105,7 @@ pub(crate) struct MemberRuntime {
     runtime: tokio::runtime::Handle,
     sending: Semaphore,
     receiving: Semaphore,
-    /// Limits the concurrent questions that are expensive to answer.
+    /// Limits the concurrent requests that are expensive to answer.
     asked: Semaphore,
     /// The interface of client services to this member.
     pub(crate) handle: MemberHandle,
@@ -340,7 +340,7 @@ impl MemberRuntime {
 
     /// Accepts a member that is not known here. A member that was down while the others were
     /// replaced knows none of the present members, and to answer them it needs a link back.
-    fn take_in(&self, hello: &Hello, seen: Seen) -> Result<(), (Refusal, String)> {
+    fn take_in(&self, hello: &Hello, observed: ObservedPeer) -> Result<(), (Refusal, String)> {
         let consensus = self.shared.consensus.load();
         let running = consensus.as_ref().as_ref();
         // Before its log is read a member knows no other; once it has a leader, it learns of new
@@ -348,7 +348,7 @@ impl MemberRuntime {
         if running.is_none_or(|consensus| consensus.led) {
             return unknown_peers::refuse_unexpected(hello);
         }
-        self.link_back(hello, seen)?;
+        self.link_back(hello, observed)?;
         self.shared.report(Input::PeerDisk {
             id: hello.member_id,
             disk_uuid: hello.disk_uuid.clone(),
@@ -359,7 +359,7 @@ impl MemberRuntime {
     /// A joiner that was restarted before it had the cluster's state knows the disks of the members
     /// but not their URLs: without a link to its leader no answer reaches the leader, and it would
     /// never receive that state.
-    fn answer_where_it_listens(&self, hello: &Hello, seen: Seen) {
+    fn answer_where_it_listens(&self, hello: &Hello, observed: ObservedPeer) {
         let id = hello.member_id;
         if self.phase() != Phase::Joining {
             return;
@@ -370,15 +370,15 @@ impl MemberRuntime {
         if linked {
             return;
         }
-        if let Err((_, reason)) = self.link_back(hello, seen) {
+        if let Err((_, reason)) = self.link_back(hello, observed) {
             tracing::debug!(peer = %format!("{id:x}"), "no link back: {reason}");
         }
     }
 
     /// Dials the sender of this hello, as an unknown peer.
-    fn link_back(&self, hello: &Hello, seen: Seen) -> Result<(), (Refusal, String)> {
+    fn link_back(&self, hello: &Hello, observed: ObservedPeer) -> Result<(), (Refusal, String)> {
         let leader = self.shared.status().leader;
-        let came = lock(&self.unknown_peers).admit(hello, seen, leader, Instant::now())?;
+        let came = lock(&self.unknown_peers).admit(hello, observed, leader, Instant::now())?;
         if let Some(gone) = came.gone.filter(|_| self.running.load(Ordering::Relaxed)) {
             self.shared.report(Input::Forget(gone));
         }
@@ -522,8 +522,8 @@ impl Listener for MemberRuntime {
             to,
             purpose: purpose.into(),
             peer_urls: peer_urls.clone(),
-            // Any server may be asked for the members, so the starts are not sent with a question.
-            starts: (purpose != Purpose::Questions).then(|| self.starts.load().own().clone()),
+            // Any server may be asked for the members, so the starts are not sent with a request.
+            starts: (purpose != Purpose::Requests).then(|| self.starts.load().own().clone()),
         }
     }
 

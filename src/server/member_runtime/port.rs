@@ -13,22 +13,23 @@ use super::{MemberRuntime, checkpoint, lock};
 use crate::node::{Input, PeerBody, PeerMessage};
 use crate::server::core::handle::{Fence, MembershipRequest, Phase};
 use crate::server::core::queue::Refused;
-use crate::server::link::accept::{Admitted, Host, Linked, Seen};
+use crate::server::link::accept::{Admitted, Host, Linked, ObservedPeer};
 use crate::server::link::hello::{
-    Answer, Ask, FORMAT, HashAt, Hello, Join, Listed, Purpose, Refusal, Reply, Verdict,
+    FORMAT, HashAt, Hello, Join, Listed, PeerResponse, Purpose, Refusal, Reply, RequestKind,
+    Verdict,
 };
 use crate::server::link::{Io, frame};
 
-const ASK_AGAIN: &str = "this server is answering other questions: ask again";
+const ASK_AGAIN: &str = "this server is answering other requests: ask again";
 
 impl Host for MemberRuntime {
-    fn admit(&self, hello: Hello, seen: Seen) -> BoxFuture<'_, Admitted> {
-        let (refusal, reason, known) = match self.welcome(&hello, seen) {
+    fn admit(&self, hello: Hello, observed: ObservedPeer) -> BoxFuture<'_, Admitted> {
+        let (refusal, reason, known) = match self.welcome(&hello, observed) {
             Ok(known) => (Refusal::Welcome, String::new(), known),
             Err((refusal, reason)) => (refusal, reason, false),
         };
         let mut reply = self.refuse(refusal, reason);
-        if refusal == Refusal::Welcome && hello.purpose() != Purpose::Questions {
+        if refusal == Refusal::Welcome && hello.purpose() != Purpose::Requests {
             reply.starts = Some(self.starts.load().own().clone());
         }
         async move { Admitted { reply, known } }.boxed()
@@ -82,14 +83,14 @@ impl Host for MemberRuntime {
     }
 
     fn deliver(&self, linked: &Linked, body: &Bytes) -> Result<bool, Error> {
-        let (from, seen) = (linked.from, linked.seen);
+        let (from, observed) = (linked.from, linked.observed);
         if !self.running.load(Ordering::Relaxed) || self.ignores(from) {
             return Ok(true);
         }
         let message: PeerMessage = frame::decode(body.clone())?;
         // Without a certificate any host can send that. A removed member finds out instead from the
         // peers that it dials at their own URLs: they refuse it with that reason.
-        if matches!(message.body, Some(PeerBody::Removed(_))) && !seen.certified {
+        if matches!(message.body, Some(PeerBody::Removed(_))) && !observed.certified {
             return Ok(true);
         }
         let input = Input::Peer { from, message };
@@ -102,12 +103,12 @@ impl Host for MemberRuntime {
         }
     }
 
-    fn answer(&self, ask: Ask, known: bool) -> BoxFuture<'_, Answer> {
-        match ask {
-            Ask::List(_) => async move { self.list() }.boxed(),
-            Ask::Join(join) => self.join(join).boxed(),
-            Ask::Hash(at) if known => self.hash_in_turn(at).boxed(),
-            Ask::Hash(_) => {
+    fn answer(&self, kind: RequestKind, known: bool) -> BoxFuture<'_, PeerResponse> {
+        match kind {
+            RequestKind::List(_) => async move { self.list() }.boxed(),
+            RequestKind::Join(join) => self.join(join).boxed(),
+            RequestKind::Hash(at) if known => self.hash_in_turn(at).boxed(),
+            RequestKind::Hash(_) => {
                 let error = "only a member of the cluster may ask for the hash of the keys";
                 async move { self.refused(error) }.boxed()
             }
@@ -121,21 +122,21 @@ impl Host for MemberRuntime {
 
 impl MemberRuntime {
     /// Checks a hello and accepts its sender. `Ok(true)`: it is a member that was known.
-    fn welcome(&self, hello: &Hello, seen: Seen) -> Result<bool, (Refusal, String)> {
+    fn welcome(&self, hello: &Hello, observed: ObservedPeer) -> Result<bool, (Refusal, String)> {
         self.judge(hello)?;
         let known = self.expects(hello.member_id) && self.has_its_disk(hello);
         match hello.purpose() {
-            Purpose::Questions => {}
+            Purpose::Requests => {}
             _ if self.expects(hello.member_id) => {
                 self.met(hello.member_id, &hello.name, &hello.disk_uuid)?;
-                self.answer_where_it_listens(hello, seen);
+                self.answer_where_it_listens(hello, observed);
             }
-            _ => self.take_in(hello, seen)?,
+            _ => self.take_in(hello, observed)?,
         }
         Ok(known)
     }
 
-    /// Whether a hello, also one with questions, comes from the known disk of its member.
+    /// Whether a hello, also one for requests, comes from the known disk of its member.
     fn has_its_disk(&self, hello: &Hello) -> bool {
         let known = self.known_members();
         let judged = known.judge_disk(hello.member_id, &hello.name, &hello.disk_uuid);
@@ -153,15 +154,15 @@ impl MemberRuntime {
             && !membership.is_removed(from)
     }
 
-    fn refused(&self, error: &str) -> Answer {
-        Answer {
+    fn refused(&self, error: &str) -> PeerResponse {
+        PeerResponse {
             error: error.to_owned(),
             cluster_id: self.who().cluster_id,
-            ..Answer::default()
+            ..PeerResponse::default()
         }
     }
 
-    async fn hash_in_turn(&self, at: HashAt) -> Answer {
+    async fn hash_in_turn(&self, at: HashAt) -> PeerResponse {
         match self.asked.try_acquire() {
             Ok(_one) => self.hash(at).await,
             Err(_) => self.refused(ASK_AGAIN),
@@ -190,13 +191,13 @@ impl MemberRuntime {
         self.expected().contains(&id)
     }
 
-    fn list(&self) -> Answer {
+    fn list(&self) -> PeerResponse {
         let published = self.shared.published.borrow().clone();
         let membership = &published.membership;
         if self.phase() != Phase::Member || membership.cluster_id == 0 {
-            return Answer {
+            return PeerResponse {
                 error: "this server is not a member yet".to_owned(),
-                ..Answer::default()
+                ..PeerResponse::default()
             };
         }
         let listed = membership.members.values().map(|member| Listed {
@@ -206,7 +207,7 @@ impl MemberRuntime {
             disk_uuid: member.disk_uuid.clone(),
             learner: member.learner,
         });
-        Answer {
+        PeerResponse {
             error: String::new(),
             cluster_id: membership.cluster_id,
             cluster_uid: membership.cluster_uid.clone(),
@@ -219,7 +220,7 @@ impl MemberRuntime {
 
     /// Binds a disk to a member that was added. A member that has joined already is sent the list
     /// of members and changes nothing: each change is an entry of the log, and any host may ask.
-    async fn join(&self, join: Join) -> Answer {
+    async fn join(&self, join: Join) -> PeerResponse {
         let published = self.shared.published.borrow().clone();
         let Some(member) = published.membership.member(join.id) else {
             return self.refused("this server knows no member of this ID yet, or it was removed");
@@ -252,10 +253,10 @@ impl MemberRuntime {
         let changed = self.handle.change_membership(request, Fence::default());
         match changed.await {
             Ok(_) => self.list(),
-            Err(error) => Answer {
+            Err(error) => PeerResponse {
                 error: error.to_string(),
                 cluster_id: self.who().cluster_id,
-                ..Answer::default()
+                ..PeerResponse::default()
             },
         }
     }

@@ -168,7 +168,7 @@ fn forged_starts_condemn_no_member() {
 /// Each new link to a member waited for the data directory to store a start that was already known:
 /// one sync that hung delayed all of them.
 #[test]
-fn a_start_that_is_known_waits_for_no_disk() {
+fn known_start_does_not_wait_for_the_disk() {
     let folder = tempfile::tempdir().expect("folder");
     let (guard, other) = forming(folder.path());
     let local = guard.local();

@@ -388,8 +388,8 @@ fn describe(local: &MemberRuntime) -> proto::DescribeResponse {
         db_size: i64::try_from(published.view.db_size()).unwrap_or(i64::MAX),
         peer_urls: local.config.advertise_peer_urls.clone(),
         retiring_ms: local.shared.retiring_ms(),
-        peer_security: local.shared.ports.peer.get().map(|look| secured(look())),
-        client_security: local.shared.ports.client.get().map(|look| secured(look())),
+        peer_security: local.shared.ports.peer.get().map(|read| secured(read())),
+        client_security: local.shared.ports.client.get().map(|read| secured(read())),
         readable_since: crate::disk::READABLE_SINCE.to_owned(),
         space: alarmed::space(local),
         comparisons: match status.role {

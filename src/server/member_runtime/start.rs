@@ -32,7 +32,7 @@ use crate::server::operator_api::auth::{Key, Recipient, Verifier};
 use crate::server::process::exit::{self, Stop};
 use crate::server::process::host_facts;
 use crate::server::process::log_pipe::hears_last_words;
-use crate::server::tls::ports::{Look, PortSecurity};
+use crate::server::tls::ports::{PortSecurity, SecurityReader};
 
 /// Time for a leadership transfer before a stop.
 const HAND_OVER: Duration = Duration::from_secs(5);
@@ -58,7 +58,7 @@ pub(crate) struct RunningServer {
 /// `strangers_at_once` is the number of concurrent unauthenticated connections to the peer port.
 pub(crate) fn start(
     config: &Config,
-    client: Look,
+    client: SecurityReader,
     strangers_at_once: usize,
 ) -> Result<(MemberHandle, RunningServer), Stop> {
     report_panics(config);
@@ -136,9 +136,9 @@ pub(crate) fn start(
         Arc::clone(&local),
         Verifier::new(key, config.operated.secret_file.clone(), &own),
     );
-    let looked = Arc::downgrade(&local);
+    let weak = Arc::downgrade(&local);
     let _ = local.shared.ports.peer.set(Box::new(move || {
-        let Some(local) = looked.upgrade() else {
+        let Some(local) = weak.upgrade() else {
             return PortSecurity::default();
         };
         let shown = local.dialler.security().shown();

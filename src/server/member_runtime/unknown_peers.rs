@@ -11,7 +11,7 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use crate::server::flags::url::Endpoint;
-use crate::server::link::accept::Seen;
+use crate::server::link::accept::ObservedPeer;
 use crate::server::link::dial::Target;
 use crate::server::link::hello::{Hello, Refusal, Verdict};
 use crate::server::link::outbound::{Peer, SILENCE};
@@ -27,7 +27,7 @@ const ABSENT: Duration = SILENCE;
 struct UnknownPeer {
     disk_uuid: String,
     urls: Vec<Target>,
-    seen: Seen,
+    observed: ObservedPeer,
     /// Larger for peers that came later.
     order: u64,
     heard: Instant,
@@ -58,7 +58,7 @@ impl UnknownPeers {
     pub(super) fn admit(
         &mut self,
         hello: &Hello,
-        seen: Seen,
+        observed: ObservedPeer,
         leader: u64,
         now: Instant,
     ) -> Result<Came, (Refusal, String)> {
@@ -68,7 +68,7 @@ impl UnknownPeers {
             && unknown.disk_uuid != hello.disk_uuid
         {
             let there = now.duration_since(unknown.heard) <= ABSENT;
-            let stays = match (unknown.seen.certified, seen.certified) {
+            let stays = match (unknown.observed.certified, observed.certified) {
                 (true, false) => true,
                 (false, true) => false,
                 _ => there,
@@ -85,9 +85,9 @@ impl UnknownPeers {
         let unknown = UnknownPeer {
             disk_uuid: hello.disk_uuid.clone(),
             urls: urls
-                .filter_map(|url| reached_at(Endpoint::parse(url).ok()?, seen))
+                .filter_map(|url| reached_at(Endpoint::parse(url).ok()?, observed))
                 .collect(),
-            seen,
+            observed,
             order: self.order,
             heard: now,
         };
@@ -104,13 +104,14 @@ impl UnknownPeers {
     /// which most of them came, so that a foreign host displaces only its own.
     fn make_room(&mut self, leader: u64) -> Option<u64> {
         let of = |address: IpAddr| {
-            let same = |unknown: &&UnknownPeer| Host::of(unknown.seen.address) == Host::of(address);
+            let same =
+                |unknown: &&UnknownPeer| Host::of(unknown.observed.address) == Host::of(address);
             self.known.values().filter(same).count()
         };
         let others = self.known.iter().filter(|(id, _)| **id != leader);
         let leaves = others.min_by_key(|(_, unknown)| {
-            let same = std::cmp::Reverse(of(unknown.seen.address));
-            (unknown.seen.certified, same, unknown.order)
+            let same = std::cmp::Reverse(of(unknown.observed.address));
+            (unknown.observed.certified, same, unknown.order)
         });
         let leaves = leaves.map(|(id, _)| *id)?;
         self.known.remove(&leaves);
@@ -154,17 +155,17 @@ impl UnknownPeers {
 /// Where an unknown peer with this URL is dialled: with a certificate, at its URL; without, at the
 /// address that it came from, and without DNS. With TLS it has to present a certificate for its
 /// URL's name there. All loopback addresses are this host.
-fn reached_at(url: Endpoint, seen: Seen) -> Option<Target> {
+fn reached_at(url: Endpoint, observed: ObservedPeer) -> Option<Target> {
     let loopback = |host: &str| host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
-    if seen.certified || (seen.address.is_loopback() && loopback(&url.host)) {
+    if observed.certified || (observed.address.is_loopback() && loopback(&url.host)) {
         return Some(url.into());
     }
     let at = Endpoint {
-        host: seen.address.to_string(),
+        host: observed.address.to_string(),
         ..url
     };
     let name = url.host;
-    (!seen.address.is_unspecified()).then_some(Target { at, name })
+    (!observed.address.is_unspecified()).then_some(Target { at, name })
 }
 
 /// The refusal of an unknown member while this server follows a leader that it knows: if it is a
@@ -191,8 +192,8 @@ mod tests {
         }
     }
 
-    fn seen(address: &str, certified: bool) -> Seen {
-        Seen {
+    fn observed(address: &str, certified: bool) -> ObservedPeer {
+        ObservedPeer {
             address: address.parse().expect("an address"),
             certified,
         }
@@ -224,7 +225,7 @@ mod tests {
         let mut unknown_peers = UnknownPeers::default();
         let now = Instant::now();
         let admit = |unknown_peers: &mut UnknownPeers, hello: &Hello, address: &str, certified| {
-            unknown_peers.admit(hello, seen(address, certified), 0, now)
+            unknown_peers.admit(hello, observed(address, certified), 0, now)
         };
         let new = Ok(came(true, None));
         let metadata = hello(1, "http://169.254.169.254:80");
@@ -268,11 +269,11 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_takes_no_place_but_its_own() {
+    fn flood_takes_only_its_own_places() {
         let (mut unknown_peers, now) = (UnknownPeers::default(), Instant::now());
         let mut comes = |id, address: &str, certified, leader| {
             let hello = hello(id, "http://10.9.9.9:1");
-            let came = unknown_peers.admit(&hello, seen(address, certified), leader, now);
+            let came = unknown_peers.admit(&hello, observed(address, certified), leader, now);
             let gone = came.expect("in").gone;
             assert!(gone.is_none_or(|gone| !unknown_peers.hears(
                 gone,
@@ -308,18 +309,18 @@ mod tests {
     /// The first server to use an ID kept it, even long after it was gone, and even against the
     /// member itself with its certificate.
     #[test]
-    fn an_unknown_peer_keeps_its_disk() {
+    fn unknown_peer_keeps_its_disk() {
         let (mut unknown_peers, now) = (UnknownPeers::default(), Instant::now());
         let url = "http://10.0.0.1:2380";
         let other = Hello {
             disk_uuid: "another".to_owned(),
             ..hello(1, url)
         };
-        let forger = seen("10.0.0.2", false);
+        let forger = observed("10.0.0.2", false);
         unknown_peers.admit(&other, forger, 0, now).expect("in");
         let refused = |came: Result<Came, (Refusal, String)>| came.map_err(|(why, _)| why);
         let quiet = now + ABSENT + Duration::from_secs(1);
-        let honest = seen("10.0.0.1", false);
+        let honest = observed("10.0.0.1", false);
         let early = unknown_peers.admit(&hello(1, url), honest, 0, now);
         assert_eq!(refused(early), Err(Refusal::Disk));
         assert!(unknown_peers.hears(1, "another", quiet), "it is there");
@@ -331,7 +332,7 @@ mod tests {
         assert!(!unknown_peers.hears(1, "another", gone), "its link ends");
         assert!(unknown_peers.hears(1, "disk-1", gone));
         // The one with a certificate is accepted, whichever came first.
-        let certified = seen("10.0.0.3", true);
+        let certified = observed("10.0.0.3", true);
         let came_in = unknown_peers.admit(&other, certified, 0, gone);
         assert_eq!(came_in, Ok(came(true, Some(1))));
         let late = gone + 100 * ABSENT;

@@ -486,7 +486,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn the_table_follows_the_enum() {
+    fn metrics_table_matches_the_enum() {
         for (index, (method, ..)) in METHODS.iter().enumerate() {
             assert_eq!(*method as usize, index);
         }

@@ -23,8 +23,8 @@ use tower::Service;
 use crate::mutants::mutant;
 
 use super::proof::{
-    ANSWER_PROOF, Answer, Call, DESCRIBE, FORM, FROM, NEWEST, NONCE, OLD_PROOF, PROOF, TIME, TO,
-    fits, text,
+    Call, DESCRIBE, FORM, FROM, NEWEST, NONCE, OLD_PROOF, PROOF, RESPONSE_PROOF, Response, TIME,
+    TO, fits, text,
 };
 pub use super::proof::{Key, Recipient};
 use crate::server::process::clock;
@@ -34,7 +34,7 @@ pub const FRESH_MS: u64 = 60_000;
 /// Nonces remembered at most; beyond that, calls are refused so that no nonce is forgotten.
 const NONCES: usize = 100_000;
 /// Interval between two checks of the key file, in milliseconds.
-const LOOK_MS: u64 = 1000;
+const CHECK_MS: u64 = 1000;
 /// Largest request of `quorate.v1`, in bytes.
 pub(in crate::server) const CALL_LIMIT: usize = 64 << 10;
 /// Time for the body of a call.
@@ -113,12 +113,12 @@ struct Known {
     key: Key,
     file: Option<PathBuf>,
     /// When the file was last checked because a proof did not match.
-    looked_ms: u64,
+    checked_ms: u64,
 }
 
-/// The headers of a call with a proof.
+/// A call with its proof, from its headers.
 #[derive(Clone, Copy, Debug)]
-struct Claim<'a> {
+struct SignedCall<'a> {
     path: &'a str,
     to: &'a str,
     time: &'a str,
@@ -126,8 +126,8 @@ struct Claim<'a> {
     proof: &'a str,
 }
 
-impl<'a> Claim<'a> {
-    fn read(path: &'a str, headers: &'a http::HeaderMap) -> Result<Claim<'a>, &'static str> {
+impl<'a> SignedCall<'a> {
+    fn read(path: &'a str, headers: &'a http::HeaderMap) -> Result<SignedCall<'a>, &'static str> {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         let (Some(time), Some(nonce), Some(proof)) = (text(TIME), text(NONCE), text(PROOF)) else {
             return Err(match headers.contains_key(OLD_PROOF) {
@@ -139,7 +139,7 @@ impl<'a> Claim<'a> {
             });
         };
         let to = text(TO).unwrap_or_default();
-        Ok(Claim {
+        Ok(SignedCall {
             path,
             to,
             time,
@@ -180,7 +180,7 @@ impl Verifier {
         let known = key.map(|key| Known {
             key,
             file,
-            looked_ms: 0,
+            checked_ms: 0,
         });
         Verifier {
             key: Arc::new(Mutex::new(known)),
@@ -198,10 +198,10 @@ impl Verifier {
     fn newer(&self, now_ms: u64) -> Option<Key> {
         let mut known = self.key.lock().unwrap_or_else(PoisonError::into_inner);
         let known = known.as_mut()?;
-        if now_ms < known.looked_ms + LOOK_MS {
+        if now_ms < known.checked_ms + CHECK_MS {
             return None;
         }
-        known.looked_ms = now_ms;
+        known.checked_ms = now_ms;
         match Key::read(known.file.as_deref()?) {
             Ok(key) if key != known.key => {
                 tracing::info!("the operator's secret has changed");
@@ -216,12 +216,17 @@ impl Verifier {
         }
     }
 
-    fn check(&self, now_ms: u64, claim: Claim<'_>, body: &[u8]) -> Result<Proven, &'static str> {
+    fn check(
+        &self,
+        now_ms: u64,
+        signed_call: SignedCall<'_>,
+        body: &[u8],
+    ) -> Result<Proven, &'static str> {
         let key = self.key().ok_or(
             "this server knows no operator: start it with --operator-secret-file to be operated",
         )?;
-        let call = claim.call(body);
-        let is_right = |key: &Key| fits(key.of_call(call), claim.proof);
+        let call = signed_call.call(body);
+        let is_right = |key: &Key| fits(key.of_call(call), signed_call.proof);
         let key = match is_right(&key) {
             true => key,
             false => self
@@ -229,14 +234,14 @@ impl Verifier {
                 .filter(is_right)
                 .ok_or("the proof was not made with this cluster's operator key")?,
         };
-        let admitted = self.admit(now_ms, claim);
+        let admitted = self.admit(now_ms, signed_call);
         Ok(Proven { key, admitted })
     }
 
     /// Whether a call with a valid proof may be carried out.
-    fn admit(&self, now_ms: u64, claim: Claim<'_>) -> Result<(), (Code, &'static str)> {
+    fn admit(&self, now_ms: u64, signed_call: SignedCall<'_>) -> Result<(), (Code, &'static str)> {
         let refused = |why| Err((Code::Unauthenticated, why));
-        let Ok(sent) = claim.time.parse::<u64>() else {
+        let Ok(sent) = signed_call.time.parse::<u64>() else {
             return refused("the proof's time is no number");
         };
         if sent.abs_diff(now_ms) > FRESH_MS {
@@ -244,10 +249,10 @@ impl Verifier {
                 "the proof is older than 60 s: compare the clocks of operator and member",
             );
         }
-        if claim.to.is_empty() && claim.path != DESCRIBE {
+        if signed_call.to.is_empty() && signed_call.path != DESCRIBE {
             return refused("the call names no recipient: it is for whoever captures it");
         }
-        let elsewhere = !claim.to.is_empty() && *claim.to != *self.own;
+        let elsewhere = !signed_call.to.is_empty() && *signed_call.to != *self.own;
         if elsewhere && !mutant!(AnyRecipient) {
             // The caller has the cluster's key, so the operator should describe the member again.
             return Err((
@@ -256,7 +261,7 @@ impl Verifier {
             ));
         }
         let mut nonces = self.nonces.lock().unwrap_or_else(PoisonError::into_inner);
-        match nonces.admit(now_ms, claim.nonce) {
+        match nonces.admit(now_ms, signed_call.nonce) {
             true => Ok(()),
             false => refused("the proof was used before"),
         }
@@ -311,20 +316,21 @@ where
         let verifier = self.verifier.clone();
         Box::pin(async move {
             let (parts, body) = request.into_parts();
-            let claim = match Claim::read(parts.uri.path(), &parts.headers) {
-                Ok(claim) => claim,
+            let signed_call = match SignedCall::read(parts.uri.path(), &parts.headers) {
+                Ok(signed_call) => signed_call,
                 Err(why) => return Ok(unproven(why)),
             };
             let body = match timeout(BODY_TIME, gather(body, CALL_LIMIT)).await {
                 Ok(Ok(body)) => body,
-                Ok(Err(_)) => return Ok(unproven("the call is larger than any that there is")),
-                Err(_) => return Ok(unproven("the rest of the call did not come in time")),
+                Ok(Err(_)) => return Ok(unproven("the call exceeds the size limit")),
+                Err(_) => return Ok(unproven("the rest of the call did not arrive in time")),
             };
-            let Proven { key, admitted } = match verifier.check(clock::unix_ms(), claim, &body) {
-                Ok(proven) => proven,
-                Err(why) => return Ok(unproven(why)),
-            };
-            let (path, nonce) = (claim.path.to_owned(), claim.nonce.to_owned());
+            let Proven { key, admitted } =
+                match verifier.check(clock::unix_ms(), signed_call, &body) {
+                    Ok(proven) => proven,
+                    Err(why) => return Ok(unproven(why)),
+                };
+            let (path, nonce) = (signed_call.path.to_owned(), signed_call.nonce.to_owned());
             let response = match admitted {
                 Err((code, why)) => tonic::Status::new(code, why).into_http(),
                 Ok(()) => {
@@ -375,13 +381,13 @@ impl Whole {
         })
     }
 
-    fn covered<'a>(&'a self, path: &'a str, nonce: &'a str, from: &'a str) -> Answer<'a> {
+    fn covered<'a>(&'a self, path: &'a str, nonce: &'a str, from: &'a str) -> Response<'a> {
         let of = |name: &str| {
             let last = self.trailers.as_ref().and_then(|all| all.get(name));
             let value = last.or_else(|| self.parts.headers.get(name));
             value.map_or(&b""[..], http::HeaderValue::as_bytes)
         };
-        Answer {
+        Response {
             path,
             nonce,
             from,
@@ -392,8 +398,8 @@ impl Whole {
     }
 
     fn signed(mut self, key: &Key, path: &str, nonce: &str, own: &str) -> http::Response<Body> {
-        let proof = text(key.of_answer(self.covered(path, nonce, own)));
-        for (name, value) in [(ANSWER_PROOF, proof.as_str()), (FROM, own)] {
+        let proof = text(key.of_response(self.covered(path, nonce, own)));
+        for (name, value) in [(RESPONSE_PROOF, proof.as_str()), (FROM, own)] {
             // Hexadecimal digits, a UUID and a number.
             if let Ok(value) = http::HeaderValue::from_str(value) {
                 self.parts.headers.insert(name, value);
@@ -419,8 +425,8 @@ impl Whole {
             return None;
         }
         let text = |name: &str| self.parts.headers.get(name)?.to_str().ok();
-        let (from, proof) = (text(FROM)?, text(ANSWER_PROOF)?);
-        let right = fits(key.of_answer(self.covered(path, nonce, from)), proof);
+        let (from, proof) = (text(FROM)?, text(RESPONSE_PROOF)?);
+        let right = fits(key.of_response(self.covered(path, nonce, from)), proof);
         Recipient::read(from).filter(|_| right)
     }
 
@@ -480,8 +486,8 @@ pub(in crate::server) fn judge(
             headers.insert(name, value);
         }
     }
-    let claim = Claim::read(call.path, &headers)?;
-    let checked = Verifier::new(Some(key), None, &own).check(1_000_000, claim, body)?;
+    let signed_call = SignedCall::read(call.path, &headers)?;
+    let checked = Verifier::new(Some(key), None, &own).check(1_000_000, signed_call, body)?;
     checked.admitted.map_err(|(_, why)| why)
 }
 

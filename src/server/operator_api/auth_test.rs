@@ -39,8 +39,8 @@ fn sent(key: &Key, path: &'static str, to: &str, time: u64, nonce: &str) -> Sent
 }
 
 fn check(verifier: &Verifier, now: u64, sent: &Sent) -> Result<(), &'static str> {
-    let claim = Claim::read(sent.path, &sent.headers)?;
-    let proven = verifier.check(now, claim, &sent.body)?;
+    let signed_call = SignedCall::read(sent.path, &sent.headers)?;
+    let proven = verifier.check(now, signed_call, &sent.body)?;
     proven.admitted.map_err(|(_, why)| why)
 }
 
@@ -49,7 +49,7 @@ fn key() -> Key {
 }
 
 #[test]
-fn a_fresh_proof_passes_once() {
+fn fresh_proof_is_accepted_once() {
     let verifier = Verifier::new(Some(key()), None, &own("one", "1"));
     let call = sent(&key(), RETIRE, "one/1", 1_000_000, "a");
     assert_eq!(check(&verifier, 1_000_500, &call), Ok(()));
@@ -62,7 +62,7 @@ fn a_fresh_proof_passes_once() {
 /// A captured call to retire was accepted once by every other member for a minute, and once more by
 /// the same member after a restart, which forgets the nonces: the proof named no recipient.
 #[test]
-fn a_captured_call_is_of_use_nowhere_else() {
+fn captured_call_is_useless_elsewhere() {
     let captured = sent(&key(), RETIRE, "one/1", 1_000_000, "a");
     for other in [own("two", "1"), own("one", "2")] {
         let verifier = Verifier::new(Some(key()), None, &other);
@@ -83,7 +83,7 @@ fn a_captured_call_is_of_use_nowhere_else() {
 
 /// An operator of 0.1.0 is answered with the remedy.
 #[test]
-fn the_form_of_0_1_0_is_refused() {
+fn proof_format_of_0_1_0_is_refused() {
     let verifier = Verifier::new(Some(key()), None, &own("one", "1"));
     for path in [RETIRE, DESCRIBE] {
         let mut old = sent(&key(), path, "", 1_000_000, "a");
@@ -129,7 +129,7 @@ fn signature_covers_body_method_key_and_time() {
 }
 
 #[test]
-fn a_server_without_a_key_refuses_everything() {
+fn server_without_a_key_refuses_every_call() {
     let verifier = Verifier::new(None, None, &own("one", "1"));
     let call = sent(&key(), RETIRE, "one/1", 5, "a");
     assert!(check(&verifier, 5, &call).is_err());
@@ -150,7 +150,7 @@ fn recreated_secret_replaces_the_key() {
     assert!(check(&old, 10_000));
     assert!(!check(&new, 10_001), "the file does not hold it yet");
     std::fs::write(&file, "fedcba9876543210\n").expect("written");
-    assert!(!check(&new, 10_500), "looked at once a second");
+    assert!(!check(&new, 10_500), "the file is checked once a second");
     assert!(check(&new, 11_001));
     assert!(!check(&old, 12_002), "the old key is of no use any more");
     // A file without a usable key changes nothing.

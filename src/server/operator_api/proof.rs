@@ -24,7 +24,7 @@ pub(in crate::server) const OLD_PROOF: &str = "quorate-proof";
 /// The server that answers, and its start.
 pub(in crate::server) const FROM: &str = "quorate-from";
 /// The HMAC of the answer.
-pub(in crate::server) const ANSWER_PROOF: &str = "quorate-answer-proof";
+pub(in crate::server) const RESPONSE_PROOF: &str = "quorate-answer-proof";
 /// The format of proofs that a server accepts, sent with a refusal; 0.1.0 does not send it.
 pub(in crate::server) const FORM: &str = "quorate-form";
 /// The format of this version.
@@ -35,7 +35,7 @@ pub(in crate::server) const DESCRIBE: &str = "/quorate.v1.Member/Describe";
 /// Prefix of the data under an HMAC, so that one for a call cannot be used for an answer. That of
 /// 0.1.0 begins with the method, and so with a slash.
 const CALL: &str = "quorate call 2";
-const ANSWER: &str = "quorate answer 2";
+const RESPONSE: &str = "quorate answer 2";
 
 /// The key that operator and members share.
 #[derive(Clone, PartialEq, Eq)]
@@ -84,9 +84,9 @@ pub(in crate::server) struct Call<'a> {
     pub(in crate::server) body: &'a [u8],
 }
 
-/// The data covered by the proof of an answer.
+/// The data covered by the proof of a response.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::server) struct Answer<'a> {
+pub(in crate::server) struct Response<'a> {
     pub(in crate::server) path: &'a str,
     /// The call's.
     pub(in crate::server) nonce: &'a str,
@@ -114,11 +114,11 @@ impl Key {
         self.mac(&parts.map(str::as_bytes), call.body)
     }
 
-    pub(in crate::server) fn of_answer(&self, answer: Answer<'_>) -> Hmac<Sha256> {
-        let Answer {
+    pub(in crate::server) fn of_response(&self, answer: Response<'_>) -> Hmac<Sha256> {
+        let Response {
             path, nonce, from, ..
         } = answer;
-        let texts = [ANSWER, path, nonce, from].map(str::as_bytes);
+        let texts = [RESPONSE, path, nonce, from].map(str::as_bytes);
         let [kind, path, nonce, from] = texts;
         let parts = [kind, path, nonce, from, answer.code, answer.message];
         self.mac(&parts, answer.body)
@@ -183,7 +183,7 @@ mod tests {
 
     /// The format of members of 0.1.0: computed by Python's hmac over that version's parts.
     #[test]
-    fn the_form_of_0_1_0_is_the_same_for_ever() {
+    fn proof_format_of_0_1_0_is_fixed() {
         let proof = text(key().of_old_call(call()));
         assert_eq!(
             proof,
@@ -197,13 +197,13 @@ mod tests {
     }
 
     #[test]
-    fn the_form_of_now_is_the_same_for_ever() {
+    fn current_proof_format_is_fixed() {
         let proof = text(key().of_call(call()));
         assert_eq!(
             proof,
             "fef5c89d301144c7c5f3b7451f992adf4f051cef00bb4158dbb37c3a63ed4e05"
         );
-        let answer = Answer {
+        let answer = Response {
             path: call().path,
             nonce: call().nonce,
             from: call().to,
@@ -212,14 +212,17 @@ mod tests {
             body: b"\0\0\0\0\x02\x08\x01",
         };
         assert_eq!(
-            text(key().of_answer(answer)),
+            text(key().of_response(answer)),
             "713a12e5d3f0285855a91b2a4567dca743b3c0829b7fa2fa94934b9c600b9e05"
         );
-        assert!(!fits(key().of_call(call()), &text(key().of_answer(answer))));
+        assert!(!fits(
+            key().of_call(call()),
+            &text(key().of_response(answer))
+        ));
     }
 
     #[test]
-    fn a_recipient_is_read_as_it_was_written() {
+    fn recipient_round_trips() {
         let recipient = Recipient {
             disk_uuid: "6f1c".to_owned(),
             boot: "17".to_owned(),

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::super::auth::{Verified, Verifier};
-use super::super::proof::{self, ANSWER_PROOF};
+use super::super::proof::{self, RESPONSE_PROOF};
 use super::*;
 use crate::server::operator_api::client::{MemberClient, Way, WayError};
 use crate::wire::member as proto;
@@ -145,7 +145,7 @@ async fn member_executes_only_its_own_calls() {
 /// A call without a description before it describes the server first; a call for a server that has
 /// restarted is refused by it, signed, and the next one describes again.
 #[tokio::test]
-async fn an_act_is_for_the_start_that_was_described() {
+async fn call_is_bound_to_the_described_start() {
     let member = Member::new("one");
     let (first, second) = (member.way(&own("one", "1")), member.way(&own("one", "2")));
     let restarted = Arc::new(std::sync::atomic::AtomicBool::new(false));
@@ -230,12 +230,12 @@ async fn servers_without_the_key_are_rejected() {
 
 /// A man in the middle can change nothing, and cannot replace one answer by another.
 #[tokio::test]
-async fn a_changed_answer_is_not_believed() {
+async fn changed_response_is_not_accepted() {
     let member = Member::new("one");
     type Bend = fn(&mut http::Response<Body>);
     let bends: [Bend; 3] = [
         |response| {
-            response.headers_mut().remove(ANSWER_PROOF);
+            response.headers_mut().remove(RESPONSE_PROOF);
         },
         |response| {
             let from = http::HeaderValue::from_static("two/1");
@@ -286,7 +286,7 @@ async fn a_changed_answer_is_not_believed() {
 
 /// One member's description, signed with another's disk: a member that reports a wrong disk.
 #[tokio::test]
-async fn a_description_is_of_the_disk_that_signs_it() {
+async fn description_is_bound_to_its_signing_disk() {
     let way = Member::new("two").way(&own("one", "1"));
     let refused = operator(&way).describe(false).await.expect_err("whose?");
     assert!(refused.message().contains("from another"), "{refused}");
@@ -317,7 +317,7 @@ async fn members_of_0_1_0_differ_from_strangers() {
 /// A present member does not accept the old format, so an attacker that removes the signatures of
 /// its answers cannot make it pass for an old one.
 #[tokio::test]
-async fn a_member_of_now_is_not_taken_for_an_old_one() {
+async fn current_member_is_not_taken_for_an_old_one() {
     let member = Member::new("one");
     let honest = Arc::new(Mutex::new(member.way(&own("one", "1"))));
     let between = way(move |mut request| {
@@ -329,7 +329,7 @@ async fn a_member_of_now_is_not_taken_for_an_old_one() {
                 return Ok(tonic::Status::unauthenticated("pretends to be old").into_http());
             }
             let mut response = honest.oneshot(request).await?;
-            for name in [FORM, ANSWER_PROOF, FROM] {
+            for name in [FORM, RESPONSE_PROOF, FROM] {
                 response.headers_mut().remove(name);
             }
             Ok(response)
@@ -341,7 +341,7 @@ async fn a_member_of_now_is_not_taken_for_an_old_one() {
 /// A call without a known server, or after a restart, was bound to whichever server answered:
 /// another disk at the same address, or another start of the same one, than the plan was made for.
 #[tokio::test]
-async fn an_act_is_for_the_described_process() {
+async fn call_is_bound_to_the_described_process() {
     let (one, two) = (Member::new("one"), Member::new("two"));
     let ways = [
         one.way(&own("one", "1")),

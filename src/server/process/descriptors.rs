@@ -121,7 +121,7 @@ mod tests {
     use super::{LEAST, LEAST_GOAWAYS, Shares, goaways, raise};
 
     #[test]
-    fn each_port_and_the_disk_have_a_share() {
+    fn ports_and_disk_share_the_descriptors() {
         let limits = [LEAST, 200, 256, 1024, 4096, 1 << 20];
         for (limit, cores) in limits
             .into_iter()
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn the_soft_limit_is_the_hard_one() {
+    fn soft_limit_is_raised_to_the_hard_limit() {
         let limit = raise().expect("a limit");
         assert_eq!(raise().expect("a limit"), limit);
         let text = std::fs::read_to_string("/proc/self/limits").expect("limits");

@@ -84,7 +84,7 @@ mod tests {
     use crate::server::process::log_pipe::Pipe;
 
     #[test]
-    fn the_termination_message_is_one_json_line() {
+    fn termination_message_is_one_json_line() {
         let folder = tempfile::tempdir().expect("folder");
         let path = folder.path().join("message");
         Stop::listen("port \"1\"\nis taken").report(Some(&path));

@@ -8,7 +8,7 @@ use crate::store::Pace;
 
 /// Collects the facts that start-up needs.
 #[must_use]
-pub fn look() -> HostFacts {
+pub fn read() -> HostFacts {
     let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     HostFacts {
         memory_limit: memory_limit(&groups, Path::new("/sys/fs/cgroup")),
@@ -132,7 +132,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn the_smallest_limit_on_the_way_up_holds() {
+    fn smallest_cgroup_limit_applies() {
         let root = tempfile::tempdir().expect("folder");
         let write = |path: &str, text: &str| {
             let path = root.path().join(path);

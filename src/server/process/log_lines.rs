@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_is_one_object_with_zap_s_keys() {
+    fn log_line_is_one_object_with_zaps_keys() {
         let lines = Lines::default();
         let kept = lines.clone();
         let layer = tracing_subscriber::fmt::layer()
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn callers_keep_one_folder() {
+    fn log_callers_keep_one_folder() {
         assert_eq!(caller(Some("src/a/b.rs"), Some(3)), "a/b.rs:3");
         assert_eq!(caller(Some("b.rs"), None), "b.rs:0");
     }

@@ -150,7 +150,7 @@ mod tests {
     /// A supervisor that did not read standard error blocked the threads that served clients, as
     /// soon as foreign hosts had caused 64 KiB of warnings.
     #[test]
-    fn an_unread_pipe_blocks_nothing() {
+    fn unread_log_pipe_blocks_nothing() {
         let (mut reader, writer) = std::io::pipe().expect("a pipe");
         let mut log = Pipe::new(writer, false);
         let line = format!("{}\n", "x".repeat(99));

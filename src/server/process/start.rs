@@ -68,7 +68,7 @@ pub fn run(arguments: &[String], environment: &BTreeMap<String, String>) -> Exit
         Err(error) => return Stop::usage(error).report(None),
     };
     let message_file = flags.optional("termination-message-file").map(Path::new);
-    let config = match Config::from_flags(&flags, host_facts::look()) {
+    let config = match Config::from_flags(&flags, host_facts::read()) {
         Ok(config) => config,
         Err(error) => return Stop::usage(error).report(message_file),
     };
@@ -149,7 +149,7 @@ fn seats() -> Result<(AllSeats, usize, usize), Stop> {
         class: "io",
         message: format!("cannot ask for the limit of open files: {error}"),
     })?;
-    let memory = host_facts::look().memory_limit;
+    let memory = host_facts::read().memory_limit;
     let shares = Shares::of(limit, memory, host_facts::cores()).map_err(Stop::usage)?;
     tracing::info!(
         limit,
@@ -217,7 +217,7 @@ impl Listeners {
         let open = Arc::new(AtomicU64::new(0));
         let metrics = Arc::new(ClientMetrics::new(config.client.extensive_metrics));
         let hang_ups = member.hang_ups();
-        let memory = host_facts::look().memory_limit;
+        let memory = host_facts::read().memory_limit;
         let bodies = Bodies::new(Bodies::share(memory), bodies::WHOLE_WITHIN);
         let inbox = member.inbox();
         let services = Services::new(

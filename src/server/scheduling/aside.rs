@@ -396,7 +396,7 @@ mod tests {
     /// The limit was on callers and not on the work: a client that requested a comparison of
     /// passwords and disconnected left it running, and requested the next one.
     #[tokio::test]
-    async fn work_whose_caller_is_gone_still_counts() {
+    async fn work_of_dropped_callers_still_counts() {
         let aside = Aside::new("test", 1, 100, PATIENCE);
         let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let (end, ends) = std::sync::mpsc::channel::<()>();

@@ -65,7 +65,7 @@ mod tests {
     /// A thousand connections whose refused calls were repeated at once used the whole core: puts
     /// at a quarter of the server's capacity took ten times as long.
     #[test]
-    fn repeated_refusals_come_late() {
+    fn repeated_refusals_are_delayed() {
         let (failing, start) = (Failing::default(), Instant::now());
         let of = |last: u8| Host::of([10, 0, 0, last].into());
         for _ in 0..PROMPT {
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crowd_of_hosts_fills_no_memory() {
+    fn many_hosts_use_bounded_memory() {
         let (failing, start) = (Failing::default(), Instant::now());
         for number in 0..2 * HOSTS as u32 {
             failing.late_by(Host::of(std::net::Ipv4Addr::from(number).into()), start);

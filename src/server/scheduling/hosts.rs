@@ -29,7 +29,7 @@ mod tests {
     use super::Host;
 
     #[test]
-    fn of_ipv6_a_network_is_one_host() {
+    fn ipv6_network_counts_as_one_host() {
         let of = |text: &str| Host::of(text.parse().expect("an address"));
         assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:1"));
         assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));

@@ -210,11 +210,11 @@ mod tests {
     async fn place_is_kept_while_its_holder_waits() {
         let mut place = Place::default();
         let others: Vec<_> = (0..10).map(|_| tokio::spawn(pass())).collect();
-        let mut looks = 0;
+        let mut attempts = 0;
         // Each attempt is dropped, as by a stream that has something to send.
         while place.pass().now_or_never().is_none() {
-            looks += 1;
-            assert!(looks < 100, "it never comes to its turn");
+            attempts += 1;
+            assert!(attempts < 100, "it never comes to its turn");
             tokio::task::yield_now().await;
         }
         for other in others {
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "current_thread")]
-    async fn a_paced_future_sleeps_until_it_is_woken() {
+    async fn paced_future_sleeps_until_woken() {
         let (sender, receiver) = tokio::sync::oneshot::channel();
         let waits = tokio::spawn(paced(receiver));
         for _ in 0..10 {

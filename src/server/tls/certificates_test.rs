@@ -56,7 +56,7 @@ fn leaf_has_expiry_and_names() {
 }
 
 #[test]
-fn times_of_both_kinds_are_read() {
+fn both_asn1_time_forms_are_read() {
     // After 2049 certificates write the year with four digits.
     let far = validity("1999-12-31T23:59:59Z", "2123-04-05T06:07:08Z");
     let authority = Authority::new("ca", far, None).expect("an authority");
@@ -122,7 +122,7 @@ fn chain_leads_to_its_expired_root() {
 }
 
 #[test]
-fn a_chain_fits_its_own_key_alone() {
+fn chain_fits_only_its_own_key() {
     let authority = authority("ca");
     let (one, other) = (
         leaf(&authority, Purpose::Member),

@@ -31,7 +31,7 @@ use self::names::{Dialled, NamedClients};
 use crate::server::flags::config::{TlsFiles, TlsPolicy};
 
 /// Interval between two checks for changed files.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const CHECK_EVERY: Duration = Duration::from_secs(1);
 
 /// The protocols that a client of the port may negotiate: gRPC, or HTTP/1 for probes.
 pub const CLIENT_ALPN: &[&[u8]] = &[b"h2", b"http/1.1"];
@@ -83,11 +83,11 @@ pub struct Reloaded<T> {
     files: TlsFiles,
     make: Make<T>,
     current: ArcSwap<T>,
-    seen: Mutex<Seen>,
+    last_check: Mutex<LastCheck>,
 }
 
-/// The results of the last checks.
-struct Seen {
+/// The result of the last check.
+struct LastCheck {
     at: Instant,
     /// The files in use.
     used: Vec<Stamp>,
@@ -102,7 +102,7 @@ impl<T> Reloaded<T> {
     ) -> Result<Self, TlsError> {
         let stamps = stamps(files);
         let current = ArcSwap::from_pointee(make(files)?);
-        let seen = Mutex::new(Seen {
+        let last_check = Mutex::new(LastCheck {
             at: Instant::now(),
             used: stamps,
             refused: None,
@@ -111,38 +111,38 @@ impl<T> Reloaded<T> {
             files: files.clone(),
             make: Box::new(make),
             current,
-            seen,
+            last_check,
         })
     }
 
     /// The newest value that the files gave.
     pub fn current(&self) -> Arc<T> {
-        self.look(LOOK_EVERY);
+        self.reload(CHECK_EVERY);
         self.current.load_full()
     }
 
-    fn look(&self, every: Duration) {
+    fn reload(&self, every: Duration) {
         // Another connection is checking: its result will do.
-        let Ok(mut seen) = self.seen.try_lock() else {
+        let Ok(mut last_check) = self.last_check.try_lock() else {
             return;
         };
-        if seen.at.elapsed() < every {
+        if last_check.at.elapsed() < every {
             return;
         }
-        seen.at = Instant::now();
+        last_check.at = Instant::now();
         let stamps = stamps(&self.files);
-        if stamps == seen.used {
+        if stamps == last_check.used {
             return;
         }
         match (self.make)(&self.files) {
             Ok(value) => {
                 self.current.store(Arc::new(value));
-                seen.used = stamps;
-                seen.refused = None;
+                last_check.used = stamps;
+                last_check.refused = None;
                 tracing::info!(certificate = %self.files.certificate.display(), "certificates were read again");
             }
-            Err(error) if seen.refused.as_ref() != Some(&stamps) => {
-                seen.refused = Some(stamps);
+            Err(error) if last_check.refused.as_ref() != Some(&stamps) => {
+                last_check.refused = Some(stamps);
                 tracing::warn!(%error, "changed certificates are not usable yet");
             }
             Err(_) => {}

@@ -41,14 +41,14 @@ impl PortSecurity {
     }
 }
 
-/// Queries a port.
-pub(crate) type Look = Box<dyn Fn() -> PortSecurity + Send + Sync>;
+/// Reads the security of a port.
+pub(crate) type SecurityReader = Box<dyn Fn() -> PortSecurity + Send + Sync>;
 
 /// Both ports, once they are open.
 #[derive(Default)]
 pub(crate) struct Ports {
-    pub(crate) peer: OnceLock<Look>,
-    pub(crate) client: OnceLock<Look>,
+    pub(crate) peer: OnceLock<SecurityReader>,
+    pub(crate) client: OnceLock<SecurityReader>,
     /// Their connections.
     pub(crate) seats: OnceLock<AllSeats>,
 }
@@ -61,15 +61,15 @@ impl std::fmt::Debug for Ports {
 
 impl Ports {
     /// The open ports, by name.
-    pub(crate) fn look(&self) -> impl Iterator<Item = (&'static str, PortSecurity)> {
+    pub(crate) fn security(&self) -> impl Iterator<Item = (&'static str, PortSecurity)> {
         [("peer", &self.peer), ("client", &self.client)]
             .into_iter()
-            .filter_map(|(name, look)| Some((name, look.get()?())))
+            .filter_map(|(name, read)| Some((name, read.get()?())))
     }
 }
 
 /// The client port of these settings.
-pub(crate) fn client(config: &Config, tls: Option<Arc<Reloaded<Served>>>) -> Look {
+pub(crate) fn client(config: &Config, tls: Option<Arc<Reloaded<Served>>>) -> SecurityReader {
     let urls = || {
         let http = config.listen_client_http_urls.iter();
         config.listen_client_urls.iter().chain(http)

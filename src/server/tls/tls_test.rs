@@ -107,13 +107,13 @@ fn half_a_certificate_change_is_not_used() {
         files.write(to, &format!("{text}\n"));
     };
     copy("next.pem", "leaf.pem");
-    server.look(Duration::ZERO);
+    server.reload(Duration::ZERO);
     assert!(
         std::sync::Arc::ptr_eq(&first, &server.current()),
         "the key is still the old one"
     );
     copy("next.key", "leaf.key");
-    server.look(Duration::ZERO);
+    server.reload(Duration::ZERO);
     assert!(!std::sync::Arc::ptr_eq(&first, &server.current()));
 }
 
@@ -156,7 +156,7 @@ fn shown(files: &Files, name: &str) -> TlsFiles {
 }
 
 #[tokio::test]
-async fn names_are_held_to_the_lists_on_both_sides() {
+async fn both_sides_enforce_the_allowed_names() {
     let files = Files::new();
     files.leaf_for("other", "other.test");
     let names = |common: &[&str], hosts: &[&str]| AllowedNames {
@@ -188,7 +188,7 @@ async fn names_are_held_to_the_lists_on_both_sides() {
 }
 
 #[tokio::test]
-async fn the_revoked_are_refused() {
+async fn revoked_certificates_are_refused() {
     let files = Files::new();
     files.leaf("revoked");
     let port = TlsFiles {
@@ -216,7 +216,7 @@ async fn self_signed_members_reach_each_other() {
 }
 
 #[tokio::test]
-async fn new_roots_are_read_again_on_both_sides() {
+async fn both_sides_reload_new_roots() {
     let (old, new) = (Files::new(), Files::new());
     let policy = TlsPolicy::default();
     let port = peers(&old.files(), &policy).expect("serves and dials");
@@ -229,7 +229,7 @@ async fn new_roots_are_read_again_on_both_sides() {
     let bundle = format!("{}\n{}", root(&old), root(&new));
     old.write("ca.pem", &bundle);
     new.write("ca.pem", &bundle);
-    port.look(Duration::ZERO);
+    port.reload(Duration::ZERO);
     let second = port.current();
     assert!(!std::sync::Arc::ptr_eq(&first, &second));
     let shown = [&first, &second].map(|read| &read.served.shown);

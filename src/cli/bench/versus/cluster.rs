@@ -20,7 +20,7 @@ pub(super) const MEMBERS: usize = 3;
 /// Time for anything that a cluster does between measurements.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Poll interval.
-const LOOK: Duration = Duration::from_millis(2);
+const CHECK_EVERY: Duration = Duration::from_millis(2);
 /// The kernel reports a process's CPU time in hundredths of a second.
 const TICKS_A_SECOND: f64 = 100.0;
 
@@ -157,7 +157,7 @@ impl Cluster {
     /// A timer must also be created inside of a runtime.
     fn pause(&self) {
         self.runtime
-            .block_on(async { tokio::time::sleep(LOOK).await });
+            .block_on(async { tokio::time::sleep(CHECK_EVERY).await });
     }
 
     fn alive(&mut self, member: usize) -> Result<(), Error> {

@@ -68,7 +68,7 @@ impl CheckpointReader {
         let mut head = [0; HEAD];
         self.read(0, &mut head)?;
         if head[..8] != MAGIC {
-            return Err(self.damaged(0, "it does not begin with the mark of a checkpoint"));
+            return Err(self.damaged(0, "it does not begin with the magic bytes of a checkpoint"));
         }
         let mut cursor = Cursor(&head[8..]);
         let (Some(found), Some(sum)) = (cursor.u32(), cursor.u32()) else {

@@ -88,7 +88,7 @@ fn received_checkpoint_leaves_log_space() {
 }
 
 #[test]
-fn an_unfinished_checkpoint_leaves_nothing() {
+fn unfinished_checkpoint_leaves_nothing() {
     let disk = memory();
     let mut writer = checkpoints(&disk).begin(at(9), b"meta", false).unwrap();
     writer.chunk(&[3; 2000]).unwrap();
@@ -99,7 +99,7 @@ fn an_unfinished_checkpoint_leaves_nothing() {
 /// Stopped anywhere, torn anyhow: a checkpoint is whole or not there, and the one before it is
 /// untouched.
 #[test]
-fn a_crash_leaves_a_whole_checkpoint_or_none() {
+fn crash_leaves_a_whole_checkpoint_or_none() {
     let disk = memory();
     checkpoints(&disk).write(at(6), b"old", chunks()).unwrap();
     let (mut whole, mut absent) = (0, 0);
@@ -137,7 +137,7 @@ fn a_crash_leaves_a_whole_checkpoint_or_none() {
 }
 
 #[test]
-fn every_flipped_bit_is_found() {
+fn every_flipped_bit_is_detected() {
     let disk = memory();
     let info = checkpoints(&disk).write(at(9), b"meta", chunks()).unwrap();
     for offset in 0..info.bytes {
@@ -152,7 +152,7 @@ fn every_flipped_bit_is_found() {
 }
 
 #[test]
-fn a_cut_or_longer_file_is_found() {
+fn wrong_file_length_is_detected() {
     let disk = memory();
     checkpoints(&disk).write(at(9), b"meta", chunks()).unwrap();
     let bytes = disk.contents(&name(at(9))).unwrap();
@@ -206,7 +206,7 @@ fn damaged_newest_checkpoint_needs_the_log() {
 }
 
 #[test]
-fn two_are_kept() {
+fn two_checkpoints_are_kept() {
     let disk = memory();
     for index in [6, 7, 8] {
         checkpoints(&disk).write(at(index), b"", chunks()).unwrap();

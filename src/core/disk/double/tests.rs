@@ -44,7 +44,7 @@ fn seeds_tear_writes_differently() {
 }
 
 #[test]
-fn a_rename_survives_whole_or_not_at_all() {
+fn rename_is_atomic_across_crashes() {
     let disk = MemoryDisk::new();
     disk.plant("old", b"old");
     let file = disk.create("new").unwrap();
@@ -82,7 +82,7 @@ fn failed_sync_is_read_but_not_durable() {
 }
 
 #[test]
-fn handles_and_locks_die_with_the_process() {
+fn handles_and_locks_end_with_the_process() {
     let disk = MemoryDisk::new();
     let lock = disk.lock("lock").unwrap();
     assert_eq!(
@@ -117,7 +117,7 @@ fn misdirected_write_lands_elsewhere() {
 }
 
 #[test]
-fn a_full_disk_is_an_error() {
+fn full_disk_is_an_error() {
     let disk = MemoryDisk::new();
     disk.plant("a", &[1; 1000]);
     disk.set_faults(Faults {

@@ -272,7 +272,7 @@ fn decode_whole(seed: u32, head: &Head, whole: &[u8]) -> Result<Batch, (usize, S
 
 /// Reads the record at `at`; returns where the next one begins.
 fn decode_record(seed: u32, body: &Bytes, at: usize, batch: &mut Batch) -> Result<usize, String> {
-    let short = || "a record is shorter than its length says".to_owned();
+    let short = || "a record is shorter than the length in its header".to_owned();
     let mut cursor = Cursor(&body[at..]);
     let (Some(sum), Some(length), Some(kind)) = (cursor.u32(), cursor.u32(), cursor.u8()) else {
         return Err(short());

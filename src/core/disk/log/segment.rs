@@ -119,7 +119,7 @@ pub(crate) fn read_head(
     })?;
     if sector[..8] != MAGIC {
         return Err(damaged(
-            "the file does not begin with the mark of a log segment",
+            "the file does not begin with the magic bytes of a log segment",
         ));
     }
     let mut cursor = Cursor(&sector[8..16 + FIELDS]);

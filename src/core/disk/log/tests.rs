@@ -275,7 +275,7 @@ fn crash_at_every_write_loses_nothing() {
 }
 
 #[test]
-fn a_crash_while_opening_loses_nothing() {
+fn crash_while_opening_loses_nothing() {
     let disk = memory();
     let mut log = create(&disk);
     assert!(run_script(&disk, &mut log).1.is_none());
@@ -419,7 +419,7 @@ fn zeroed_sectors_mid_log_are_refused() {
 }
 
 #[test]
-fn a_missing_segment_is_refused() {
+fn missing_segment_is_refused() {
     let (disk, _) = full_disk();
     let names = disk.list(LOG).unwrap();
     let middle = format!("{LOG}/{}", names[1]);
@@ -465,7 +465,7 @@ fn foreign_and_newer_segments_are_refused() {
 }
 
 #[test]
-fn a_full_disk_stops_the_log_and_loses_nothing() {
+fn full_disk_stops_the_log_and_loses_nothing() {
     let disk = memory();
     let mut log = create(&disk);
     log.append(Some(&state(1, 0, 0)), &[]).unwrap();
@@ -610,7 +610,7 @@ fn commit_hint_alone_costs_no_write() {
 
 /// A disk that lies about syncs must make these tests fail: they can.
 #[test]
-fn a_lying_disk_is_caught() {
+fn simulated_disk_can_lose_synced_writes() {
     let disk = memory();
     let mut log = create(&disk);
     disk.set_faults(Faults {

@@ -402,7 +402,7 @@ mod tests {
     /// answered, and so on a host that had lost power. The leader counts on answers alone, and
     /// knows while there can be none yet.
     #[test]
-    fn leader_counts_on_answers() {
+    fn leader_needs_responses_for_quorum() {
         let mut contacts = Contacts::default();
         for id in [2, 3, 4] {
             contacts.meet(id, 1_000);

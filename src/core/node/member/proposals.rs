@@ -418,21 +418,21 @@ mod tests {
     }
 
     #[test]
-    fn committed_where_it_was_appended_it_is_done() {
+    fn proposal_committed_at_its_index_is_done() {
         let mut proposals = appended();
         proposals.committed(1, (8..=12).map(|index| place(index, 2)));
         assert_eq!((proposals.len(), proposals.bytes), (0, 0));
     }
 
     #[test]
-    fn another_terms_entry_ends_the_proposal() {
+    fn entry_of_another_term_ends_the_proposal() {
         let mut proposals = appended();
         proposals.committed(1, [place(9, 2), place(10, 3)].into_iter());
         assert_eq!(proposals.take_waiting()[0].request, request(1, 1));
     }
 
     #[test]
-    fn so_does_a_later_terms_entry_before_its_place() {
+    fn later_term_before_its_index_ends_a_proposal() {
         let mut proposals = appended();
         proposals.committed(1, [place(8, 2)].into_iter());
         assert!(!proposals.any_waiting());
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn a_checkpoint_over_its_place_proves_nothing() {
+    fn checkpoint_past_a_proposal_proves_nothing() {
         let mut proposals = appended();
         proposals.jumped(1, place(20, 4));
         assert!(!proposals.any_waiting(), "it may be in there");
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn late_answers_use_the_newer_commits() {
+    fn late_responses_use_the_newer_commits() {
         for (committed, again) in [(2, false), (3, true)] {
             let mut proposals = Proposals::new(1, 1 << 20);
             let data = Payload::Data(Bytes::from_static(b"data"));

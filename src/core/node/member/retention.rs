@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_checkpoint_is_tried_again_later() {
+    fn failed_checkpoint_is_retried_later() {
         let mut retention = Retention::new(POLICY, &[info(1)], 2);
         retention.note(&entries(2, 20));
         assert!(retention.due(0, 20));

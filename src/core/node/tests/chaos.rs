@@ -304,7 +304,7 @@ fn live(seed: u64) -> [u64; 5] {
 }
 
 #[test]
-fn nothing_is_lost_doubled_or_stuck() {
+fn random_faults_lose_no_acknowledged_write() {
     let number = |name: &str| {
         std::env::var(name)
             .ok()

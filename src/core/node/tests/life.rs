@@ -4,7 +4,7 @@ use super::*;
 use crate::store::LeaseGrant;
 
 #[test]
-fn three_elect_and_serve_through_each_member() {
+fn three_members_elect_and_serve() {
     let mut cluster = Cluster::new(&[1, 2, 3]);
     cluster.leader();
     for id in [1, 2, 3] {
@@ -102,7 +102,7 @@ fn growth_survives_losing_the_leader() {
 }
 
 #[test]
-fn a_removed_member_that_was_away_learns_of_it() {
+fn absent_member_learns_of_its_removal() {
     let mut cluster = Cluster::new(&[1, 2, 3]);
     let leader = cluster.leader();
     let away = cluster.followers()[0];
@@ -194,7 +194,7 @@ fn lost_proposal_is_proposed_again() {
 }
 
 #[test]
-fn a_proposal_of_unknown_fate_is_never_repeated() {
+fn proposal_of_unknown_outcome_is_not_repeated() {
     let mut cluster = Cluster::new(&[1, 2, 3]);
     let leader = cluster.leader();
     let origin = cluster.followers()[0];
@@ -221,7 +221,7 @@ fn a_proposal_of_unknown_fate_is_never_repeated() {
 }
 
 #[test]
-fn a_proposal_waits_for_a_leader() {
+fn proposal_waits_for_a_leader() {
     let mut cluster = Cluster::new(&[1, 2, 3]);
     let number = cluster.propose(2, put("early", "value"));
     cluster.settle();
@@ -232,7 +232,7 @@ fn a_proposal_waits_for_a_leader() {
 }
 
 #[test]
-fn a_lease_without_keepalives_expires() {
+fn lease_without_keepalives_expires() {
     let mut cluster = Cluster::new(&[1, 2, 3]);
     let leader = cluster.leader();
     let through = cluster.followers()[0];
@@ -276,7 +276,7 @@ fn a_lease_without_keepalives_expires() {
 }
 
 #[test]
-fn a_lease_outlives_its_leader() {
+fn lease_outlives_its_leader() {
     let mut cluster = Cluster::new(&[1, 2, 3]);
     let leader = cluster.leader();
     let through = cluster.followers()[0];
@@ -482,7 +482,7 @@ fn checkpoint_is_installed_in_order() {
 }
 
 #[test]
-fn a_whole_cluster_restarts_with_what_it_had() {
+fn whole_cluster_restart_keeps_the_data() {
     let mut cluster = Cluster::new(&[1, 2, 3]);
     let leader = cluster.leader();
     cluster.put(leader, "key", "value");

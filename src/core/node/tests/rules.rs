@@ -21,7 +21,7 @@ fn fenced(
 }
 
 #[test]
-fn a_second_learner_is_one_too_many() {
+fn second_learner_is_refused() {
     let mut cluster = three();
     cluster.change(1, add(4, true)).unwrap();
     let refused = cluster.change(2, add(5, true)).unwrap_err();
@@ -29,7 +29,7 @@ fn a_second_learner_is_one_too_many() {
 }
 
 #[test]
-fn etcds_refusals_of_additions() {
+fn additions_are_refused_as_in_etcd() {
     let mut cluster = three();
     let refused = cluster.change(1, add(2, true)).unwrap_err();
     assert_eq!(refused, MembershipError::IdExists);
@@ -52,7 +52,7 @@ fn etcds_refusals_of_additions() {
 }
 
 #[test]
-fn etcds_refusals_of_removals() {
+fn removals_are_refused_as_in_etcd() {
     let mut cluster = three();
     let leader = cluster.leader();
     let [away, stays] = cluster.followers()[..] else {
@@ -97,7 +97,7 @@ fn silent_learner_is_not_promoted() {
 }
 
 #[test]
-fn a_caller_with_old_knowledge_is_refused() {
+fn stale_fence_is_refused() {
     let mut cluster = three();
     let index = cluster.server(1).machine.membership().configuration_index;
     let after = cluster
@@ -131,7 +131,7 @@ fn a_caller_with_old_knowledge_is_refused() {
 }
 
 #[test]
-fn two_changes_run_one_after_the_other() {
+fn membership_changes_run_one_at_a_time() {
     let mut cluster = three();
     let leader = cluster.leader();
     let mut asked = Vec::new();
@@ -189,7 +189,7 @@ fn second_change_waits_for_the_first() {
 /// A voter added to a single one was never answered: the answer waited until both had settled the
 /// addition, and the second one is started only after that answer.
 #[test]
-fn voter_added_to_one_answers_at_once() {
+fn adding_to_a_single_voter_responds_at_once() {
     let mut cluster = Cluster::new(&[1]);
     cluster.leader();
     cluster.put(1, "key", "value");
@@ -274,7 +274,7 @@ fn membership_change_waits_for_a_leader() {
 /// counted on them, and on the dead leader with them: a fourth voter was added to two that were
 /// alive, or a living one removed. It now waits for answers, and refuses when there are none.
 #[test]
-fn new_leader_needs_answers_not_links() {
+fn new_leader_needs_responses_not_links() {
     for of_a_living_one in [false, true] {
         let mut cluster = three();
         let dead = cluster.leader();
@@ -312,7 +312,7 @@ fn new_leader_needs_answers_not_links() {
 
 /// A removal is answered once the others know of it for good, so the disk may be deleted then.
 #[test]
-fn a_change_is_answered_when_it_is_settled() {
+fn change_is_answered_once_settled() {
     let mut cluster = three();
     let leader = cluster.leader();
     let [gone, stays] = cluster.followers()[..] else {
@@ -433,7 +433,7 @@ fn next_learner_follows_a_promotion() {
 }
 
 #[test]
-fn a_join_binds_the_disk_once_and_publishes() {
+fn join_binds_the_disk_once_and_publishes() {
     let mut cluster = three();
     let join = |disk: &str, url: &str| {
         MembershipCommand::from(ChangeBody::Join(Join {
@@ -568,7 +568,7 @@ fn restored_state_machine_equals_its_source() {
 }
 
 #[test]
-fn an_entry_of_the_future_stops_the_machine() {
+fn invalid_entry_stops_the_state_machine() {
     let mut machine = founded(1);
     let mut payload = LogPayload {
         format: FORMAT + 1,
@@ -594,7 +594,7 @@ fn an_entry_of_the_future_stops_the_machine() {
 }
 
 #[test]
-fn the_membership_remembers_its_last_changes() {
+fn membership_keeps_its_last_changes() {
     let mut membership = Membership::found(7, "", 0, founders()).unwrap();
     for round in 0..100 {
         let id = 100 + round;
@@ -619,7 +619,7 @@ fn the_membership_remembers_its_last_changes() {
 }
 
 #[test]
-fn errors_of_the_membership_survive_the_wire() {
+fn membership_errors_survive_the_wire() {
     let errors = [
         MembershipError::IdExists,
         MembershipError::LearnerNotReady {

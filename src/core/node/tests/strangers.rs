@@ -46,7 +46,7 @@ fn vote(from: MemberId, to: MemberId, term: Term, transfer: bool) -> Input {
 
 /// Any client that reached the port without TLS could end a member for good with one frame.
 #[test]
-fn one_report_ends_no_member() {
+fn one_report_removes_no_member() {
     let mut cluster = Cluster::new(&[1, 2, 3]);
     cluster.leader();
     cluster.ticks(3);
@@ -146,7 +146,7 @@ fn member_recovers_from_a_foreign_term() {
 /// The first disk of every ID ever met was remembered for ever; then the lowest IDs were forgotten,
 /// and the time at which each was met was still remembered for ever.
 #[test]
-fn strangers_are_remembered_up_to_a_bound() {
+fn remembered_strangers_are_bounded() {
     let mut cluster = Cluster::new(&[1, 2, 3]);
     cluster.leader();
     cluster.ticks(3);
@@ -176,7 +176,7 @@ fn strangers_are_remembered_up_to_a_bound() {
 
 /// For a joiner without a membership no server counts as a stranger.
 #[test]
-fn a_joiner_remembers_peers_up_to_a_bound() {
+fn joining_member_bounds_remembered_peers() {
     let mut cluster = Cluster::new(&[1, 2, 3]);
     cluster.change(1, add(4, true)).unwrap();
     cluster.cut(4, 1);

@@ -17,12 +17,12 @@ pub(super) struct ReferenceModel {
     revision: Revision,
     changed: bool,
     succeeded: bool,
-    answers: Vec<Answer>,
+    responses: Vec<ReferenceResponse>,
 }
 
 /// What is recorded of one operation.
 #[derive(Clone, Debug, PartialEq)]
-enum Answer {
+enum ReferenceResponse {
     Put(Option<KeyValue>),
     Deleted(i64, Vec<KeyValue>),
     Found(Vec<KeyValue>, i64),
@@ -36,7 +36,7 @@ impl ReferenceModel {
             revision,
             changed: false,
             succeeded: false,
-            answers: Vec::new(),
+            responses: Vec::new(),
         }
     }
 
@@ -53,13 +53,21 @@ impl ReferenceModel {
     /// Whether this is what was answered.
     pub(super) fn fits(&self, response: &Response) -> bool {
         match response {
-            Response::Put(put) => self.answers == [Answer::Put(put.prev_kv.clone())],
+            Response::Put(put) => self.responses == [ReferenceResponse::Put(put.prev_kv.clone())],
             Response::DeleteRange(delete) => {
-                self.answers == [Answer::Deleted(delete.deleted, delete.prev_kvs.clone())]
+                self.responses
+                    == [ReferenceResponse::Deleted(
+                        delete.deleted,
+                        delete.prev_kvs.clone(),
+                    )]
             }
             Response::Txn(txn) => {
-                let answers: Vec<Answer> = txn.responses.iter().filter_map(answer).collect();
-                txn.succeeded == self.succeeded && answers == self.answers
+                let responses: Vec<ReferenceResponse> = txn
+                    .responses
+                    .iter()
+                    .filter_map(reference_response)
+                    .collect();
+                txn.succeeded == self.succeeded && responses == self.responses
             }
             _ => false,
         }
@@ -79,7 +87,8 @@ impl ReferenceModel {
         };
         self.keys.insert(put.key.clone(), kv);
         self.changed = true;
-        self.answers.push(Answer::Put(old.filter(|_| put.prev_kv)));
+        self.responses
+            .push(ReferenceResponse::Put(old.filter(|_| put.prev_kv)));
     }
 
     fn delete(&mut self, delete: &DeleteRange) {
@@ -90,7 +99,8 @@ impl ReferenceModel {
         }
         let count = i64::try_from(gone.len()).unwrap_or(i64::MAX);
         let shown = if delete.prev_kv { gone } else { Vec::new() };
-        self.answers.push(Answer::Deleted(count, shown));
+        self.responses
+            .push(ReferenceResponse::Deleted(count, shown));
     }
 
     fn one(&mut self, RequestOp { op }: &RequestOp) {
@@ -99,7 +109,7 @@ impl ReferenceModel {
             Some(Op::DeleteRange(delete)) => self.delete(delete),
             Some(Op::Range(wanted)) => {
                 let (kvs, count) = range(&self.keys, wanted);
-                self.answers.push(Answer::Found(kvs, count));
+                self.responses.push(ReferenceResponse::Found(kvs, count));
             }
             Some(Op::Txn(_)) | None => {}
         }
@@ -150,13 +160,14 @@ pub(super) fn values(operation: &Operation) -> Vec<Bytes> {
     }
 }
 
-fn answer(response: &ResponseOp) -> Option<Answer> {
+fn reference_response(response: &ResponseOp) -> Option<ReferenceResponse> {
     match response {
-        ResponseOp::Put(put) => Some(Answer::Put(put.prev_kv.clone())),
-        ResponseOp::DeleteRange(delete) => {
-            Some(Answer::Deleted(delete.deleted, delete.prev_kvs.clone()))
-        }
-        ResponseOp::Range(found) => Some(Answer::Found(found.kvs.clone(), found.count)),
+        ResponseOp::Put(put) => Some(ReferenceResponse::Put(put.prev_kv.clone())),
+        ResponseOp::DeleteRange(delete) => Some(ReferenceResponse::Deleted(
+            delete.deleted,
+            delete.prev_kvs.clone(),
+        )),
+        ResponseOp::Range(found) => Some(ReferenceResponse::Found(found.kvs.clone(), found.count)),
         ResponseOp::Txn(_) => None,
     }
 }

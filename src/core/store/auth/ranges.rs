@@ -125,7 +125,7 @@ mod tests {
     /// Permissions, request, whether it is allowed: the cases of etcd's own test of its cache,
     /// and those of its advisories.
     #[test]
-    fn requests_must_lie_inside_the_permissions() {
+    fn requests_outside_permissions_are_denied() {
         type Case<'a> = (&'a [(&'a str, &'a str)], (&'a str, &'a str), bool);
         let cases: &[Case<'_>] = &[
             (&[], ("a", ""), false),
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_span_that_holds_nothing_grants_nothing() {
+    fn empty_span_grants_nothing() {
         assert_eq!(spans(&[("b", "a"), ("c", "c")]), Spans::default());
         let unknown = Permission {
             kind: 7,

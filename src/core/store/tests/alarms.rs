@@ -16,7 +16,7 @@ fn grant(store: &mut Store, id: LeaseId) -> Result<Response, Error> {
 }
 
 #[test]
-fn an_alarm_is_of_a_kind_and_a_member() {
+fn alarms_are_per_kind_and_member() {
     let mut store = Store::new();
     let no_space = |member| Alarm {
         kind: AlarmKind::NoSpace,
@@ -49,7 +49,7 @@ fn an_alarm_is_of_a_kind_and_a_member() {
 }
 
 #[test]
-fn a_kind_of_a_newer_version_stops_the_member() {
+fn unknown_alarm_kind_stops_the_member() {
     let change = SetAlarm {
         kind: 9,
         member: 1,
@@ -60,7 +60,7 @@ fn a_kind_of_a_newer_version_stops_the_member() {
 }
 
 #[test]
-fn without_space_only_what_adds_is_refused() {
+fn nospace_refuses_only_growing_requests() {
     let mut store = filled(&["a", "b"]);
     grant(&mut store, 1).expect("a lease");
     set(&mut store, AlarmKind::NoSpace, 1, true);
@@ -90,7 +90,7 @@ fn without_space_only_what_adds_is_refused() {
 }
 
 #[test]
-fn on_corruption_nothing_changes() {
+fn corrupt_alarm_refuses_all_changes() {
     let mut store = filled(&["a"]);
     grant(&mut store, 1).expect("a lease");
     set(&mut store, AlarmKind::Corrupt, 1, true);

@@ -214,7 +214,7 @@ fn root_cannot_be_locked_out() {
 }
 
 #[test]
-fn management_is_root_s_alone() {
+fn only_root_manages_users_and_roles() {
     let mut store = guarded();
     for (actor, error) in [
         (None, AuthError::UserEmpty),
@@ -417,7 +417,7 @@ fn open_range_needs_an_open_permission() {
 }
 
 #[test]
-fn leases_show_and_end_no_keys_that_one_may_not() {
+fn lease_calls_respect_key_permissions() {
     let mut store = guarded();
     let root = user(&store, "root");
     for id in [1, 2, 3] {
@@ -500,7 +500,7 @@ fn token_needs_the_current_password() {
 }
 
 #[test]
-fn a_checkpoint_holds_users_and_roles() {
+fn checkpoint_holds_users_and_roles() {
     let empty = Store::new().publish();
     let rebuilt = Store::import(empty.export()).expect("rebuilt");
     assert_eq!(rebuilt.publish().auth(), &AuthState::default());
@@ -516,7 +516,7 @@ fn a_checkpoint_holds_users_and_roles() {
 
 /// Byte for byte what etcd keeps in its buckets `authUsers` and `authRoles`.
 #[test]
-fn users_and_roles_are_encoded_as_etcd_s() {
+fn users_and_roles_are_encoded_as_in_etcd() {
     use prost::Message as _;
     let store = guarded();
     let view = store.publish();

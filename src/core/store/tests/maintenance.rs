@@ -6,7 +6,7 @@ use super::helpers::*;
 use crate::store::*;
 
 #[test]
-fn the_hash_of_known_histories_is_etcds() {
+fn hash_of_known_histories_equals_etcds() {
     // Worked out by hand from etcd's definition.
     let hash = |store: &Store| store.publish().hash_kv(0).expect("a hash");
     let empty = hash(&Store::new());
@@ -142,7 +142,7 @@ fn empty_key_is_refused() {
 
 /// A state whose revision was the largest number was taken, and the next write overflowed.
 #[test]
-fn a_state_at_the_end_of_its_numbers_is_refused() {
+fn exhausted_revisions_are_refused() {
     // A head: its length, its tag and length, format 1, a revision, a compacted one; then the end.
     let state = |revision: i64, compacted: i64| {
         let mut head = vec![0x08, 1, 0x10];

@@ -25,7 +25,7 @@ struct Run {
 }
 
 #[test]
-fn answers_and_refuses_as_a_naive_model_does() {
+fn store_equals_a_naive_model() {
     let ops = setting("OPS", 700);
     let first = setting("SEED", 0);
     let seeds = if std::env::var("SEED").is_ok() {

@@ -19,7 +19,7 @@ fn same_value_makes_a_revision() {
 }
 
 #[test]
-fn a_key_begins_anew_after_its_delete() {
+fn deleted_key_restarts_at_version_1() {
     let mut store = filled(&["a", "a"]);
     do_delete(&mut store, "a");
     do_put(&mut store, "a", "w");
@@ -164,7 +164,7 @@ fn refused_txn_changes_nothing() {
 }
 
 #[test]
-fn the_compacted_revision_itself_can_be_read() {
+fn compacted_revision_itself_is_readable() {
     let mut store = filled(&["a", "b", "a", "c"]);
     do_delete(&mut store, "c");
     compact(&mut store, 4).expect("a compaction");
@@ -279,7 +279,7 @@ fn keys_only_omits_the_lease() {
 }
 
 #[test]
-fn lease_end_deletes_its_keys_in_one_revision() {
+fn lease_end_deletes_keys_in_one_revision() {
     let mut store = Store::new();
     run(
         &mut store,
@@ -314,7 +314,7 @@ fn lease_end_deletes_its_keys_in_one_revision() {
 }
 
 #[test]
-fn an_expiry_of_another_term_is_ignored() {
+fn expiry_of_another_term_is_ignored() {
     let mut store = Store::new();
     for id in [1, 2] {
         run(
@@ -411,45 +411,67 @@ fn range_cost_is_known_in_advance() {
         do_put(&mut store, &format!("k{number:04}"), "");
     }
     let old = store.revision();
-    let looks = |store: &Store, from: &str, end: &str, revision: i64| {
+    let extra_examined = |store: &Store, from: &str, end: &str, revision: i64| {
         let range = Range {
             revision,
             limit: 1,
             ..read(from, end)
         };
-        store.publish().looks(&range, Counted::Yes, 500)
+        store.publish().extra_examined(&range, Counted::Yes, 500)
     };
     // Two edges of a span at most.
-    assert!(looks(&store, "k", "l", 0) <= 64);
-    assert!(looks(&store, "k", "l", old) <= 64);
+    assert!(extra_examined(&store, "k", "l", 0) <= 64);
+    assert!(extra_examined(&store, "k", "l", old) <= 64);
     do_put(&mut store, "k1000", "again");
-    assert!(looks(&store, "k", "l", 0) <= 64, "of now, counts are kept");
-    assert!(looks(&store, "k", "l", old) <= 128, "one leaf has changed");
+    assert!(
+        extra_examined(&store, "k", "l", 0) <= 64,
+        "of now, counts are kept"
+    );
+    assert!(
+        extra_examined(&store, "k", "l", old) <= 128,
+        "one leaf has changed"
+    );
     for number in 0..2000 {
         do_put(&mut store, &format!("k{number:04}"), "again");
     }
-    assert!(looks(&store, "k", "l", 0) <= 64);
-    let far = looks(&store, "k", "l", old);
+    assert!(extra_examined(&store, "k", "l", 0) <= 64);
+    let far = extra_examined(&store, "k", "l", old);
     assert!((501..600).contains(&far), "{far}: and it stops counting");
-    assert_eq!(looks(&store, "k0007", "", old), 0, "one key is found");
-    assert!(looks(&store, "k0000", "k0020", old) <= 64);
+    assert_eq!(
+        extra_examined(&store, "k0007", "", old),
+        0,
+        "one key is found"
+    );
+    assert!(extra_examined(&store, "k0000", "k0020", old) <= 64);
     for number in 100..1900 {
         do_delete(&mut store, &format!("k{number:04}"));
     }
     // Of those, a read looks at no more than its limit has it pass, and a count at none: both were
     // taken for long ones wherever many keys had been deleted.
-    assert!(looks(&store, "k", "l", 0) <= 64, "others are first");
-    assert!(looks(&store, "k01", "l", 0) > 500, "deleted ones are first");
-    assert!(looks(&store, "k0098", "l", 0) <= 128, "two are before them");
-    assert!(looks(&store, "k0099", "l", 0) > 500, "one is not enough");
-    assert!(looks(&store, "k19", "l", 0) <= 128);
+    assert!(
+        extra_examined(&store, "k", "l", 0) <= 64,
+        "others are first"
+    );
+    assert!(
+        extra_examined(&store, "k01", "l", 0) > 500,
+        "deleted ones are first"
+    );
+    assert!(
+        extra_examined(&store, "k0098", "l", 0) <= 128,
+        "two are before them"
+    );
+    assert!(
+        extra_examined(&store, "k0099", "l", 0) > 500,
+        "one is not enough"
+    );
+    assert!(extra_examined(&store, "k19", "l", 0) <= 128);
     let view = store.publish();
-    let far = |range: &Range, counted| view.looks(range, counted, 500) > 500;
+    let far = |range: &Range, counted| view.extra_examined(range, counted, 500) > 500;
     let count = Range {
         count_only: true,
         ..read("k", "l")
     };
-    assert_eq!(view.looks(&count, Counted::Yes, 500), 0);
+    assert_eq!(view.extra_examined(&count, Counted::Yes, 500), 0);
     assert!(far(&read("k", "l"), Counted::Yes), "without a limit");
     let sorted = Range {
         limit: 1,
@@ -468,7 +490,11 @@ fn range_cost_is_known_in_advance() {
     let (whole, part) = (whole.expect("a range"), part.expect("a range"));
     assert_eq!((whole.count, part.count), (2000, 0));
     assert_eq!((whole.kvs, whole.more), (part.kvs, part.more));
-    assert_eq!(looks(&store, "k", "l", store.revision() + 1), 0, "refused");
+    assert_eq!(
+        extra_examined(&store, "k", "l", store.revision() + 1),
+        0,
+        "refused"
+    );
 }
 
 /// Each piece of a streamed range of an older revision counted all that was left of it: twice the keys
@@ -493,7 +519,7 @@ fn chunks_of_an_old_range_scan_keys_few_times() {
             ..read(&format!("k{number:04}"), "l")
         });
         pieces
-            .map(|piece| view.looks(&piece, counted, u64::MAX))
+            .map(|piece| view.extra_examined(&piece, counted, u64::MAX))
             .sum()
     };
     // One leaf more at each end of a piece.
@@ -506,5 +532,5 @@ fn chunks_of_an_old_range_scan_keys_few_times() {
         limit: PIECE.cast_signed(),
         ..read("k", "l")
     };
-    assert!(view.looks(&first, Counted::Yes, u64::MAX) <= 2 * KEYS);
+    assert!(view.extra_examined(&first, Counted::Yes, u64::MAX) <= 2 * KEYS);
 }

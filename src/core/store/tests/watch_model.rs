@@ -8,7 +8,7 @@ use super::generator::Generator;
 use super::model::Model;
 use crate::store::*;
 
-struct Seen {
+struct Received {
     spec: WatchSpec,
     start: Revision,
     events: Vec<Event>,
@@ -18,7 +18,7 @@ struct Seen {
 
 pub(super) struct Audience {
     watchers: Watchers,
-    seen: BTreeMap<WatcherId, Seen>,
+    received: BTreeMap<WatcherId, Received>,
     next: WatcherId,
 }
 
@@ -26,7 +26,7 @@ impl Audience {
     pub(super) fn new(view: &View) -> Self {
         Audience {
             watchers: Watchers::new(view),
-            seen: BTreeMap::new(),
+            received: BTreeMap::new(),
             next: 0,
         }
     }
@@ -73,9 +73,9 @@ impl Audience {
             start_revision
         };
         let compacted = -1;
-        self.seen.insert(
+        self.received.insert(
             self.next,
-            Seen {
+            Received {
                 spec,
                 start,
                 events: Vec::new(),
@@ -87,20 +87,21 @@ impl Audience {
 
     fn cancel(&mut self, generator: &mut Generator, model: &Model, at: &str) {
         let id = generator.below(self.next + 1);
-        let seen = self.seen.remove(&id);
-        assert_eq!(self.watchers.cancel(id), seen.is_some(), "{at}");
-        if let Some(seen) = seen {
-            seen.check(model, self.watchers.revision(), false);
+        let received = self.received.remove(&id);
+        assert_eq!(self.watchers.cancel(id), received.is_some(), "{at}");
+        if let Some(received) = received {
+            received.check(model, self.watchers.revision(), false);
         }
     }
 
     fn advance(&mut self, generator: &mut Generator, view: &View, model: &Model) {
-        let seen = &mut self.seen;
+        let received = &mut self.received;
         self.watchers.advance(view, &mut |id, events| {
             if generator.one_in(6) {
                 return false;
             }
-            seen.get_mut(&id)
+            received
+                .get_mut(&id)
                 .expect("a known watcher")
                 .take(events.to_vec(), model);
             true
@@ -123,16 +124,16 @@ impl Audience {
 
     fn slice(&mut self, id: WatcherId, view: &View, model: &Model, slice: Slice, at: &str) {
         let outcome = self.watchers.catch_up(id, view, slice);
-        let seen = self.seen.get_mut(&id).expect("a known watcher");
+        let received = self.received.get_mut(&id).expect("a known watcher");
         match outcome {
             CatchUp::Behind(events) => {
-                seen.take(events, model);
+                received.take(events, model);
                 let promised = self.watchers.in_step(id);
                 assert_eq!(promised, Some(false), "{at}: events are still to come");
             }
             CatchUp::Synced(events) => {
-                seen.take(events, model);
-                let start = seen.start;
+                received.take(events, model);
+                let start = received.start;
                 assert_eq!(
                     self.watchers.in_step(id),
                     Some(start <= model.revision + 1),
@@ -141,12 +142,12 @@ impl Audience {
             }
             CatchUp::Compacted(revision) => {
                 assert_eq!(revision, model.compacted, "{at}");
-                let seen = self.seen.remove(&id).expect("a known watcher");
+                let received = self.received.remove(&id).expect("a known watcher");
                 assert!(
-                    seen.start <= revision,
+                    received.start <= revision,
                     "{at}: nothing that it needs was compacted"
                 );
-                seen.check(model, model.revision, false);
+                received.check(model, model.revision, false);
             }
             CatchUp::NotBehind => panic!("{at}: it was reported as behind"),
         }
@@ -170,13 +171,13 @@ impl Audience {
                 "at the end",
             );
         }
-        for seen in self.seen.values() {
-            seen.check(model, model.revision, true);
+        for received in self.received.values() {
+            received.check(model, model.revision, true);
         }
     }
 }
 
-impl Seen {
+impl Received {
     fn take(&mut self, events: Vec<Event>, model: &Model) {
         let last = self.events.last().map_or(0, |event| event.kv.mod_revision);
         if let Some(first) = events.first() {
@@ -215,19 +216,19 @@ impl Seen {
             };
             inside(&event.kv.key) && !filtered
         });
-        let mut seen = self.events.clone();
-        for (seen, expected) in seen.iter_mut().zip(&mut expected) {
+        let mut received = self.events.clone();
+        for (received, expected) in received.iter_mut().zip(&mut expected) {
             if !self.spec.prev_kv {
-                assert!(seen.prev_kv.is_none());
-            } else if seen.prev_kv.is_some() || seen.kv.mod_revision > self.compacted {
+                assert!(received.prev_kv.is_none());
+            } else if received.prev_kv.is_some() || received.kv.mod_revision > self.compacted {
                 continue;
             }
             expected.prev_kv = None;
-            seen.prev_kv = None;
+            received.prev_kv = None;
         }
         if !complete {
-            expected.truncate(seen.len());
+            expected.truncate(received.len());
         }
-        assert_eq!(seen, expected, "{:?} from {}", self.spec, self.start);
+        assert_eq!(received, expected, "{:?} from {}", self.spec, self.start);
     }
 }

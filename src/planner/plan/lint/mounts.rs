@@ -1,5 +1,5 @@
 //! No member is created, and no voter restarted, before the Secrets that its pod mounts exist: it would hang in
-//! ContainerCreating. The user's own are in `Facts::given`.
+//! ContainerCreating. Certificates that the operator does not issue are checked by `Facts::user_certificates`.
 
 use super::{Facts, refuse};
 use crate::crd::{TlsPort, member_certificate_name, operator_secret_name};
@@ -25,7 +25,7 @@ impl Facts<'_> {
         for secret in self.certificates_of(member) {
             refuse(
                 !self.holds_certificate(&secret) && !made(&secret),
-                &format!("its pod mounts Secret {secret}, which is not there"),
+                &format!("its pod mounts Secret {secret}, which does not exist"),
             )?;
         }
         let key = ObjectKey {
@@ -35,7 +35,7 @@ impl Facts<'_> {
         let lacks = self.o.wanted_objects.contains_key(&key) && !self.o.objects.contains_key(&key);
         refuse(
             lacks && !made(&key.name),
-            &format!("its pod mounts Secret {}, which is not there", key.name),
+            &format!("its pod mounts Secret {}, which does not exist", key.name),
         )
     }
 
@@ -51,9 +51,9 @@ impl Facts<'_> {
     /// The Secrets with a member's certificates, of those that the operator makes.
     fn certificates_of(&self, member: &str) -> impl Iterator<Item = String> {
         let tls = self.cluster.spec.tls.is_some();
-        let given = &self.o.tls.given;
+        let user_certificates = &self.o.tls.user_certificates;
         let ports = TlsPort::ALL.into_iter();
-        let made = ports.filter(move |port| tls && !given.contains_key(port));
+        let made = ports.filter(move |port| tls && !user_certificates.contains_key(port));
         made.map(move |port| member_certificate_name(member, port))
     }
 

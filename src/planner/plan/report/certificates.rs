@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::crd::ConditionStatus::{False, True};
 use crate::crd::{
     CertificateStatus, ClientAuth, ConditionType, SecretReference, TlsPort, authority_secret_name,
-    user_certificate_name,
+    client_certificate_name,
 };
 use crate::plan::certificates::Certificate;
 use crate::plan::rules::certificates::lagging;
@@ -37,13 +37,13 @@ pub(super) fn references(s: &Situation<'_>) -> (Option<SecretReference>, Option<
         let readable = facts.certificate.is_some();
         readable.then_some(SecretReference { name })
     };
-    if let Some(given) = s.o.tls.given.get(&TlsPort::Client) {
+    if let Some(user_certificate) = s.o.tls.user_certificates.get(&TlsPort::Client) {
         // The issuer of clients' certificates is up to the user.
-        let name = given.trusted_secret.clone();
-        let trusted = (!given.trusted.is_empty()).then_some(SecretReference { name });
+        let name = user_certificate.trusted_secret.clone();
+        let trusted = (!user_certificate.trusted.is_empty()).then_some(SecretReference { name });
         return (trusted, None);
     }
-    let user = (tls.client_auth == ClientAuth::Required).then(|| user_certificate_name(name));
+    let user = (tls.client_auth == ClientAuth::Required).then(|| client_certificate_name(name));
     (
         made(authority_secret_name(name, TlsPort::Client)),
         user.and_then(made),
@@ -93,9 +93,10 @@ pub(super) fn ready(s: &Situation<'_>) -> Option<ConditionInput> {
         let text = format!("a certificate expires soon: {}", words(late));
         return condition(False, "CertificateExpiring", text);
     }
-    let given = s.o.tls.given.values();
-    let mut given = given.filter_map(|one| Some((one.secret.as_str(), one.certificate.as_ref()?)));
-    if let Some(soon) = given.find(|(_, certificate)| certificate.ends_soon(now_ms)) {
+    let user_certificates = s.o.tls.user_certificates.values();
+    let mut user_certificates =
+        user_certificates.filter_map(|one| Some((one.secret.as_str(), one.certificate.as_ref()?)));
+    if let Some(soon) = user_certificates.find(|(_, certificate)| certificate.ends_soon(now_ms)) {
         let text = format!(
             "a certificate expires soon: {}; its successor goes into the same Secret",
             words(soon)
@@ -135,16 +136,17 @@ fn all<'a>(s: &Situation<'a>) -> impl Iterator<Item = (&'a str, &'a Certificate)
     let secrets = s.o.tls.secrets.iter();
     let made =
         secrets.filter_map(|(name, facts)| Some((name.as_str(), facts.certificate.as_ref()?)));
-    let given = s.o.tls.given.values();
-    let given = given.filter_map(|one| Some((one.secret.as_str(), one.certificate.as_ref()?)));
-    let all: BTreeMap<&str, &Certificate> = made.chain(given).collect();
+    let user_certificates = s.o.tls.user_certificates.values();
+    let user_certificates =
+        user_certificates.filter_map(|one| Some((one.secret.as_str(), one.certificate.as_ref()?)));
+    let all: BTreeMap<&str, &Certificate> = made.chain(user_certificates).collect();
     all.into_iter()
 }
 
 /// The names of our Secrets contain their port; the clients' certificate belongs to the client port.
 fn port_of(s: &Situation<'_>, secret: &str) -> TlsPort {
-    let mut given = s.o.tls.given.iter();
-    if let Some((port, _)) = given.find(|(_, given)| given.secret == secret) {
+    let mut user_certificates = s.o.tls.user_certificates.iter();
+    if let Some((port, _)) = user_certificates.find(|(_, one)| one.secret == secret) {
         return *port;
     }
     let peer = secret == authority_secret_name(&s.cluster.name, TlsPort::Peer)

@@ -151,9 +151,9 @@ fn quorate(s: &Situation<'_>) -> ConditionInput {
     if !s.bootstrapped() {
         return input(type_, False, "NotFormed", "the cluster is not formed yet");
     }
-    let known = s.o.hints.voters.len();
+    let known = s.o.status_memory.voters.len();
     let answered =
-        s.o.hints
+        s.o.status_memory
             .voters
             .iter()
             .filter(|name| s.description(name).is_some())

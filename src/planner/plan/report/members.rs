@@ -20,7 +20,7 @@ pub(super) fn rows(s: &Situation<'_>, draft: &Draft) -> Vec<MemberStatus> {
         rows.push(seated(s, draft, name, seat, MemberRole::Learner));
     }
     // Without a leader's description, a voter whose PVC is gone looks like a joining member.
-    let voted = |name: &&String| s.view.is_none() && s.o.hints.voters.contains(*name);
+    let voted = |name: &&String| s.view.is_none() && s.o.status_memory.voters.contains(*name);
     for name in s.standbys.iter().filter(|name| !voted(name)) {
         rows.push(unseated(s, draft, name, MemberRole::Standby));
     }
@@ -28,7 +28,7 @@ pub(super) fn rows(s: &Situation<'_>, draft: &Draft) -> Vec<MemberStatus> {
         rows.push(unseated(s, draft, name, MemberRole::Leaving));
     }
     if s.view.is_none() {
-        for name in &s.o.hints.voters {
+        for name in &s.o.status_memory.voters {
             if !rows.iter().any(|row| row.name == *name) {
                 rows.push(unseated(s, draft, name, MemberRole::Voter));
             }

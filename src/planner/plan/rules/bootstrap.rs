@@ -263,7 +263,7 @@ fn known_voters(s: &Situation<'_>) -> Vec<String> {
             .filter(|m| !m.learner)
             .map(|m| m.name.clone())
             .collect(),
-        None if !s.o.hints.voters.is_empty() => s.o.hints.voters.clone(),
+        None if !s.o.status_memory.voters.is_empty() => s.o.status_memory.voters.clone(),
         // The voters are unknown: any disk that a member used may have data.
         None if s.our_pvcs().any(|(_, pvc)| pvc.state == PvcState::Joined) => Vec::new(),
         None => {

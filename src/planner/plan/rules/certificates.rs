@@ -10,7 +10,7 @@ use crate::plan::Rule;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::crd::{
-    ClientAuth, TlsPort, authority_secret_name, member_certificate_name, user_certificate_name,
+    ClientAuth, TlsPort, authority_secret_name, client_certificate_name, member_certificate_name,
 };
 use crate::mutants::mutant;
 use crate::plan::action::{Action, CertificateAction};
@@ -119,7 +119,7 @@ fn make_anew(
 
 /// The certificate for clients.
 fn keep_user(s: &Situation<'_>, draft: &mut Draft, (port, signer): (TlsPort, &Certificate)) {
-    let secret = user_certificate_name(&s.cluster.name);
+    let secret = client_certificate_name(&s.cluster.name);
     let facts = s.o.tls.secrets.get(&secret);
     if gone(draft, &secret, facts) {
         return;
@@ -236,7 +236,7 @@ pub(super) fn certificates<'a>(
         .map(|member| member_certificate_name(member, port))
         .collect();
     if has_user(s, port) {
-        names.push(user_certificate_name(&s.cluster.name));
+        names.push(client_certificate_name(&s.cluster.name));
     }
     let secrets = &s.o.tls.secrets;
     names.into_iter().filter_map(move |name| {
@@ -302,14 +302,17 @@ struct Due<'a> {
 }
 
 fn due<'a>(s: &Situation<'a>, member: &str, port: TlsPort) -> Option<Due<'a>> {
-    if let Some(given) = s.o.tls.given.get(&port) {
+    if let Some(user_certificate) = s.o.tls.user_certificates.get(&port) {
         // One that was started with other Secrets loads these when it is restarted.
-        let certificate = given.certificate.as_ref().filter(|_| s.updated(member))?;
+        let certificate = user_certificate
+            .certificate
+            .as_ref()
+            .filter(|_| s.updated(member))?;
         return Some(Due {
-            secret: given.secret.clone(),
+            secret: user_certificate.secret.clone(),
             certificate,
-            trusted_secret: given.trusted_secret.clone(),
-            trusted: &given.trusted,
+            trusted_secret: user_certificate.trusted_secret.clone(),
+            trusted: &user_certificate.trusted,
         });
     }
     let secret = member_certificate_name(member, port);
@@ -343,7 +346,7 @@ pub(in crate::plan) fn lagging<'a>(s: &Situation<'a>, port: TlsPort) -> Option<(
 /// Certificates of removed members, and that of clients if none is requested.
 fn drop_surplus(s: &Situation<'_>, draft: &mut Draft) {
     let members = members(s);
-    let user = user_certificate_name(&s.cluster.name);
+    let user = client_certificate_name(&s.cluster.name);
     if let Some(facts) = s.o.tls.secrets.get(&user)
         && !has_user(s, TlsPort::Client)
         && !facts.terminating

@@ -66,11 +66,11 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) -> bool {
         return true;
     }
     // For a formed cluster it is created again: healing does not wait for the deletion of a Secret.
-    let going =
+    let terminating =
         s.o.identity_secret
             .as_ref()
             .is_some_and(|identity_secret| identity_secret.terminating);
-    if going && !s.bootstrapped() {
+    if terminating && !s.bootstrapped() {
         draft.wait(
             "Wait",
             "",

@@ -19,7 +19,7 @@ const FIRST_PAUSE_MS: u64 = 60_000;
 pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
     let target = s.goal();
     draft.remembered =
-        s.o.hints
+        s.o.status_memory
             .join_failures
             .clone()
             .filter(|failure| (s.voters.len() < target) && failure.inputs == s.attempt());

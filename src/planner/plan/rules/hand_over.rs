@@ -104,7 +104,7 @@ pub(super) fn advance(s: &Situation<'_>, draft: &mut Draft, leaver: &Leaver<'_>)
 
 /// Whether this was the last request to the member, longer ago than a hand-over takes.
 fn asked_long_ago(s: &Situation<'_>, word: &str, member: &str) -> bool {
-    let last = s.o.hints.step.as_ref();
+    let last = s.o.status_memory.step.as_ref();
     last.is_some_and(|(action, target, since)| {
         let ago = s.o.now_ms.saturating_sub(*since);
         action == word && target.as_deref() == Some(member) && ago > HAND_OVER_MS
@@ -114,7 +114,7 @@ fn asked_long_ago(s: &Situation<'_>, word: &str, member: &str) -> bool {
 /// Whether a request that may fail repeatedly is made now: for the duration of a hand-over, and then after pauses that
 /// double, because another voter may be the better one by then.
 pub(super) fn asks_again(s: &Situation<'_>, word: &str, member: &str) -> bool {
-    let last = s.o.hints.step.as_ref();
+    let last = s.o.status_memory.step.as_ref();
     let last =
         last.filter(|(action, target, _)| action == word && target.as_deref() == Some(member));
     let ago = last.map_or(0, |(_, _, since)| s.o.now_ms.saturating_sub(*since));

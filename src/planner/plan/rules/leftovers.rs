@@ -20,7 +20,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
         } else if !s.o.pods.contains_key(name) {
             settle_pvc(s, draft, name);
         } else {
-            draft.note("Leaving", format!("the pod of {name} is still going"));
+            draft.note("Leaving", format!("the pod of {name} is still terminating"));
         }
     }
 }
@@ -54,7 +54,7 @@ fn delete_set(s: &Situation<'_>, draft: &mut Draft, name: &str, terminating: boo
         return;
     }
     if terminating {
-        draft.note("Leaving", format!("the set of {name} is still going"));
+        draft.note("Leaving", format!("the set of {name} is still terminating"));
         return;
     }
     let action = Action::Object(ObjectAction::DeleteSet {

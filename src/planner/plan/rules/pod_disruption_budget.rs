@@ -67,7 +67,9 @@ fn members(s: &Situation<'_>) -> usize {
         // The voters are unknown: no fewer than any source indicates.
         let joined = |state: PvcState| state == PvcState::Joined;
         let joined = s.our_pvcs().filter(|(_, pvc)| joined(pvc.state));
-        return target.max(s.o.hints.voters.len()).max(joined.count());
+        return target
+            .max(s.o.status_memory.voters.len())
+            .max(joined.count());
     }
     let soon = s.learners.values().filter(|seat| seat.ours).count();
     let soon = mutant!(PromotedUnbudgeted => 0, else soon);

@@ -38,8 +38,8 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
         return;
     }
     if !set_is_current(s, member) {
-        let going = s.o.sets.get(member).is_none_or(|set| set.terminating);
-        if !going && s.pvc(member).is_some() {
+        let terminating = s.o.sets.get(member).is_none_or(|set| set.terminating);
+        if !terminating && s.pvc(member).is_some() {
             let reason = "the spec has changed; this alone restarts nothing";
             sets::apply(s, draft, Rule::Roll, member, reason);
         }

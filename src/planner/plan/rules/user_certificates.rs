@@ -13,7 +13,7 @@ use crate::crd::{
     pod_name, slot_service_name,
 };
 use crate::mutants::mutant;
-use crate::plan::certificates::{Given, NOT_ISSUED, PortSecurity, Unfit};
+use crate::plan::certificates::{NOT_ISSUED, PortSecurity, Unfit, UserCertificate};
 use crate::plan::draft::Draft;
 use crate::plan::situation::Situation;
 use crate::plan::step::Class;
@@ -24,7 +24,7 @@ use super::certificates::{loaded, members};
 pub(super) fn refused(s: &Situation<'_>, draft: &mut Draft) -> bool {
     for port in
         s.o.tls
-            .given
+            .user_certificates
             .keys()
             .filter(|p| s.o.tls.rotate.contains_key(p))
     {
@@ -67,15 +67,22 @@ fn hold_all(draft: &mut Draft, held: &str) -> bool {
 
 /// Why a certificate of the user cannot be used, if so, and what to do about it.
 pub(in crate::plan) fn unfit(s: &Situation<'_>) -> Option<Unfit> {
-    s.o.tls.given.iter().find_map(|(port, given)| {
-        let of_it = given.unfit.clone().or_else(|| out_of_time(s, given));
-        let of_it = of_it.or_else(|| nameless(s, *port, given));
-        of_it.or_else(|| (*port == TlsPort::Peer).then(|| apart(s, given)).flatten())
+    s.o.tls.user_certificates.iter().find_map(|(port, one)| {
+        let of_it = one.unfit.clone().or_else(|| outside_validity(s, one));
+        let of_it = of_it.or_else(|| missing_names(s, *port, one));
+        of_it.or_else(|| {
+            (*port == TlsPort::Peer)
+                .then(|| trust_gap(s, one))
+                .flatten()
+        })
     })
 }
 
-fn out_of_time(s: &Situation<'_>, given: &Given) -> Option<Unfit> {
-    let (secret, certificate) = (&given.secret, given.certificate.as_ref()?);
+fn outside_validity(s: &Situation<'_>, user_certificate: &UserCertificate) -> Option<Unfit> {
+    let (secret, certificate) = (
+        &user_certificate.secret,
+        user_certificate.certificate.as_ref()?,
+    );
     if certificate.is_over(s.o.now_ms) {
         return Some(Unfit {
             reason: "CertificateExpired",
@@ -90,10 +97,14 @@ fn out_of_time(s: &Situation<'_>, given: &Given) -> Option<Unfit> {
     })
 }
 
-fn nameless(s: &Situation<'_>, port: TlsPort, given: &Given) -> Option<Unfit> {
-    given.certificate.as_ref()?;
+fn missing_names(
+    s: &Situation<'_>,
+    port: TlsPort,
+    user_certificate: &UserCertificate,
+) -> Option<Unfit> {
+    user_certificate.certificate.as_ref()?;
     let missing: Vec<String> = (needed(s, port).into_iter())
-        .filter(|host| !is_named(&given.names, host))
+        .filter(|host| !is_named(&user_certificate.names, host))
         .collect();
     let (first, rest) = (missing.iter().take(8), missing.len().saturating_sub(8));
     let listed = first.cloned().collect::<Vec<_>>().join(", ");
@@ -105,7 +116,7 @@ fn nameless(s: &Situation<'_>, port: TlsPort, given: &Given) -> Option<Unfit> {
         reason: "NamesMissing",
         text: format!(
             "the certificate in Secret {} lacks names that are used to connect to the {} port: {listed}{more}. Replace it by one with these names; a wildcard for the first label is accepted",
-            given.secret,
+            user_certificate.secret,
             port.as_str()
         ),
     })
@@ -141,16 +152,16 @@ fn needed(s: &Situation<'_>, port: TlsPort) -> BTreeSet<String> {
 }
 
 /// Whether a running member and new ones would refuse each other.
-fn apart(s: &Situation<'_>, given: &Given) -> Option<Unfit> {
-    let own = given.certificate.as_ref()?;
-    let (secret, trusted) = (&given.secret, &given.trusted_secret);
-    let vouched = |fingerprint: &str| s.o.tls.vouched.get(fingerprint);
+fn trust_gap(s: &Situation<'_>, user_certificate: &UserCertificate) -> Option<Unfit> {
+    let own = user_certificate.certificate.as_ref()?;
+    let (secret, trusted) = (&user_certificate.secret, &user_certificate.trusted_secret);
+    let signers = |fingerprint: &str| s.o.tls.signers.get(fingerprint);
     let knows = |known: &[String], signers: &BTreeSet<String>| {
         known.iter().any(|one| signers.contains(one))
     };
     let reason = "TrustDoesNotOverlap";
     loaded(s, TlsPort::Peer).find_map(|(member, security)| {
-        let trusts = vouched(&own.fingerprint).is_some_and(|all| knows(&security.trusted, all));
+        let trusts = signers(&own.fingerprint).is_some_and(|all| knows(&security.trusted, all));
         if !trusts {
             let text = format!(
                 "{member} does not trust the issuer of the certificate in Secret {secret}: first put both CAs into ca.crt of Secret {trusted}, and the new tls.crt only after {member} has loaded that"
@@ -160,8 +171,8 @@ fn apart(s: &Situation<'_>, given: &Given) -> Option<Unfit> {
         if security.fingerprint == own.fingerprint {
             return None;
         }
-        let text = match vouched(&security.fingerprint) {
-            Some(signers) if knows(&given.trusted, signers) => return None,
+        let text = match signers(&security.fingerprint) {
+            Some(signers) if knows(&user_certificate.trusted, signers) => return None,
             Some(_) => format!(
                 "ca.crt of Secret {trusted} does not contain the CA that issued {member}'s current certificate: keep it there until every member has loaded the new certificate"
             ),
@@ -177,14 +188,17 @@ fn apart(s: &Situation<'_>, given: &Given) -> Option<Unfit> {
 /// A member whose certificate has an unknown issuer, and which is about to load the new one: a restarted operator
 /// observes a renewal in progress.
 fn unproven(s: &Situation<'_>) -> Option<(String, String)> {
-    let given = s.o.tls.given.get(&TlsPort::Peer)?;
-    let own = given.certificate.as_ref()?;
+    let user_certificate = s.o.tls.user_certificates.get(&TlsPort::Peer)?;
+    let own = user_certificate.certificate.as_ref()?;
     let unknown = |security: &PortSecurity| {
         security.fingerprint != own.fingerprint
-            && !s.o.tls.vouched.contains_key(&security.fingerprint)
+            && !s.o.tls.signers.contains_key(&security.fingerprint)
     };
     let mut all = loaded(s, TlsPort::Peer);
     let (member, _) = all.find(|(_, security)| unknown(security))?;
-    let text = format!("{member} to load the certificate {}", given.secret);
+    let text = format!(
+        "{member} to load the certificate {}",
+        user_certificate.secret
+    );
     Some((member.to_owned(), text))
 }

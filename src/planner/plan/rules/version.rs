@@ -57,7 +57,11 @@ fn by_name(s: &Situation<'_>, runs: &[Runs<'_>]) -> Option<String> {
         ))
     });
     // For hibernating members, only the last reported status is known.
-    let slept = s.o.hints.version.as_deref().filter(|_| runs.is_empty());
+    let slept =
+        s.o.status_memory
+            .version
+            .as_deref()
+            .filter(|_| runs.is_empty());
     let refusal = refusal.or_else(|| {
         let slept_text = slept?;
         let version = parsed(slept_text)?;

@@ -447,7 +447,7 @@ fn a_deleted_resource_gets_no_steps() {
 
 #[test]
 fn unfit_certificates_start_no_member() {
-    let mut world = World::new(3).with_given();
+    let mut world = World::new(3).with_user_certificates();
     world.settle(1000);
     let pvc = Action::Object(ObjectAction::CreatePvc {
         member: "demo-4".into(),
@@ -456,11 +456,16 @@ fn unfit_certificates_start_no_member() {
     assert_eq!(refused(&world, std::slice::from_ref(&pvc)), "");
     world.skip_days(91);
     assert_refused(&world, pvc.clone(), "is not fit for use");
-    world.give(TlsPort::Client, "theirs-1", &["theirs-1"], 90);
-    world.give(TlsPort::Peer, "theirs-1", &["theirs-1"], 90);
+    world.put_user_certificate(TlsPort::Client, "theirs-1", &["theirs-1"], 90);
+    world.put_user_certificate(TlsPort::Peer, "theirs-1", &["theirs-1"], 90);
     assert_eq!(refused(&world, std::slice::from_ref(&pvc)), "");
-    let given = world.api.tls.given.get_mut(&TlsPort::Peer).expect("given");
-    given.unfit = Some(Unfit {
+    let user_certificate = world
+        .api
+        .tls
+        .user_certificates
+        .get_mut(&TlsPort::Peer)
+        .expect("user certificate");
+    user_certificate.unfit = Some(Unfit {
         reason: "SecretMissing",
         text: "Secret their-peer does not exist: create it".into(),
     });
@@ -561,7 +566,7 @@ fn no_member_starts_without_its_secrets() {
             replaces: None,
         })
     };
-    let missing = "Secret demo-4-client-tls, which is not there";
+    let missing = "Secret demo-4-client-tls, which does not exist";
     assert_refused(&world, apply("demo-4", false), missing);
     let all = [
         make(TlsPort::Client),

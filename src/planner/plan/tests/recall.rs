@@ -13,7 +13,7 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 #[test]
 fn observation_survives_a_round_trip() {
-    let mut looks = 0;
+    let mut observations = 0;
     for seed in 0..60 {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
         let mut world = World::new(1 + i32::try_from(seed % 5).unwrap_or(0));
@@ -40,10 +40,10 @@ fn observation_survives_a_round_trip() {
                 );
             }
             assert_eq!(again, seen, "seed {seed}, turn {turn}");
-            looks += 1;
+            observations += 1;
         }
     }
-    assert!(looks > 4_000, "{looks} looks");
+    assert!(observations > 4_000, "{observations} observations");
 }
 
 /// Disturbed clusters with nodes, PDBs, certificates and volumes: a forecast from what is seen of them

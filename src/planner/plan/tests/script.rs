@@ -23,7 +23,7 @@ impl Script {
     }
 
     /// What is seen now, and the plan.
-    pub(super) fn look(&mut self, title: &str, world: &World) -> Plan {
+    pub(super) fn observe(&mut self, title: &str, world: &World) -> Plan {
         let observed = world.observe();
         let plan = plan(&observed);
         let _ = write!(self.text, "\n## {title}\n{}---\n{plan}", seen(&observed));
@@ -103,7 +103,7 @@ fn seen(o: &Observed) -> String {
     }
     for (name, node) in &o.nodes {
         let closed = if node.closed { ", closed" } else { "" };
-        match (&node.going, node.ready) {
+        match (&node.drain_reason, node.ready) {
             (None, true) => {}
             (None, false) => drop(writeln!(text, "{name}: not ready")),
             (Some(why), true) => drop(writeln!(text, "{name}: {why}{closed}")),
@@ -167,7 +167,7 @@ fn member(o: &Observed, name: &str) -> String {
     }
     match o.pvcs.get(&pvc_name(name, CLUSTER_UID)) {
         None => parts.push("no PVC".to_owned()),
-        Some(pvc) if pvc.terminating => parts.push("PVC going".to_owned()),
+        Some(pvc) if pvc.terminating => parts.push("PVC terminating".to_owned()),
         Some(pvc) => parts.push(format!("PVC {:?}", pvc.state)),
     }
     parts.join("; ")

@@ -94,7 +94,7 @@ impl World {
             objects: self.wanted_objects(),
             slots: (0..slots).map(url).collect(),
             certificates: self.wanted_certificates(),
-            vouched: self.vouched(),
+            signers: self.signers(),
             status: self.status.clone(),
         }
     }
@@ -172,7 +172,7 @@ impl World {
     /// Cordons a node, or uncordons it.
     pub(super) fn cordon(&mut self, node: &str, cordoned: bool) {
         let facts = self.api.nodes.get_mut(node).expect("a node");
-        facts.going = cordoned.then(|| "is cordoned".into());
+        facts.drain_reason = cordoned.then(|| "is cordoned".into());
         facts.closed = cordoned;
     }
 
@@ -223,7 +223,7 @@ struct Rendered {
     objects: BTreeMap<ObjectKey, String>,
     slots: Vec<String>,
     certificates: BTreeMap<TlsPort, String>,
-    vouched: BTreeMap<String, BTreeSet<String>>,
+    signers: BTreeMap<String, BTreeSet<String>>,
     status: EtcdClusterStatus,
 }
 
@@ -233,8 +233,8 @@ impl Rendered {
         o.wanted_objects = self.objects;
         o.slot_endpoints = self.slots;
         o.tls.wanted = self.certificates;
-        o.tls.vouched = self.vouched;
-        o.hints = status_memory::of_status(&self.status);
+        o.tls.signers = self.signers;
+        o.status_memory = status_memory::of_status(&self.status);
         o.status_cluster_id = self.status.cluster_id;
     }
 }

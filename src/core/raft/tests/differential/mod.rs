@@ -74,7 +74,7 @@ use std::collections::BTreeSet;
 
 use event::Event;
 use line::Likeness;
-use ours::{Ours, Seen, Settings};
+use ours::{EventCounts, Ours, Settings};
 use schedule::Schedule;
 use theirs::Theirs;
 
@@ -128,7 +128,7 @@ impl<'a> Pair<'a> {
         };
         self.over = self.ours.leader_left();
         if self.over {
-            self.ours.seen.left += 1;
+            self.ours.counts.left += 1;
             return taken;
         }
         let ours_alone = matches!(event, Event::Change(..) | Event::Transfer(..));
@@ -139,7 +139,7 @@ impl<'a> Pair<'a> {
     }
 
     fn compare(&mut self, command: String, taken: bool) {
-        let answer = self.theirs.ask(&command);
+        let response = self.theirs.ask(&command);
         let now = self.ours.newest().members();
         self.members.extend(&now);
         self.gone.extend(self.members.difference(&now));
@@ -149,19 +149,19 @@ impl<'a> Pair<'a> {
         }
         let outcome = if taken { "ok" } else { "refused" };
         let mut wrong = Vec::new();
-        if answer.outcome != outcome {
-            wrong.push(format!("ours   {outcome}\ntheirs {}", answer.outcome));
+        if response.outcome != outcome {
+            wrong.push(format!("ours   {outcome}\ntheirs {}", response.outcome));
         }
         let ours = self.ours.show();
-        if ours.len() != answer.members.len() {
+        if ours.len() != response.members.len() {
             wrong.push("a different number of members".to_owned());
         }
-        for ((id, ours), theirs) in self.ours.ids().iter().zip(&ours).zip(&answer.members) {
+        for ((id, ours), theirs) in self.ours.ids().iter().zip(&ours).zip(&response.members) {
             match line::compare(ours, theirs) {
                 _ if self.gone.contains(id) => {}
                 Likeness::Same => {}
                 Likeness::OtherStart if self.ours.installed.contains(id) => {
-                    self.ours.seen.other_starts += 1;
+                    self.ours.counts.other_starts += 1;
                     self.over = true;
                 }
                 _ => wrong.push(format!("ours   {ours}\ntheirs {theirs}")),
@@ -184,7 +184,7 @@ impl<'a> Pair<'a> {
     }
 }
 
-fn run(seed: u64, theirs: &mut Theirs, aloud: bool) -> Seen {
+fn run(seed: u64, theirs: &mut Theirs, aloud: bool) -> EventCounts {
     let mut generator = Generator(Xoshiro256PlusPlus::seed_from_u64(seed));
     let settings = Settings {
         voters: 1 + generator.below(5) as u64,
@@ -199,7 +199,7 @@ fn run(seed: u64, theirs: &mut Theirs, aloud: bool) -> Seen {
         schedule.step();
     }
     schedule.converge();
-    schedule.pair.ours.seen
+    schedule.pair.ours.counts
 }
 
 #[test]
@@ -219,37 +219,37 @@ fn both_cores_do_the_same() {
         number("SEED_BASE").unwrap_or(1),
         number("SEEDS").unwrap_or(SEEDS),
     );
-    let mut seen = Seen::default();
+    let mut counts = EventCounts::default();
     let keep_going = std::env::var_os("KEEP_GOING").is_some();
     let mut failed = Vec::new();
     for seed in base..base + seeds {
         let run = std::panic::AssertUnwindSafe(|| run(seed, &mut theirs, false));
         match std::panic::catch_unwind(run) {
-            Ok(more) => seen.add(&more),
+            Ok(more) => counts.add(&more),
             Err(_) if keep_going => failed.push(seed),
             Err(why) => std::panic::resume_unwind(why),
         }
     }
     assert!(failed.is_empty(), "the cores differ in seeds {failed:?}");
-    println!("{seeds} schedules: {seen:?}");
+    println!("{seeds} schedules: {counts:?}");
     if seeds < 100 {
         return;
     }
     // Schedules in which nothing happens would agree, too, and so would those that end at once.
     let n = seeds as usize;
     for (what, count, least) in [
-        ("events", seen.events, 100 * n),
-        ("elections", seen.elections, 2 * n),
-        ("changes of configuration", seen.changes, 3 * n),
-        ("removals", seen.removals, n),
-        ("transfers", seen.transfers, n / 4),
-        ("snapshots installed", seen.snapshots, n / 2),
-        ("restarts", seen.restarts, n),
-        ("logs cut back", seen.overwritten, n / 20),
+        ("events", counts.events, 100 * n),
+        ("elections", counts.elections, 2 * n),
+        ("changes of configuration", counts.changes, 3 * n),
+        ("removals", counts.removals, n),
+        ("transfers", counts.transfers, n / 4),
+        ("snapshots installed", counts.snapshots, n / 2),
+        ("restarts", counts.restarts, n),
+        ("logs cut back", counts.overwritten, n / 20),
     ] {
         assert!(count >= least, "too few {what}: {count} of {least}");
     }
-    let early = seen.left + seen.other_starts;
+    let early = counts.left + counts.other_starts;
     assert!(early <= n / 20, "{early} schedules ended early");
 }
 

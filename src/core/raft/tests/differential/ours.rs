@@ -46,12 +46,12 @@ pub(super) struct Ours {
     /// Members that replaced their log by a snapshot during the event.
     pub(super) installed: BTreeSet<MemberId>,
     /// What the schedules have brought about, for the proof that they are worth something.
-    pub(super) seen: Seen,
+    pub(super) counts: EventCounts,
 }
 
 /// Counts of what happened.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct EventCounts {
     pub(super) events: usize,
     pub(super) elections: usize,
     pub(super) changes: usize,
@@ -65,7 +65,7 @@ pub(super) struct Seen {
     pub(super) other_starts: usize,
 }
 
-impl Seen {
+impl EventCounts {
     pub(super) fn add(&mut self, more: &Self) {
         self.events += more.events;
         self.elections += more.elections;
@@ -89,7 +89,7 @@ impl Ours {
             settings,
             cuts: BTreeSet::new(),
             installed: BTreeSet::new(),
-            seen: Seen::default(),
+            counts: EventCounts::default(),
         };
         ours.cluster.cache_all = true;
         for id in 1..=all {
@@ -153,17 +153,17 @@ impl Ours {
     pub(super) fn act(&mut self, event: &Event) -> Result<bool, Error> {
         self.cluster.trace.clear();
         self.installed.clear();
-        self.seen.events += 1;
+        self.counts.events += 1;
         let leaders = self.leaders();
         let taken = self.begin(event)?;
         self.settle()?;
         let now = self.leaders();
         let fresh = now.iter().filter(|id| !leaders.contains(id)).count();
-        self.seen.elections += fresh;
+        self.counts.elections += fresh;
         if let Event::Transfer(_, to) = event
             && now.contains(to)
         {
-            self.seen.transfers += 1;
+            self.counts.transfers += 1;
         }
         Ok(taken)
     }
@@ -198,7 +198,7 @@ impl Ours {
             Event::Compact(id, through) => self.cluster.compact(*id, *through)?,
             Event::Crash(id) => self.cluster.crash(*id),
             Event::Restart(id, commit) => {
-                self.seen.restarts += 1;
+                self.counts.restarts += 1;
                 self.cluster.node(*id).image.hard_state.commit = *commit;
                 self.cluster.restart(*id)?;
             }
@@ -265,18 +265,18 @@ impl Ours {
             }
         }
         if node.raft.configuration() != &changes {
-            self.seen.changes += 1;
+            self.counts.changes += 1;
             let members = |conf: &Configuration| conf.members().len();
-            self.seen.removals +=
+            self.counts.removals +=
                 usize::from(members(node.raft.configuration()) < members(&changes));
         }
         if node.image.entries.last().map_or(0, |entry| entry.index) < length {
-            self.seen.overwritten += 1;
+            self.counts.overwritten += 1;
         }
         let installed = node.image.snapshot.index > kept.0.index && node.image.floor.0 > last;
         if installed {
             self.installed.insert(id);
-            self.seen.snapshots += 1;
+            self.counts.snapshots += 1;
         }
         let node = self.cluster.node(id);
         if !sends && !installed {

@@ -13,7 +13,7 @@ pub(super) struct Theirs {
 
 /// What a command came to.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Answer {
+pub(super) struct DriverResponse {
     /// `ok`, `refused`, or `panic` and why.
     pub(super) outcome: String,
     /// A line a member.
@@ -50,7 +50,7 @@ impl Theirs {
         })
     }
 
-    pub(super) fn ask(&mut self, command: &str) -> Answer {
+    pub(super) fn ask(&mut self, command: &str) -> DriverResponse {
         let input = self.input.as_mut().expect("it is open until the end");
         writeln!(input, "{command}").expect("the driver takes a command");
         let mut lines = Vec::new();
@@ -64,7 +64,7 @@ impl Theirs {
             }
         }
         let outcome = lines.remove(0);
-        Answer {
+        DriverResponse {
             outcome,
             members: lines,
         }

@@ -20,7 +20,7 @@ fn corrupt_follower() {
     world.health.differing.insert(corrupt.clone());
     world.alarm("CORRUPT", &corrupt);
     wait(&mut world, 1);
-    does_nothing(&script.look("Compared once", &world));
+    does_nothing(&script.observe("Compared once", &world));
     script.settle("Until rest", &mut world);
     replaced(&world, &corrupt);
     script.compare();
@@ -117,7 +117,10 @@ fn one_comparison_is_not_enough() {
         does_nothing(&plan(&world.observe()));
         world.tick();
     }
-    assert!(!world.health.alarms.is_empty(), "somebody looks why");
+    assert!(
+        !world.health.alarms.is_empty(),
+        "an administrator must see it"
+    );
 }
 
 /// The comparison that CORRUPT waits for was the current step, before the rule for unhealthy members. Only that step
@@ -349,7 +352,7 @@ fn members_without_a_hash_are_named() {
     let soon = plan(&seen).to_string();
     assert!(soon.contains("demo-3 gave no hash in time"), "{soon}");
     assert!(!soon.contains("move-leader"), "{soon}");
-    seen.hints.step = Some(("Compare".into(), None, world.api.now_ms - 600_000));
+    seen.status_memory.step = Some(("Compare".into(), None, world.api.now_ms - 600_000));
     let late = plan(&seen).to_string();
     assert!(late.contains("demo-3 gave no hash in time"), "{late}");
     assert!(late.contains("`etcdctl move-leader`"), "{late}");

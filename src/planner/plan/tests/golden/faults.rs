@@ -16,11 +16,11 @@ fn disk_lost() {
     let mut world = rested(3);
     world.lose_disk("demo-2");
     wait(&mut world, 2);
-    script.look("The disk of demo-2 is empty", &world);
+    script.observe("The disk of demo-2 is empty", &world);
     script.settle("Until rest", &mut world);
     world.lose_pvc("demo-3");
     wait(&mut world, 2);
-    script.look(
+    script.observe(
         "Pod and PVC of demo-3 are gone, the leader still remembers it",
         &world,
     );
@@ -108,7 +108,7 @@ fn pod_gone_for_good() {
     world.faults.side.insert("demo-3".into(), 1);
     world.faults.unseen.insert("demo-3".into());
     wait(&mut world, 30);
-    script.look("No contact for half a minute", &world);
+    script.observe("No contact for half a minute", &world);
     script.settle("Until rest: demo-3 stays cut off", &mut world);
     script.compare();
 }
@@ -127,9 +127,9 @@ fn disk_full() {
     let started = pod.started_ms.take();
     pod.last_exit = Some(Exit::DiskFull);
     pod.waiting = Some("CrashLoopBackOff: back-off".into());
-    script.look("Half a minute later", &world);
+    script.observe("Half a minute later", &world);
     world.cluster.storage_bytes *= 2;
-    script.look("storage.size is doubled", &world);
+    script.observe("storage.size is doubled", &world);
     for _ in 0..3 {
         world.reconcile();
     }
@@ -153,14 +153,14 @@ fn node_not_ready() {
     let node = world.api.pods["demo-2"].node.clone().expect("a node");
     world.api.nodes.get_mut(&node).expect("the node").ready = false;
     wait(&mut world, 60);
-    script.look("A minute later", &world);
+    script.observe("A minute later", &world);
     world.api.nodes.get_mut(&node).expect("the node").ready = true;
     wait(&mut world, 2);
-    script.look("It was a reboot", &world);
+    script.observe("It was a reboot", &world);
     world.api.nodes.get_mut(&node).expect("the node").ready = false;
     wait(&mut world, 601);
     script.settle("It does not come back", &mut world);
-    script.look("What is left on the dead node stays", &world);
+    script.observe("What is left on the dead node stays", &world);
     world
         .api
         .nodes
@@ -195,13 +195,13 @@ fn partitions() {
     world.reconcile();
     world.faults.side.insert(learner.clone(), 1);
     wait(&mut world, 10);
-    script.look("3 + 1: the learner is cut off from the voters", &world);
+    script.observe("3 + 1: the learner is cut off from the voters", &world);
     world.faults.side.clear();
     world.pace.catch_up = 1_000_000;
     script.settle("The cut heals", &mut world);
     world.faults.side = [("demo-1".into(), 1)].into();
     wait(&mut world, 10);
-    script.look(
+    script.observe(
         "3 + 1: one voter of four is cut off, the operator sees all",
         &world,
     );
@@ -209,17 +209,17 @@ fn partitions() {
         world.faults.unseen.insert(name.into());
     }
     world.faults.unseen.insert(learner.clone());
-    script.look("3 + 1: the operator is on the side of the one", &world);
+    script.observe("3 + 1: the operator is on the side of the one", &world);
     world.faults.unseen.clear();
     world.faults.side = [("demo-1".into(), 1), ("demo-2".into(), 1)].into();
     wait(&mut world, 10);
-    script.look(
+    script.observe(
         "2 - 2: no side has a quorum, the operator sees both",
         &world,
     );
     world.faults.unseen = [("demo-1".into()), ("demo-2".into())].into();
     wait(&mut world, 3600);
-    script.look("2 - 2: an hour later, the operator sees one side", &world);
+    script.observe("2 - 2: an hour later, the operator sees one side", &world);
     world.faults.unseen.clear();
     world.faults.side.clear();
     script.settle("The cut heals", &mut world);
@@ -238,14 +238,14 @@ fn two_voters_are_unhealthy() {
     world.api.nodes.get_mut(&node).expect("the node").ready = false;
     world.lose_disk("demo-4");
     wait(&mut world, 30);
-    script.look(
+    script.observe(
         "demo-4 lost its disk, the node of demo-5 does not report",
         &world,
     );
     for _ in 0..5 {
         world.reconcile();
     }
-    script.look("demo-4 is out; demo-5 is waited for", &world);
+    script.observe("demo-4 is out; demo-5 is waited for", &world);
     world.api.nodes.get_mut(&node).expect("the node").ready = true;
     script.settle("The node is back", &mut world);
     script.compare();
@@ -260,19 +260,19 @@ fn data_lost() {
     let mut world = rested(1);
     world.lose_pvc("demo-1");
     wait(&mut world, 3);
-    script.look("The only voter's PVC is gone", &world);
+    script.observe("The only voter's PVC is gone", &world);
     let mut world = rested(3);
     world.lose_disk("demo-1");
     world.lose_disk("demo-2");
     wait(&mut world, 3);
-    script.look("Two disks of three come back empty", &world);
+    script.observe("Two disks of three come back empty", &world);
     let mut world = World::new(1);
     while world.disks.is_empty() {
         world.reconcile();
     }
     world.lose_pvc("demo-1");
     world.tick();
-    script.look("The seed's PVC goes before the cluster is formed", &world);
+    script.observe("The seed's PVC goes before the cluster is formed", &world);
     script.compare();
 }
 
@@ -286,7 +286,7 @@ fn identity_of_a_live_cluster_is_recreated() {
     );
     let mut world = rested(3);
     world.api.identity_secret = None;
-    script.look("A quorum answers", &world);
+    script.observe("A quorum answers", &world);
     script.settle("Until rest", &mut world);
     assert_eq!(
         world.api.identity_secret.as_ref().map(|l| l.seed.as_str()),
@@ -297,7 +297,7 @@ fn identity_of_a_live_cluster_is_recreated() {
     world.faults.unseen.extend(all);
     world.api.sets.remove("demo-2");
     world.status = EtcdClusterStatus::default();
-    script.look("No member answers, and a set is gone as well", &world);
+    script.observe("No member answers, and a set is gone as well", &world);
     world.faults.unseen.clear();
     script.settle("They answer", &mut world);
     world
@@ -308,7 +308,7 @@ fn identity_of_a_live_cluster_is_recreated() {
         .cluster_uid = "another".into();
     world.lose_disk("demo-3");
     wait(&mut world, 2);
-    script.look("A backup of another life's, beside a lost disk", &world);
+    script.observe("A backup of another life's, beside a lost disk", &world);
     let mut world = World::new(3);
     while !world
         .api
@@ -318,7 +318,7 @@ fn identity_of_a_live_cluster_is_recreated() {
         world.reconcile();
     }
     world.api.identity_secret = None;
-    script.look("Deleted before the seed had a pod", &world);
+    script.observe("Deleted before the seed had a pod", &world);
     script.settle("Its server reports that the disk is empty", &mut world);
     assert_eq!(world.voters(), 3);
     let mut world = World::new(3);
@@ -328,7 +328,7 @@ fn identity_of_a_live_cluster_is_recreated() {
     world.api.identity_secret = None;
     world.status = EtcdClusterStatus::default();
     world.faults.unseen.insert("demo-1".into());
-    script.look(
+    script.observe(
         "Deleted as the cluster was formed, and that was not recorded",
         &world,
     );
@@ -361,7 +361,7 @@ fn a_volume_whose_node_is_away_is_waited_for() {
     world.api.pods.remove("demo-2");
     away(&mut world, true);
     wait(&mut world, 60);
-    script.look("A minute later", &world);
+    script.observe("A minute later", &world);
     world.api.nodes.insert(node.clone(), facts);
     away(&mut world, false);
     script.settle("Another machine of its name", &mut world);
@@ -388,7 +388,7 @@ fn a_pod_that_does_not_end() {
     world.faults.lingering.insert("demo-3".into());
     world.api.pods.get_mut("demo-3").expect("a pod").terminating = true;
     wait(&mut world, 60);
-    script.look("A minute later", &world);
+    script.observe("A minute later", &world);
     wait(&mut world, 541);
     script.settle("After unhealthySeconds", &mut world);
     assert!(world.raft.members.iter().all(|m| m.name != "demo-3"));
@@ -410,7 +410,7 @@ fn a_voter_that_no_node_has_room_for() {
     }
     world.api.pods.remove("demo-3");
     wait(&mut world, 660);
-    script.look("For longer than unhealthySeconds", &world);
+    script.observe("For longer than unhealthySeconds", &world);
     for node in &nodes {
         world.api.nodes.get_mut(node).expect("a node").closed = false;
     }
@@ -428,14 +428,14 @@ fn operator_is_cut_off_from_one() {
     let mut world = rested(3);
     world.faults.unseen.insert("demo-2".into());
     wait(&mut world, 3600);
-    script.look("An hour without an answer from demo-2", &world);
+    script.observe("An hour without an answer from demo-2", &world);
     world.cluster.spec.replicas = 5;
-    script.look("Not even growth", &world);
+    script.observe("Not even growth", &world);
     world
         .faults
         .unseen
         .extend(["demo-1".to_owned(), "demo-3".to_owned()]);
-    script.look("No member answers", &world);
+    script.observe("No member answers", &world);
     script.compare();
 }
 
@@ -472,12 +472,12 @@ fn possible_seed_is_left_alone() {
     world.status = EtcdClusterStatus::default();
     world.faults.unseen.insert("demo-1".into());
     world.api.wanted_inputs = "spec-2".into();
-    script.look(
+    script.observe(
         "The set gets the new template, which restarts nothing",
         &world,
     );
     world.reconcile();
-    script.look("The pod is left alone", &world);
+    script.observe("The pod is left alone", &world);
     world.faults.unseen.clear();
     script.settle("It answers", &mut world);
     script.compare();
@@ -501,7 +501,7 @@ fn learner_with_a_deleted_pvc_is_not_promoted() {
         .get_mut(&pvc_name("demo-4", CLUSTER_UID))
         .expect("a PVC")
         .terminating = true;
-    script.look("A learner's", &world);
+    script.observe("A learner's", &world);
     script.settle("Until rest", &mut world);
     world
         .api
@@ -509,7 +509,7 @@ fn learner_with_a_deleted_pvc_is_not_promoted() {
         .get_mut(&pvc_name("demo-1", CLUSTER_UID))
         .expect("a PVC")
         .terminating = true;
-    script.look("A voter's: it serves as long as its pod lives", &world);
+    script.observe("A voter's: it serves as long as its pod lives", &world);
     script.compare();
 }
 
@@ -572,13 +572,13 @@ fn a_disk_of_a_newer_version_is_kept() {
     let first = names.find(|(_, pod)| pod.inputs.as_deref() == Some("spec-old"));
     let first = first.expect("the first of the roll").0.clone();
     ends(&mut world, &first, Exit::TooNew, 30);
-    script.look("The first member ends on its disk", &world);
+    script.observe("The first member ends on its disk", &world);
     ends(&mut world, &first, Exit::TooNew, 3600);
-    script.look("An hour later", &world);
+    script.observe("An hour later", &world);
     let now_ms = world.api.now_ms;
     let pod = world.api.pods.get_mut(&first).expect("a pod");
     pod.started_ms = Some(now_ms);
-    script.look("Its container is just being started again", &world);
+    script.observe("Its container is just being started again", &world);
     world.api.wanted_inputs = "spec-1".into();
     for _ in 0..3 {
         world.reconcile();
@@ -587,7 +587,7 @@ fn a_disk_of_a_newer_version_is_kept() {
     world.faults.unseen.clear();
     script.settle("The image before is set again", &mut world);
     ends(&mut world, "demo-2", Exit::Stray, 3600);
-    script.look("A strange file lies in the log of demo-2", &world);
+    script.observe("A strange file lies in the log of demo-2", &world);
     assert!(world.raft.tombstones.is_empty(), "somebody was removed");
     script.compare();
 }
@@ -602,9 +602,9 @@ fn a_member_whose_disk_was_set_back_is_replaced() {
     );
     let mut world = rested(3);
     ends(&mut world, "demo-2", Exit::Copied, 30);
-    script.look("The others refuse demo-2", &world);
+    script.observe("The others refuse demo-2", &world);
     world.api.pods.get_mut("demo-2").expect("a pod").started_ms = Some(world.api.now_ms);
-    script.look("Its container is just being started again", &world);
+    script.observe("Its container is just being started again", &world);
     script.compare();
 }
 

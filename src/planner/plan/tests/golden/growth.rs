@@ -12,9 +12,9 @@ fn bootstrap_and_growth() {
         "From nothing to three voters: identity, one seed, then two learners promoted back to back.",
     );
     let mut world = World::new(3);
-    script.look("Nothing exists", &world);
+    script.observe("Nothing exists", &world);
     script.settle("Until rest", &mut world);
-    script.look("At rest: three voters", &world);
+    script.observe("At rest: three voters", &world);
     script.compare();
 }
 
@@ -33,7 +33,7 @@ fn growth_and_shrinking() {
         world.cluster.spec.replicas = size;
         script.settle(title, &mut world);
     }
-    script.look("An even size reports why odd is better", &world);
+    script.observe("An even size reports why odd is better", &world);
     world.cluster.spec.replicas = 3;
     script.settle("4 -> 3", &mut world);
     world.cluster.spec.replicas = 1;
@@ -52,7 +52,7 @@ fn leader_is_the_victim() {
     let node = world.api.pods[&leader].node.clone().expect("a node");
     world.cordon(&node, true);
     world.cluster.spec.replicas = 2;
-    script.look("The leader goes first, because its node goes", &world);
+    script.observe("The leader goes first, because its node goes", &world);
     script.settle("Until rest", &mut world);
     script.compare();
 }
@@ -72,9 +72,9 @@ fn learner_catches_up() {
     }
     world.reconcile();
     world.reconcile();
-    script.look("Catching up", &world);
+    script.observe("Catching up", &world);
     world.cluster.spec.replicas = 3;
-    script.look(
+    script.observe(
         "The size goes back: the learner goes, no other member",
         &world,
     );
@@ -96,13 +96,13 @@ fn never_starts() {
     for _ in 0..10 {
         world.reconcile();
     }
-    script.look("The standby cannot pull its image", &world);
+    script.observe("The standby cannot pull its image", &world);
     wait(&mut world, 900);
-    script.look("After its deadline", &world);
+    script.observe("After its deadline", &world);
     for _ in 0..10 {
         world.reconcile();
     }
-    script.look("A pause before the next attempt", &world);
+    script.observe("A pause before the next attempt", &world);
     assert_eq!(
         world.raft.configuration_index, 5,
         "the membership was touched"
@@ -148,7 +148,7 @@ fn stuck_standby_gets_a_corrected_spec() {
     for _ in 0..20 {
         world.reconcile();
     }
-    script.look("The seed cannot start", &world);
+    script.observe("The seed cannot start", &world);
     world.api.wanted_inputs = "spec-2".into();
     script.settle("The spec is corrected", &mut world);
     script.compare();
@@ -178,7 +178,7 @@ fn edits_in_the_middle() {
     world.settle(1000);
     world.cluster.spec.replicas = 1;
     script.settle("3 -> 1, keeping the volumes of removed members", &mut world);
-    script.look("Kept volumes are reported", &world);
+    script.observe("Kept volumes are reported", &world);
     world.cluster.storage_bytes = 2 << 30;
     script.settle("The volumes grow", &mut world);
     script.compare();
@@ -196,9 +196,9 @@ fn a_changed_template() {
     world.api.wanted_inputs = "spec-3".into();
     world.faults.bad_inputs.insert("spec-3".into());
     (0..30).for_each(|_| drop(world.reconcile()));
-    script.look("The next one cannot start", &world);
+    script.observe("The next one cannot start", &world);
     wait(&mut world, 600);
-    script.look(
+    script.observe(
         "It does not come back in time: no other member is touched",
         &world,
     );
@@ -276,7 +276,7 @@ fn a_changed_template_of_few() {
     world.api.wanted_inputs = "spec-3".into();
     world.faults.bad_inputs.insert("spec-3".into());
     (0..10).for_each(|_| drop(world.reconcile()));
-    script.look("Its successor cannot start: the old one serves", &world);
+    script.observe("Its successor cannot start: the old one serves", &world);
     world.api.wanted_inputs = "spec-4".into();
     script.settle("The spec is corrected", &mut world);
     let mut world = rested(3);
@@ -303,7 +303,7 @@ fn retired_voter_that_stays_is_restarted() {
         world.reconcile();
     }
     world.cluster.spec.replicas = 4;
-    script.look("It retires and is not one too many any more", &world);
+    script.observe("It retires and is not one too many any more", &world);
     script.settle("Until rest", &mut world);
     script.compare();
 }
@@ -353,7 +353,7 @@ fn guards_delay_unsafe_steps() {
     let node = world.api.pods["demo-3"].node.clone().expect("a node");
     world.api.nodes.get_mut(&node).expect("the node").ready = false;
     wait(&mut world, 5);
-    script.look("A standby answers and a voter is unhealthy", &world);
+    script.observe("A standby answers and a voter is unhealthy", &world);
     world.api.nodes.get_mut(&node).expect("the node").ready = true;
     wait(&mut world, 1);
     while !world.raft.members.iter().any(|m| m.learner) {
@@ -365,7 +365,7 @@ fn guards_delay_unsafe_steps() {
     for _ in 0..5 {
         world.tick();
     }
-    script.look(
+    script.observe(
         "A learner has caught up and a voter is unhealthy: two of four would be no quorum",
         &world,
     );
@@ -374,7 +374,7 @@ fn guards_delay_unsafe_steps() {
     world.api.nodes.get_mut(&node).expect("the node").ready = false;
     world.cluster.spec.replicas = 3;
     wait(&mut world, 5);
-    script.look(
+    script.observe(
         "Four voters are one too many: the unhealthy one goes",
         &world,
     );
@@ -395,11 +395,11 @@ fn guards_delay_unsafe_steps() {
         ..MemberView::default()
     };
     world.raft.members.push(foreign);
-    script.look("Somebody added a learner by hand", &world);
+    script.observe("Somebody added a learner by hand", &world);
     let mut world = rested(2);
     world.cluster.spec.replicas = 1;
     world.faults.unseen.insert("demo-1".into());
-    script.look(
+    script.observe(
         "Two voters, one too many, and the leader is not seen",
         &world,
     );

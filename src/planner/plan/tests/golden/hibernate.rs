@@ -11,13 +11,13 @@ fn hibernate_and_resume() {
     );
     let mut world = rested(3);
     world.cluster.spec.replicas = 0;
-    script.look("The followers go first", &world);
+    script.observe("The followers go first", &world);
     script.settle("Until nothing runs", &mut world);
     wait(&mut world, 3 * 24 * 3600);
-    script.look("Three days later", &world);
+    script.observe("Three days later", &world);
     world.cluster.spec.paused = true;
     world.cluster.spec.replicas = 3;
-    script.look("Paused: it sleeps on", &world);
+    script.observe("Paused: it sleeps on", &world);
     world.cluster.spec.paused = false;
     world.cluster.spec.replicas = 5;
     world.api.wanted_inputs = "spec-2".into();
@@ -32,7 +32,7 @@ fn created_with_zero_replicas() {
         "A cluster that is made with replicas 0: nothing is made before it is to run; and one that was put to sleep while its seed was on the way.",
     );
     let mut world = World::new(0);
-    script.look("Nothing is made", &world);
+    script.observe("Nothing is made", &world);
     world.cluster.spec.replicas = 1;
     while world.api.sets.is_empty() {
         world.reconcile();
@@ -86,18 +86,18 @@ fn disks_lost_while_hibernated() {
     world.cluster.spec.replicas = 0;
     world.settle(100);
     world.lose_pvc("demo-2");
-    script.look("One is lost", &world);
+    script.observe("One is lost", &world);
     world.cluster.spec.replicas = 3;
     script.settle("The others wake, and it is replaced", &mut world);
     world.cluster.spec.replicas = 0;
     world.settle(100);
     world.lose_pvc("demo-1");
     world.lose_pvc("demo-3");
-    script.look("Two of three are lost", &world);
+    script.observe("Two of three are lost", &world);
     world.cluster.spec.replicas = 3;
     for _ in 0..5 {
         world.reconcile();
     }
-    script.look("After waking", &world);
+    script.observe("After waking", &world);
     script.compare();
 }

@@ -12,6 +12,6 @@ mod slots;
 mod space;
 mod spread;
 mod tls;
-mod tls_given;
 mod tls_missing;
+mod tls_user_certificates;
 mod version;

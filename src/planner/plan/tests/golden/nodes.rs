@@ -52,10 +52,10 @@ fn bound(replicas: i32, nodes: &str) -> World {
 /// slow one its Services still sent clients to a pod that was gone.
 #[test]
 fn retired_member_stays_until_unready() {
-    let waited = |looks: bool| {
+    let waited = |probed: bool| {
         let mut world = rested(3);
         world.api.wanted_inputs = "spec-2".into();
-        if !looks {
+        if !probed {
             world.faults.unprobed.insert("demo-3".into());
         }
         let retires = |world: &World| {
@@ -139,7 +139,7 @@ fn movable_volume_moves_with_its_member() {
     let (before, node) = (names(&world), world.node_of(&leader));
     wait(&mut world, 10);
     world.cordon(&node, true);
-    script.look("Cordoned", &world);
+    script.observe("Cordoned", &world);
     script.settle("There is no drain", &mut world);
     assert_ne!(world.node_of(&leader), node);
     let next = world.raft.leader.clone().expect("a leader");
@@ -147,7 +147,7 @@ fn movable_volume_moves_with_its_member() {
     world.cordon(&node, true);
     assert!(!world.evict(&next), "the gate is closed");
     until(&mut world, "released", |world| !released(world).is_empty());
-    script.look("Prepared", &world);
+    script.observe("Prepared", &world);
     assert_eq!(released(&world), std::slice::from_ref(&next));
     wait(&mut world, 5);
     assert!(world.evict(&next), "the gate is open");
@@ -166,7 +166,7 @@ fn member_with_bound_volume_is_replaced_first() {
     );
     let mut world = bound(3, "node-d");
     world.cordon("node-b", true);
-    script.look("Cordoned", &world);
+    script.observe("Cordoned", &world);
     let mut least = 3;
     for _ in 0..200 {
         world.reconcile();
@@ -174,7 +174,7 @@ fn member_with_bound_volume_is_replaced_first() {
     }
     assert_eq!(least, 3, "full redundancy all the way");
     script.settle("At rest by now", &mut world);
-    script.look("The node is empty", &world);
+    script.observe("The node is empty", &world);
     assert!(
         world
             .api
@@ -200,7 +200,7 @@ fn without_a_spare_node_the_drain_is_held() {
                 "{plan}"
             );
         }
-        script.look("Held", world);
+        script.observe("Held", world);
         let mut uncordoned = world.clone();
         uncordoned.cordon("node-b", false);
         script.settle("Uncordoned", &mut uncordoned);
@@ -357,7 +357,7 @@ fn the_gate_closes_when_another_member_fails() {
     let other = world.node_of(&other.expect("another"));
     world.api.nodes.get_mut(&other).expect("a node").ready = false;
     wait(&mut world, 4);
-    script.look("Another one is down", &world);
+    script.observe("Another one is down", &world);
     world.reconcile();
     assert!(released(&world).is_empty() && !world.evict(&leaver));
     world.api.nodes.get_mut(&other).expect("a node").ready = true;
@@ -488,7 +488,7 @@ fn roll_skips_members_on_a_drained_node() {
     );
 }
 
-/// A step is planned twice, on what is cached and then on a live look, and is executed if both want
+/// A step is planned twice, on what is cached and then on a live observation, and is executed if both want
 /// the same. The time of a release was part of its step, which therefore never was the same one: no
 /// member ever moved.
 #[test]

@@ -14,7 +14,7 @@ fn paused() {
     world.cluster.spec.paused = true;
     world.cluster.spec.replicas = 5;
     world.lose_objects();
-    script.look(
+    script.observe(
         "Paused, a size that is not reached, all objects gone",
         &world,
     );
@@ -42,12 +42,12 @@ fn conflicts_and_earlier_lives() {
         "demo-2".into(),
         foreign(Owner::Other("StatefulSet web".into())),
     );
-    script.look("A set of somebody else has our name", &world);
+    script.observe("A set of somebody else has our name", &world);
     world
         .api
         .sets
         .insert("demo-2".into(), foreign(Owner::EarlierLife));
-    script.look("A set of an earlier life of this name", &world);
+    script.observe("A set of an earlier life of this name", &world);
     world.api.sets.clear();
     let key = ObjectKey {
         kind: ObjectKind::Service,
@@ -59,7 +59,7 @@ fn conflicts_and_earlier_lives() {
         inputs: None,
     };
     world.api.objects.insert(key.clone(), service);
-    script.look("A Service without an owner has our name", &world);
+    script.observe("A Service without an owner has our name", &world);
     world.lose_objects();
     let old = PvcFacts {
         uid: "old".into(),
@@ -80,7 +80,7 @@ fn conflicts_and_earlier_lives() {
         .pvcs
         .insert("data-demo-1-0ldli".into(), old.clone());
     script.settle("Disks of an earlier life are never adopted", &mut world);
-    let plan = script.look("They are reported", &world);
+    let plan = script.observe("They are reported", &world);
     assert_eq!(plan.status.leftovers.len(), 1);
     let leftover = &plan.status.leftovers[0];
     let _ = writeln!(

@@ -51,7 +51,7 @@ fn drain_takes_what_the_pdb_allows() {
         "Evictions are counted. A drain takes a pod at once, and its member comes back elsewhere; a second one waits. A node that is only cordoned is left by the operator's own eviction. Another member that is not available holds that.",
     );
     let mut world = with_budget_policy(3);
-    script.look("Three members, two of them stay available", &world);
+    script.observe("Three members, two of them stay available", &world);
     let node = world.node_of("demo-1");
     world.cordon(&node, true);
     assert!(world.evict("demo-1"), "one may go");
@@ -74,7 +74,7 @@ fn drain_takes_what_the_pdb_allows() {
     // Ready for the plan, and not for Kubernetes, as after a probe that failed once.
     let other = held.api.pods.get_mut("demo-3").expect("a pod");
     other.ready_since_ms = None;
-    let plan = script.look("Another member is not available", &held);
+    let plan = script.observe("Another member is not available", &held);
     assert_eq!((reason(&plan), plan.steps.len()), ("Settling", 0));
     script.compare();
 }
@@ -114,7 +114,7 @@ fn refused_evictions_are_not_requested() {
         "{planned}"
     );
     script.text += &format!("\n## Kubernetes has not counted yet\n{planned}");
-    script.look("Enough are available", &world);
+    script.observe("Enough are available", &world);
     script.compare();
 }
 
@@ -191,7 +191,7 @@ fn policy_change_is_always_protected() {
         world.api.pods.values().any(|pod| pod.released_ms.is_some())
     });
     set(&mut world, Budget);
-    script.look("To Budget, while the pod of demo-1 is let go", &world);
+    script.observe("To Budget, while the pod of demo-1 is let go", &world);
     world.reconcile();
     assert!(refuses_all(&world), "its gate is closed first");
     script.settle("On to the end", &mut world);
@@ -204,7 +204,7 @@ fn policy_change_is_always_protected() {
     world.cordon(&node, true);
     until(&mut world, "it retires", retires);
     set(&mut world, Gate);
-    script.look("To Gate, while demo-2 retires", &world);
+    script.observe("To Gate, while demo-2 retires", &world);
     world.reconcile();
     assert!(world.min_available().is_none() && refuses_all(&world));
     script.settle("On to the end", &mut world);
@@ -226,7 +226,7 @@ fn small_clusters_grow_before_they_release() {
         assert!(!world.evict("demo-1"));
         world.reconcile();
     }
-    script.look("A second member learns", &world);
+    script.observe("A second member learns", &world);
     while world.voters() == 1 {
         assert!(!world.evict("demo-1"));
         world.reconcile();

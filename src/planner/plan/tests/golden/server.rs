@@ -20,7 +20,7 @@ fn compatible_timings_roll() {
     );
     let mut world = rested(3);
     wanted(&mut world, 1000, 10_000);
-    script.look("Ten times as slow at once", &world);
+    script.observe("Ten times as slow at once", &world);
     wanted(&mut world, 500, 5000);
     script.settle("Half of the way", &mut world);
     wanted(&mut world, 1000, 10_000);
@@ -46,11 +46,11 @@ fn members_without_syncs() {
     }];
     world.api.wanted_inputs = "spec-unsynced".into();
     world.settle(1000);
-    script.look("Every member runs with it", &world);
+    script.observe("Every member runs with it", &world);
     world.cluster.spec.server.extra_args.clear();
     world.api.wanted_inputs = "spec-synced".into();
-    script.look("It is taken back", &world);
+    script.observe("It is taken back", &world);
     script.settle("The members are restarted", &mut world);
-    script.look("No member runs with it", &world);
+    script.observe("No member runs with it", &world);
     script.compare();
 }

@@ -30,12 +30,12 @@ fn each_slot_leads_to_one_voter() {
     );
     let mut world = World::new(3);
     script.settle("A cluster is formed", &mut world);
-    script.look("At rest", &world);
+    script.observe("At rest", &world);
     world.cluster.spec.replicas = 5;
     while !world.raft.members.iter().any(|m| m.learner) {
         world.reconcile();
     }
-    let plan = script.look("A learner has none, and no new slot is made for it", &world);
+    let plan = script.observe("A learner has none, and no new slot is made for it", &world);
     assert!(
         !plan
             .steps
@@ -71,7 +71,7 @@ fn slot_is_handed_over_before_retirement() {
     assert_eq!(changed.len(), 1, "{before:?} {after:?}");
     world.lose_disk("demo-3");
     script.settle("demo-3 loses its disk", &mut world);
-    script.look("At rest", &world);
+    script.observe("At rest", &world);
     script.compare();
 }
 
@@ -85,15 +85,15 @@ fn slots_of_others_are_conflicts() {
     let node = world.api.pods["demo-2"].node.clone().expect("a node");
     world.api.nodes.get_mut(&node).expect("the node").ready = false;
     wait(&mut world, 60);
-    let look = plan(&world.observe());
-    assert!(look.steps.is_empty(), "{look}");
+    let plan_now = plan(&world.observe());
+    assert!(plan_now.steps.is_empty(), "{plan_now}");
     world.api.nodes.get_mut(&node).expect("the node").ready = true;
     wait(&mut world, 2);
     world.api.slots.get_mut(&2).expect("a slot").terminating = true;
-    script.look("A slot's Service is on its way out", &world);
+    script.observe("A slot's Service is on its way out", &world);
     world.api.slots.get_mut(&2).expect("a slot").terminating = false;
     world.api.slots.get_mut(&2).expect("a slot").owner = Owner::Other("Deployment web".into());
-    script.look("A slot's Service belongs to a Deployment", &world);
+    script.observe("A slot's Service belongs to a Deployment", &world);
     script.compare();
 }
 

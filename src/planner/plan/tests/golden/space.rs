@@ -27,7 +27,7 @@ fn no_space() {
         world.health.spaces.insert(member.into(), Some(full));
     }
     world.alarm("NOSPACE", "demo-2");
-    does_nothing(&script.look("The alarm is on", &world));
+    does_nothing(&script.observe("The alarm is on", &world));
     for member in ["demo-1", "demo-2"] {
         let quota = 256 << 20;
         world
@@ -35,13 +35,13 @@ fn no_space() {
             .spaces
             .insert(member.into(), Some(Space { quota, ..full }));
     }
-    does_nothing(&script.look("Two members know of the larger quota", &world));
+    does_nothing(&script.observe("Two members know of the larger quota", &world));
     let volume = Space {
         free: 45 << 20,
         ..roomy()
     };
     world.health.spaces.insert("demo-3".into(), Some(volume));
-    does_nothing(&script.look("The third has a nearly full volume besides", &world));
+    does_nothing(&script.observe("The third has a nearly full volume besides", &world));
     world.health.spaces.clear();
     script.settle("All have space", &mut world);
     assert!(world.health.alarms.is_empty());

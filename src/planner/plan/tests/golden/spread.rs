@@ -33,7 +33,7 @@ fn a_successor_waits_for_a_node_of_its_own() {
     for _ in 0..10 {
         world.reconcile();
     }
-    script.look("The successor waits", &world);
+    script.observe("The successor waits", &world);
     let nodes: BTreeSet<_> = world
         .api
         .pods
@@ -101,16 +101,16 @@ fn missing_permissions_are_reported() {
         .map(str::to_owned)
         .into();
     world.settle(1000);
-    script.look("Neither volumes nor classes", &world);
+    script.observe("Neither volumes nor classes", &world);
     world.cluster.spec.scheduling.volumes = VolumeMobility::NodeBound;
     world.api.denied = ["nodes".to_owned(), "persistentvolumes".to_owned()].into();
-    let plan = script.look(
+    let plan = script.observe(
         "Nodes and volumes, and the spec sets what the volumes are",
         &world,
     );
     assert!(plan.steps.is_empty(), "{plan}");
     world.api.denied = ["endpointslices".to_owned()].into();
-    script.look("A role of before EndpointSlices were asked for", &world);
+    script.observe("A role of before EndpointSlices were asked for", &world);
     world.api.denied.clear();
     let plan = plan_of(&world);
     assert!(!plan.to_string().contains("RightsMissing"), "{plan}");

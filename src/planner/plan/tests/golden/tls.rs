@@ -20,9 +20,9 @@ fn certificates_precede_members() {
         "TLS from the first member on: authorities, then what each member needs before its set.",
     );
     let mut world = World::new(3).with_tls();
-    script.look("Nothing exists", &world);
+    script.observe("Nothing exists", &world);
     script.settle("The cluster is made", &mut world);
-    script.look("At rest", &world);
+    script.observe("At rest", &world);
     world.cluster.spec.replicas = 1;
     script.settle("Members leave, and their certificates go", &mut world);
     world.ask_no_client();
@@ -39,7 +39,7 @@ fn certificates_renew_one_at_a_time() {
     let mut world = rested(3);
     let pods: Vec<String> = world.api.pods.values().map(|pod| pod.uid.clone()).collect();
     world.skip_days(61);
-    script.look("Two thirds of the life are over", &world);
+    script.observe("Two thirds of the life are over", &world);
     script.settle("They are renewed", &mut world);
     world.names = "names-2".into();
     script.settle("Names are added", &mut world);
@@ -60,7 +60,7 @@ fn expired_and_stuck_certificates() {
     let mut world = rested(3);
     world.skip_days(91);
     world.tick();
-    script.look(
+    script.observe(
         "No operator was there to renew: members refuse each other",
         &world,
     );
@@ -72,12 +72,12 @@ fn expired_and_stuck_certificates() {
         world.reconcile();
     }
     wait(&mut world, 600);
-    script.look(
+    script.observe(
         "The first one's kubelet does not carry its certificate",
         &world,
     );
     world.skip_days(21);
-    script.look("Time is running out: the others do not wait for it", &world);
+    script.observe("Time is running out: the others do not wait for it", &world);
     script.compare();
 }
 
@@ -89,12 +89,12 @@ fn authority_deleted() {
     );
     let mut world = rested(3);
     world.api.tls.secrets.remove("demo-peer-ca");
-    script.look("It is gone", &world);
+    script.observe("It is gone", &world);
     script.settle("A new one takes its place", &mut world);
     assert!(world.raft.leader.is_some());
     let damaged = world.api.tls.secrets.get_mut("demo-client-ca");
     damaged.expect("there").certificate = None;
-    script.look("Somebody overwrites the other one", &world);
+    script.observe("Somebody overwrites the other one", &world);
     script.compare();
 }
 
@@ -107,8 +107,8 @@ fn a_silent_member_is_not_waited_for() {
     for description in observed.descriptions.values_mut() {
         description.security.clear();
     }
-    let issued = plan(&observed);
-    let ports: Vec<TlsPort> = (issued.steps.iter())
+    let wanted = plan(&observed);
+    let ports: Vec<TlsPort> = (wanted.steps.iter())
         .filter_map(|step| match &step.action {
             crate::plan::Action::Certificate(
                 crate::plan::CertificateAction::IssueCertificate { port, .. },
@@ -128,7 +128,7 @@ fn tls_enabled_on_a_running_cluster() {
     for replicas in [3, 1] {
         let mut world = crate::plan::tests::script::rested(replicas).with_tls();
         world.api.wanted_inputs = "spec-2".into();
-        script.look("It is asked for", &world);
+        script.observe("It is asked for", &world);
         script.settle("The cluster changes over", &mut world);
         let secure = |member: &crate::plan::MemberView| {
             member
@@ -141,7 +141,7 @@ fn tls_enabled_on_a_running_cluster() {
             "{:?}",
             world.raft.members
         );
-        script.look("At rest", &world);
+        script.observe("At rest", &world);
     }
     let mut world = crate::plan::tests::script::rested(1).with_tls();
     world.api.wanted_inputs = "spec-2".into();
@@ -172,7 +172,7 @@ fn authority_rotated() {
         "Another authority for clients, who have to trust it in time",
         &mut world,
     );
-    script.look("They have some time", &world);
+    script.observe("They have some time", &world);
     world.api.now_ms += 2 * 3_600_000;
     script.settle("Their time is over", &mut world);
     assert_eq!(world.api.tls.secrets["demo-client-ca"].trusted.len(), 2);

@@ -59,7 +59,7 @@ fn newcomers_wait_for_a_new_authority() {
         Some(Action::Object(ObjectAction::CreatePvc { .. }))
     ) {}
     world.reconcile();
-    script.look("The volume of the first one is there", &world);
+    script.observe("The volume of the first one is there", &world);
     script.settle("They come", &mut world);
     assert_whole(&world);
     world.lose_pvc("demo-2");
@@ -88,7 +88,7 @@ fn no_member_starts_without_a_readable_ca() {
     for _ in 0..60 {
         world.reconcile();
     }
-    script.look("A member is to come", &world);
+    script.observe("A member is to come", &world);
     assert!(!world.api.sets.contains_key("demo-4"));
     world.cluster.spec.replicas = 3;
     world.settle(1000);
@@ -98,7 +98,7 @@ fn no_member_starts_without_a_readable_ca() {
     for _ in 0..60 {
         world.reconcile();
     }
-    script.look(
+    script.observe(
         "A Secret of demo-3 is deleted, and the spec changes",
         &world,
     );

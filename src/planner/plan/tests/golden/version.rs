@@ -19,7 +19,7 @@ fn one_minor_version_at_a_time() {
     );
     let mut world = rested(3);
     wanted(&mut world, "0.3.0");
-    script.look("Two minor versions at once", &world);
+    script.observe("Two minor versions at once", &world);
     world.lose_disk("demo-3");
     script.settle("No member is replaced by such a version either", &mut world);
     wanted(&mut world, "0.2.0");
@@ -30,9 +30,9 @@ fn one_minor_version_at_a_time() {
     world.settle(1000);
     world.readable_since = Some("0.2.0".into());
     wanted(&mut world, "0.1.9");
-    script.look("The disks were written anew", &world);
+    script.observe("The disks were written anew", &world);
     wanted(&mut world, "1.0.0");
-    script.look("A new major version follows", &world);
+    script.observe("A new major version follows", &world);
     script.compare();
 }
 
@@ -49,7 +49,7 @@ fn hibernated() {
     world.settle(100);
     world.cluster.spec.replicas = 3;
     wanted(&mut world, "0.1.0");
-    script.look(
+    script.observe(
         "Woken with an older version: whether it reads the disks is unknown",
         &world,
     );
@@ -69,7 +69,7 @@ fn image_of_a_distant_version_is_taken_back() {
     world.api.wanted_inputs = "spec-image".into();
     world.versions.insert("spec-image".into(), "0.5.0".into());
     script.settle("One runs it", &mut world);
-    script.look("It is refused", &world);
+    script.observe("It is refused", &world);
     world.cluster.spec.image = Some("registry.example/quorate:old".into());
     world.api.wanted_inputs = "spec-old".into();
     script.settle("The previous image", &mut world);

@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{SECOND, World};
 use crate::crd::{
-    CertificateSource, ClientAuth, GivenSecret, IssuerRef, PortTls, Tls, TlsPort,
-    issued_certificate_name,
+    CertificateSource, ClientAuth, IssuerRef, PortTls, Tls, TlsPort, UserSecretRef,
+    cert_manager_certificate_name,
 };
 use crate::plan::*;
 
 const DAY_MS: u64 = 86_400 * SECOND;
 
-fn given_name(port: TlsPort) -> String {
+fn user_secret_name(port: TlsPort) -> String {
     format!("their-{}", port.as_str())
 }
 
@@ -25,16 +25,16 @@ impl World {
     /// The inputs of certificates, for the ports whose certificates the operator issues.
     pub(super) fn wanted_certificates(&self) -> BTreeMap<TlsPort, String> {
         let own = |port: &TlsPort| {
-            self.cluster.spec.tls.is_some() && !self.api.tls.given.contains_key(port)
+            self.cluster.spec.tls.is_some() && !self.api.tls.user_certificates.contains_key(port)
         };
         let ports = TlsPort::ALL.into_iter().filter(own);
         ports.map(|port| (port, self.names.clone())).collect()
     }
 
     /// Who signed which certificate, as far as it is remembered.
-    pub(super) fn vouched(&self) -> BTreeMap<String, BTreeSet<String>> {
-        let given = self.api.tls.given.values();
-        let shown: Vec<&String> = (given.filter_map(|given| given.certificate.as_ref()))
+    pub(super) fn signers(&self) -> BTreeMap<String, BTreeSet<String>> {
+        let all = self.api.tls.user_certificates.values();
+        let shown: Vec<&String> = (all.filter_map(|one| one.certificate.as_ref()))
             .map(|one| &one.fingerprint)
             .collect();
         (self.issued.iter())
@@ -44,11 +44,11 @@ impl World {
     }
 
     /// TLS with Secrets of the user's, for both ports.
-    pub(in crate::plan::tests) fn with_given(mut self) -> World {
+    pub(in crate::plan::tests) fn with_user_certificates(mut self) -> World {
         let port = |port: TlsPort| PortTls {
             source: CertificateSource::Secret,
-            certificate_secret_ref: Some(GivenSecret {
-                name: given_name(port),
+            certificate_secret_ref: Some(UserSecretRef {
+                name: user_secret_name(port),
             }),
             ..PortTls::default()
         };
@@ -58,31 +58,38 @@ impl World {
             ..Tls::default()
         });
         for port in TlsPort::ALL {
-            self.give(port, "theirs-1", &["theirs-1"], 90);
+            self.put_user_certificate(port, "theirs-1", &["theirs-1"], 90);
         }
         self
     }
 
     /// TLS by cert-manager for the peer port, which has issued nothing yet.
-    pub(in crate::plan::tests) fn with_issued(mut self) -> World {
-        self = self.with_given();
-        self.issued_by("corp");
-        let given = self.api.tls.given.get_mut(&TlsPort::Peer).expect("given");
-        given.secret = issued_certificate_name("demo", TlsPort::Peer);
-        given.trusted_secret.clone_from(&given.secret);
-        given.certificate = None;
-        given.unfit = Some(Unfit {
+    pub(in crate::plan::tests) fn with_cert_manager(mut self) -> World {
+        self = self.with_user_certificates();
+        self.set_issuer("corp");
+        let user_certificate = self
+            .api
+            .tls
+            .user_certificates
+            .get_mut(&TlsPort::Peer)
+            .expect("user certificate");
+        user_certificate.secret = cert_manager_certificate_name("demo", TlsPort::Peer);
+        user_certificate
+            .trusted_secret
+            .clone_from(&user_certificate.secret);
+        user_certificate.certificate = None;
+        user_certificate.unfit = Some(Unfit {
             reason: NOT_ISSUED,
             text: format!(
                 "cert-manager has not issued Certificate {} yet: DoesNotExist: no Secret",
-                given.secret
+                user_certificate.secret
             ),
         });
         self
     }
 
     /// The user sets the issuer for peers.
-    pub(in crate::plan::tests) fn issued_by(&mut self, issuer: &str) {
+    pub(in crate::plan::tests) fn set_issuer(&mut self, issuer: &str) {
         let tls = self.cluster.spec.tls.as_mut().expect("TLS");
         tls.peer = PortTls {
             source: CertificateSource::CertManager,
@@ -102,7 +109,7 @@ impl World {
             let issuer = tls.port(port).issuer_ref.as_ref()?;
             let key = ObjectKey {
                 kind: ObjectKind::Certificate,
-                name: issued_certificate_name("demo", port),
+                name: cert_manager_certificate_name("demo", port),
             };
             Some((key, issuer.name.clone()))
         };
@@ -111,7 +118,7 @@ impl World {
 
     /// The user puts a new certificate into a port's Secret, of this CA, valid for this number of days, with the
     /// trusted CAs.
-    pub(in crate::plan::tests) fn give(
+    pub(in crate::plan::tests) fn put_user_certificate(
         &mut self,
         port: TlsPort,
         issuer: &str,
@@ -120,23 +127,31 @@ impl World {
     ) {
         let certificate = self.certificate(days, Some(issuer.to_owned()));
         let names = ["*.demo-peers", "demo-peers", "*"].map(|name| format!("{name}.default.svc"));
-        let given = Given {
-            secret: given_name(port),
-            trusted_secret: given_name(port),
+        let user_certificate = UserCertificate {
+            secret: user_secret_name(port),
+            trusted_secret: user_secret_name(port),
             unfit: None,
             certificate: Some(certificate),
             names: names.into(),
             trusted: trusted.iter().map(|one| (*one).to_owned()).collect(),
         };
-        self.written(&given.secret);
-        self.api.tls.given.insert(port, given);
+        self.written(&user_certificate.secret);
+        self.api
+            .tls
+            .user_certificates
+            .insert(port, user_certificate);
     }
 
     /// The user changes the trusted CAs of a port.
     pub(in crate::plan::tests) fn trust(&mut self, port: TlsPort, trusted: &[&str]) {
-        let given = self.api.tls.given.get_mut(&port).expect("one is given");
-        given.trusted = trusted.iter().map(|one| (*one).to_owned()).collect();
-        let secret = given.secret.clone();
+        let user_certificate = self
+            .api
+            .tls
+            .user_certificates
+            .get_mut(&port)
+            .expect("user certificate");
+        user_certificate.trusted = trusted.iter().map(|one| (*one).to_owned()).collect();
+        let secret = user_certificate.secret.clone();
         self.written(&secret);
     }
 

@@ -1,4 +1,4 @@
-//! Situations of certificates that the user gives: followed when they change, and not used while
+//! Situations of user certificates: followed when they change, and not used while
 //! they are not fit.
 
 use crate::crd::TlsPort;
@@ -7,7 +7,7 @@ use crate::plan::tests::world::World;
 use crate::plan::{Action, Plan, Unfit, plan};
 
 fn rested(replicas: i32) -> World {
-    let mut world = World::new(replicas).with_given();
+    let mut world = World::new(replicas).with_user_certificates();
     world.settle(1000);
     assert_eq!(world.voters(), world.cluster.target());
     world
@@ -29,18 +29,18 @@ fn user_certificates_are_renewed() {
         "tls-given",
         "Certificates in the user's own Secrets: the operator makes none, follows their renewal and restarts no member.",
     );
-    let mut world = World::new(3).with_given();
+    let mut world = World::new(3).with_user_certificates();
     script.settle("The cluster is made", &mut world);
-    script.look("At rest", &world);
+    script.observe("At rest", &world);
     let pods = uids(&world);
     world.skip_days(77);
-    script.look("They end in a fortnight", &world);
-    world.give(TlsPort::Peer, "theirs-1", &["theirs-1"], 90);
-    world.give(TlsPort::Client, "theirs-1", &["theirs-1"], 90);
+    script.observe("They end in a fortnight", &world);
+    world.put_user_certificate(TlsPort::Peer, "theirs-1", &["theirs-1"], 90);
+    world.put_user_certificate(TlsPort::Client, "theirs-1", &["theirs-1"], 90);
     script.settle("The user renews them", &mut world);
     world.trust(TlsPort::Peer, &["theirs-1", "theirs-2"]);
     script.settle("Another authority is trusted beside the one", &mut world);
-    world.give(TlsPort::Peer, "theirs-2", &["theirs-1", "theirs-2"], 90);
+    world.put_user_certificate(TlsPort::Peer, "theirs-2", &["theirs-1", "theirs-2"], 90);
     script.settle("It has signed", &mut world);
     world.trust(TlsPort::Peer, &["theirs-2"]);
     script.settle("The one before is forgotten", &mut world);
@@ -59,43 +59,43 @@ fn unfit_user_certificates_are_reported() {
         "tls-given-unfit",
         "A certificate of the user's that no member could use: nothing is made or restarted onto it, and what is missing is reported.",
     );
-    let mut world = World::new(3).with_given();
+    let mut world = World::new(3).with_user_certificates();
     let missing = Unfit {
         reason: "SecretMissing",
         text: "Secret their-peer does not exist: create it".into(),
     };
-    let good = world.api.tls.given[&TlsPort::Peer].clone();
-    let given = |world: &mut World, change: &dyn Fn(&mut crate::plan::Given)| {
+    let good = world.api.tls.user_certificates[&TlsPort::Peer].clone();
+    let replace = |world: &mut World, change: &dyn Fn(&mut crate::plan::UserCertificate)| {
         let mut now = good.clone();
         change(&mut now);
-        world.api.tls.given.insert(TlsPort::Peer, now);
+        world.api.tls.user_certificates.insert(TlsPort::Peer, now);
     };
-    given(&mut world, &|now| {
+    replace(&mut world, &|now| {
         (now.unfit, now.certificate) = (Some(missing.clone()), None);
     });
-    script.look("It is not there: nothing is begun", &world);
-    given(&mut world, &|_| {});
+    script.observe("It is not there: nothing is begun", &world);
+    replace(&mut world, &|_| {});
     script.settle("It is there", &mut world);
     world.api.wanted_inputs = "spec-2".into();
-    given(&mut world, &|now| {
+    replace(&mut world, &|now| {
         now.names = ["demo-peers.default.svc", "demo-1-0.demo-peers.default.svc"]
             .map(str::to_owned)
             .into();
     });
-    script.look(
+    script.observe(
         "The next one has not all names, as the spec changes",
         &world,
     );
     let over = world.api.now_ms - 1;
-    given(&mut world, &|now| {
+    replace(&mut world, &|now| {
         let certificate = now.certificate.as_mut().expect("one");
         certificate.not_after_ms = over;
     });
-    script.look("It has ended", &world);
-    given(&mut world, &|_| {});
+    script.observe("It has ended", &world);
+    replace(&mut world, &|_| {});
     script.settle("It is good again", &mut world);
     world.api.tls.rotate.insert(TlsPort::Peer, "1".into());
-    script.look(
+    script.observe(
         "The annotation asks for what the operator cannot do",
         &world,
     );
@@ -108,26 +108,41 @@ fn issued_by_cert_manager() {
         "tls-issued",
         "Certificates of peers from cert-manager: it is asked before anything else, waited for without a call for help, and asked again when the issuer changes; no member is restarted.",
     );
-    let mut world = World::new(3).with_issued();
-    script.look("It has not been asked", &world);
+    let mut world = World::new(3).with_cert_manager();
+    script.observe("It has not been asked", &world);
     script.settle("It is asked", &mut world);
-    script.look("It has not answered", &world);
-    let given = world.api.tls.given.get_mut(&TlsPort::Peer).expect("given");
+    script.observe("It has not answered", &world);
+    let user_certificate = world
+        .api
+        .tls
+        .user_certificates
+        .get_mut(&TlsPort::Peer)
+        .expect("user certificate");
     let failed = Unfit {
         reason: "IssueFailed",
         text: "cert-manager could not issue Certificate demo-peer-certificate and will retry: Failed: the issuer denied it".into(),
     };
-    let waits = given.unfit.replace(failed);
-    script.look("It was refused", &world);
-    let given = world.api.tls.given.get_mut(&TlsPort::Peer).expect("given");
-    given.unfit = waits;
-    let secret = given.secret.clone();
-    world.give(TlsPort::Peer, "theirs-1", &["theirs-1"], 90);
-    let given = world.api.tls.given.get_mut(&TlsPort::Peer).expect("given");
-    (given.trusted_secret, given.secret) = (secret.clone(), secret);
+    let waits = user_certificate.unfit.replace(failed);
+    script.observe("It was refused", &world);
+    let user_certificate = world
+        .api
+        .tls
+        .user_certificates
+        .get_mut(&TlsPort::Peer)
+        .expect("user certificate");
+    user_certificate.unfit = waits;
+    let secret = user_certificate.secret.clone();
+    world.put_user_certificate(TlsPort::Peer, "theirs-1", &["theirs-1"], 90);
+    let user_certificate = world
+        .api
+        .tls
+        .user_certificates
+        .get_mut(&TlsPort::Peer)
+        .expect("user certificate");
+    (user_certificate.trusted_secret, user_certificate.secret) = (secret.clone(), secret);
     script.settle("It has issued", &mut world);
     let pods = uids(&world);
-    world.issued_by("other");
+    world.set_issuer("other");
     script.settle("Another issuer is to sign", &mut world);
     assert_eq!(uids(&world), pods, "no member was restarted");
     script.compare();
@@ -143,9 +158,9 @@ fn authority_replaced_without_overlap() {
     );
     let mut world = rested(3);
     let pods = uids(&world);
-    world.give(TlsPort::Peer, "theirs-2", &["theirs-2"], 90);
+    world.put_user_certificate(TlsPort::Peer, "theirs-2", &["theirs-2"], 90);
     world.cluster.spec.replicas = 5;
-    script.look(
+    script.observe(
         "It is exchanged at once, and the cluster is to grow",
         &world,
     );
@@ -161,11 +176,11 @@ fn authority_replaced_without_overlap() {
     );
     // Other Secret names are an input: members with the old ones are restarted, if their trust overlaps.
     world.api.wanted_inputs = "spec-2".into();
-    world.give(TlsPort::Peer, "theirs-3", &["theirs-3"], 90);
-    script.look("Other Secrets are named, of an unknown authority", &world);
-    world.give(TlsPort::Peer, "theirs-2", &["theirs-2", "theirs-3"], 90);
+    world.put_user_certificate(TlsPort::Peer, "theirs-3", &["theirs-3"], 90);
+    script.observe("Other Secrets are named, of an unknown authority", &world);
+    world.put_user_certificate(TlsPort::Peer, "theirs-2", &["theirs-2", "theirs-3"], 90);
     world.forgotten = true;
-    script.look("The old ones are deleted: their signer is unknown", &world);
+    script.observe("The old ones are deleted: their signer is unknown", &world);
     world.forgotten = false;
     script.settle("They are there", &mut world);
     script.compare();
@@ -175,7 +190,7 @@ fn authority_replaced_without_overlap() {
 #[test]
 fn renewal_by_an_unknown_issuer_is_waited_for() {
     let mut world = rested(3);
-    world.give(TlsPort::Peer, "theirs-1", &["theirs-1"], 90);
+    world.put_user_certificate(TlsPort::Peer, "theirs-1", &["theirs-1"], 90);
     world.forgotten = true;
     world.api.wanted_inputs = "spec-1".into();
     let found = plan(&world.observe());
@@ -192,7 +207,7 @@ fn tls_enabled_with_user_certificates() {
         "tls-given-switched-on",
         "TLS with the user's certificates is switched on for a cluster that lives.",
     );
-    let mut world = plain(3).with_given();
+    let mut world = plain(3).with_user_certificates();
     world.api.wanted_inputs = "spec-2".into();
     script.settle("The cluster changes over", &mut world);
     let secure = world

@@ -1,4 +1,4 @@
-//! Certificates that users make themselves and put into Secrets: an authority of their own, real
+//! Certificates that users create themselves and put into Secrets: a CA of their own, real
 //! certificates, and every now and then the wrong ones.
 
 use std::collections::BTreeSet;
@@ -15,33 +15,33 @@ use crate::server::tls::issue::{Authority, Issued, Purpose, Validity};
 const ACTOR: &str = "user";
 const DAY_MS: u64 = 86_400_000;
 
-/// So often an operator at rest reads a Secret that the user gives, in milliseconds.
+/// Interval at which an operator at rest reads a Secret of the user, in milliseconds.
 pub(crate) const READ_EVERY_MS: u64 = 30_000;
 
-/// How many Secrets that the operator does not make a resource names, and Certificates it is asked by.
-pub(crate) fn given(resource: &Value) -> usize {
+/// Number of Secrets that a resource names and the operator does not create, and of Certificates that it requests.
+pub(crate) fn external_secrets(resource: &Value) -> usize {
     let name = |port: &str, field: &str| {
         let path = ["spec", "tls", port, field, "name"];
         Some(object::text(resource, &path).to_owned()).filter(|name| !name.is_empty())
     };
     let ports = ["client", "peer"].into_iter();
-    let issued =
+    let cert_manager =
         |port: &str| object::text(resource, &["spec", "tls", port, "source"]) == "CertManager";
-    let asked = 2 * ports.clone().filter(|port| issued(port)).count();
+    let asked = 2 * ports.clone().filter(|port| cert_manager(port)).count();
     let names = ports
         .flat_map(|port| ["certificateSecretRef", "caSecretRef"].map(|field| name(port, field)));
     names.flatten().collect::<BTreeSet<String>>().len() + asked
 }
 
 /// A user's own authority.
-pub(crate) struct Theirs {
+pub(crate) struct UserAuthority {
     authority: Authority,
     cluster: String,
     /// Its certificate, PEM.
     pub(crate) root: String,
 }
 
-impl Theirs {
+impl UserAuthority {
     /// A new one, for this cluster.
     pub(crate) fn new(world: &World, cluster: &str) -> Self {
         let validity = validity(world, 3_650);
@@ -78,7 +78,7 @@ impl Theirs {
                 .filter_map(|one| Some(one.as_str()?.to_owned()))
                 .collect();
             let signed = self.issued_for(world, days, &names);
-            give(
+            put_certificate(
                 world,
                 object::text(&spec, &["secretName"]),
                 &signed,
@@ -113,7 +113,7 @@ fn validity(world: &World, days: u64) -> Validity {
 }
 
 /// Puts a certificate, its key and those who are trusted into a Secret, there before or not.
-pub(crate) fn give(world: &World, secret: &str, issued: &Issued, trusted: &str) {
+pub(crate) fn put_certificate(world: &World, secret: &str, issued: &Issued, trusted: &str) {
     let texts = [
         ("tls.crt", issued.certificate.as_str()),
         ("tls.key", issued.key.as_str()),
@@ -123,7 +123,7 @@ pub(crate) fn give(world: &World, secret: &str, issued: &Issued, trusted: &str) 
 }
 
 /// Puts those who are trusted alone into a Secret, there before or not.
-pub(crate) fn give_trust(world: &World, secret: &str, trusted: &str) {
+pub(crate) fn put_trusted(world: &World, secret: &str, trusted: &str) {
     put(world, secret, "Opaque", &[("ca.crt", trusted)]);
 }
 

@@ -1,12 +1,12 @@
-//! Stories of certificates that the user makes and keeps himself.
+//! Scenarios of certificates that the user creates and renews.
 
 use serde_json::{Value, json};
 
 use crate::opsim::api::{Kind, object};
 use crate::opsim::harness::world::{Failure, World};
-use crate::opsim::own::{self, Theirs};
 use crate::opsim::run::Scenario;
 use crate::opsim::user::{self, SOON_MS};
+use crate::opsim::user_certificates::{UserAuthority, put_certificate, put_trusted};
 
 pub(super) const SCENARIOS: [Scenario; 3] = [
     Scenario {
@@ -22,7 +22,7 @@ pub(super) const SCENARIOS: [Scenario; 3] = [
     Scenario {
         name: "tls-cert-manager",
         story: "certificates that cert-manager is asked for: the cluster waits for them, follows their renewal and other names without a restart, asks again when a Certificate was deleted, grows and replaces a member with what there is",
-        script: |world| Box::pin(issued(world)),
+        script: |world| Box::pin(cert_manager(world)),
     },
 ];
 
@@ -38,33 +38,33 @@ fn spec(replicas: u32, peer: &str) -> Value {
 }
 
 async fn own_secrets(world: &mut World) -> Result<(), Failure> {
-    let first = Theirs::new(world, "demo");
-    own::give(world, "theirs", &first.signed(world, 90), &first.root);
-    own::give(world, "theirs-client", &first.signed(world, 90), "");
-    own::give_trust(world, "theirs-roots", &first.root);
+    let first = UserAuthority::new(world, "demo");
+    put_certificate(world, "theirs", &first.signed(world, 90), &first.root);
+    put_certificate(world, "theirs-client", &first.signed(world, 90), "");
+    put_trusted(world, "theirs-roots", &first.root);
     world.start_operator("operator-1");
     user::create(world, "demo", &spec(3, "theirs"));
     world.links_hold = true;
     world.settle(SOON_MS).await?;
     let pods = pods(world);
     // Renewed in place.
-    own::give(world, "theirs", &first.signed(world, 91), &first.root);
-    own::give(world, "theirs-client", &first.signed(world, 91), "");
+    put_certificate(world, "theirs", &first.signed(world, 91), &first.root);
+    put_certificate(world, "theirs-client", &first.signed(world, 91), "");
     followed(world).await?;
     // Another authority: trusted first, then it signs, while a member is replaced.
-    let second = Theirs::new(world, "demo");
+    let second = UserAuthority::new(world, "demo");
     let both = format!("{}{}", first.root, second.root);
-    own::give(world, "theirs", &first.signed(world, 92), &both);
-    own::give_trust(world, "theirs-roots", &both);
+    put_certificate(world, "theirs", &first.signed(world, 92), &both);
+    put_trusted(world, "theirs-roots", &both);
     followed(world).await?;
-    own::give(world, "theirs", &second.signed(world, 93), &both);
-    own::give(world, "theirs-client", &second.signed(world, 93), "");
+    put_certificate(world, "theirs", &second.signed(world, 93), &both);
+    put_certificate(world, "theirs-client", &second.signed(world, 93), "");
     let old = user::follower(world);
     world.containers.kube.add_node("node-d", "zone-1");
     user::edit(world, "demo", &json!({"replaceMembers": [old]}));
     followed(world).await?;
-    own::give(world, "theirs", &second.signed(world, 94), &second.root);
-    own::give_trust(world, "theirs-roots", &second.root);
+    put_certificate(world, "theirs", &second.signed(world, 94), &second.root);
+    put_trusted(world, "theirs-roots", &second.root);
     followed(world).await?;
     let now = self::pods(world);
     let stayed = pods.iter().filter(|uid| now.contains(uid)).count();
@@ -72,8 +72,8 @@ async fn own_secrets(world: &mut World) -> Result<(), Failure> {
         return Err(world.unexpected(format!("{stayed} of 2 pods were never restarted")));
     }
     // Secrets of other names reach the members by a roll, where the trust overlaps.
-    let third = Theirs::new(world, "demo");
-    own::give(world, "theirs-next", &third.signed(world, 90), &third.root);
+    let third = UserAuthority::new(world, "demo");
+    put_certificate(world, "theirs-next", &third.signed(world, 90), &third.root);
     user::edit(
         world,
         "demo",
@@ -85,28 +85,28 @@ async fn own_secrets(world: &mut World) -> Result<(), Failure> {
         return Err(world.unexpected("a pod was made anew for a certificate that no member trusts"));
     }
     let all = format!("{}{}", second.root, third.root);
-    own::give(world, "theirs-next", &second.signed(world, 90), &all);
+    put_certificate(world, "theirs-next", &second.signed(world, 90), &all);
     user::roll(world, "demo").await
 }
 
 async fn bad_then_good(world: &mut World) -> Result<(), Failure> {
-    let ours = Theirs::new(world, "demo");
-    let other = Theirs::new(world, "demo");
-    own::give_trust(world, "theirs-roots", &ours.root);
-    own::give(world, "theirs-client", &ours.signed(world, 90), "");
+    let ours = UserAuthority::new(world, "demo");
+    let other = UserAuthority::new(world, "demo");
+    put_trusted(world, "theirs-roots", &ours.root);
+    put_certificate(world, "theirs-client", &ours.signed(world, 90), "");
     world.start_operator("operator-1");
     user::create(world, "demo", &spec(3, "theirs"));
     reports_reason(world, "SecretMissing").await?;
-    own::give(world, "theirs", &other.signed(world, 90), &ours.root);
+    put_certificate(world, "theirs", &other.signed(world, 90), &ours.root);
     reports_reason(world, "NotTrusted").await?;
     let narrow = ours.signed_for(world, 90, &["demo-1-0.demo-peers".to_owned()]);
-    own::give(world, "theirs", &narrow, &ours.root);
+    put_certificate(world, "theirs", &narrow, &ours.root);
     reports_reason(world, "NamesMissing").await?;
     if !user::objects(world, Kind::StatefulSet).is_empty() {
         return Err(world.unexpected("a member was made of a certificate that does not fit"));
     }
     let good = ours.signed(world, 90);
-    own::give(world, "theirs", &good, &ours.root);
+    put_certificate(world, "theirs", &good, &ours.root);
     world.settle(SOON_MS).await?;
     // In the middle of a roll the key is another's, and then the Secret is gone.
     user::edit(
@@ -117,21 +117,21 @@ async fn bad_then_good(world: &mut World) -> Result<(), Failure> {
     world.pass_ms(3_000).await?;
     let mut wrong = good.clone();
     wrong.key = other.signed(world, 90).key;
-    own::give(world, "theirs", &wrong, &ours.root);
+    put_certificate(world, "theirs", &wrong, &ours.root);
     reports_reason(world, "KeyMismatch").await?;
     user::delete(world, Kind::Secret, "theirs");
     reports_reason(world, "SecretMissing").await?;
-    own::give(world, "theirs", &good, &ours.root);
+    put_certificate(world, "theirs", &good, &ours.root);
     user::roll(world, "demo").await?;
     // One that expires soon is reported, and its successor ends the report.
-    own::give(world, "theirs", &ours.signed(world, 0), &ours.root);
+    put_certificate(world, "theirs", &ours.signed(world, 0), &ours.root);
     reports_reason(world, "CertificateExpired").await?;
-    own::give(world, "theirs", &ours.signed(world, 60), &ours.root);
+    put_certificate(world, "theirs", &ours.signed(world, 60), &ours.root);
     world.settle(SOON_MS).await
 }
 
-async fn issued(world: &mut World) -> Result<(), Failure> {
-    let corp = Theirs::new(world, "demo");
+async fn cert_manager(world: &mut World) -> Result<(), Failure> {
+    let corp = UserAuthority::new(world, "demo");
     world.start_operator("operator-1");
     let asked = json!({"source": "CertManager", "issuerRef": {"name": "corp"}});
     let mut spec = user::spec(3);
