@@ -191,15 +191,13 @@ def beside_etcd():
 
 def images():
     transcript = (ROOT / "docs/transcripts/demo.txt").read_text().splitlines()
-    made = {
+    drains = "A hosted control plane while every node under its members is drained and replaced"
+    return {
         "demo.svg": demo(transcript),
+        "drains.svg": latency(drains, "drains.csv", "drains-events.csv"),
         "replacement.svg": latency("One writer while every member is replaced", "replacement.csv", "replacement-events.csv"),
         "beside-etcd.svg": beside_etcd(),
     }
-    if (DATA / "drains.csv").exists():
-        title = "A hosted control plane while every node under its members is drained and replaced"
-        made["drains.svg"] = latency(title, "drains.csv", "drains-events.csv")
-    return made
 
 
 def differing_table():
