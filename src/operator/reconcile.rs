@@ -13,8 +13,7 @@ use super::platform::{Act, Failure, Freshness, Observation, Platform};
 use super::queue::Ended;
 use super::report;
 use crate::mutants::mutant;
-use crate::plan::{Action, Observed, Plan};
-use crate::plan::{MemberAction, ObjectAction};
+use crate::plan::{Action, ObjectAction, Observed, Plan};
 
 /// After an executed step the next reconcile follows this soon.
 const SOON_MS: u64 = 50;
@@ -74,11 +73,11 @@ impl<P: Platform> Reconcile<'_, P> {
             let Some(wanted) = plan.first().map(|step| step.action.clone()) else {
                 return Ok(self.rest(&observation, plan).await);
             };
-            if !renders_only(&wanted) {
+            if !wanted.renders_only() {
                 observation = self.observe(Freshness::Live).await?;
                 plan = self.plan(&observation);
                 match plan.first().map(|step| &step.action) {
-                    Some(action) if *action == wanted || renders_only(action) => {}
+                    Some(action) if *action == wanted || action.renders_only() => {}
                     // The live state requires something else: left to the next reconcile.
                     Some(_) => return Ok(self.overtaken(&observation, plan).await),
                     None => return Ok(self.rest(&observation, plan).await),
@@ -119,7 +118,7 @@ impl<P: Platform> Reconcile<'_, P> {
         let held = |action: &Action| matches!(action, Action::Object(ObjectAction::HoldPod { .. }));
         let open = self.failed.iter().any(|(action, _)| held(action));
         plan.steps
-            .retain(|step| !(failed(&step.action) || open && takes_a_pod(&step.action)));
+            .retain(|step| !(failed(&step.action) || open && step.action.ends_a_pod()));
         plan
     }
 
@@ -138,7 +137,7 @@ impl<P: Platform> Reconcile<'_, P> {
             // Another owner's object stops everything, and a stale view is read again.
             Failure::NameConflict { .. } | Failure::Changed(_) => false,
         };
-        tolerated && self.failed.len() < FAILURES && holds_nothing_up(action)
+        tolerated && self.failed.len() < FAILURES && !action.blocks()
     }
 
     async fn acted(&mut self, observation: &Observation, plan: Plan, action: Action) -> Ended {
@@ -213,49 +212,6 @@ fn first_act(observation: &Observation, plan: &Plan) -> Option<Act> {
         action: plan.first()?.action.clone(),
         leader: leader.map(|(name, _)| name.clone()),
     })
-}
-
-/// An idempotent rendering of an object from the specification: harmless on a stale view, because
-/// it is applied to the live object of its name and owner only.
-fn renders_only(action: &Action) -> bool {
-    matches!(action, Action::Object(ObjectAction::ApplyObject(_)))
-}
-
-/// Actions whose failure does not block the steps after it: their own rules, guards and lints check what those depend
-/// on. Not included are membership changes, the deletion of a pod, the volume of a new member and the order in which
-/// members hibernate.
-fn holds_nothing_up(action: &Action) -> bool {
-    matches!(action, Action::Certificate(_))
-        || matches!(
-            action,
-            Action::Object(ObjectAction::ApplyObject(_))
-                | Action::Object(ObjectAction::AdmitSpec { .. })
-                | Action::Object(ObjectAction::CreateIdentitySecret { .. })
-                | Action::Object(ObjectAction::ApplySet {
-                    hibernated: false,
-                    ..
-                })
-                | Action::Object(ObjectAction::SetPdb { .. })
-                | Action::Object(ObjectAction::MapSlot { .. })
-                | Action::Object(ObjectAction::DropSlot { .. })
-                | Action::Object(ObjectAction::HoldPod { .. })
-                | Action::Member(MemberAction::Disarm { .. })
-                | Action::Object(ObjectAction::MarkPvc { .. })
-                | Action::Object(ObjectAction::OwnPvc { .. })
-                | Action::Object(ObjectAction::GrowPvc { .. })
-                | Action::Object(ObjectAction::DeletePvc { .. })
-                | Action::Object(ObjectAction::DeleteSet { .. })
-        )
-}
-
-/// Whether a pod ends by it, or may.
-fn takes_a_pod(action: &Action) -> bool {
-    matches!(
-        action,
-        Action::Object(ObjectAction::DeletePod { .. })
-            | Action::Object(ObjectAction::EvictPod { .. })
-            | Action::Object(ObjectAction::ReleasePod { .. })
-    )
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! The results of a reconcile: the status with its conditions, and the events for the user. Computed from the same view
 //! as the plan. At rest nothing changes, so nothing is written.
 
-use crate::plan::{CertificateAction, MemberAction, ObjectAction};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 
@@ -220,7 +219,7 @@ fn events(
     let step = plan.first();
     let word = step.map_or("Observe", |step| step.action.word());
     if let (Some(action), Some(step)) = (acted, step)
-        && let Some(reason) = event_reason(action)
+        && let Some(reason) = action.event_reason()
     {
         let note = cut(&format!("{action}: {}", step.reason));
         events.push(event(Severity::Normal, reason, word, note));
@@ -285,51 +284,6 @@ fn held_drain(seen: &Observation, plan: &Plan) -> Option<Event> {
         progress.action,
         note,
     ))
-}
-
-/// The event of an executed step, for those that a user should know.
-fn event_reason(action: &Action) -> Option<&'static str> {
-    match action {
-        Action::Member(MemberAction::Bootstrap { .. }) => Some("Bootstrapped"),
-        Action::Object(ObjectAction::CreatePvc { .. }) => Some("MemberCreating"),
-        Action::Member(MemberAction::AddLearner { .. }) => Some("LearnerAdded"),
-        Action::Member(MemberAction::SetPeerUrls { .. }) => Some("MemberEncrypted"),
-        Action::Member(MemberAction::Promote { .. }) => Some("MemberPromoted"),
-        Action::Member(MemberAction::Transfer { .. }) => Some("LeadershipMoved"),
-        Action::Member(MemberAction::Retire { .. }) => Some("MemberRetired"),
-        Action::Member(MemberAction::Remove { .. }) => Some("MemberRemoved"),
-        Action::Member(MemberAction::Disarm { .. }) => Some("AlarmDisarmed"),
-        Action::Object(ObjectAction::MapSlot { .. }) => Some("SlotMapped"),
-        Action::Object(ObjectAction::ReleasePod { .. }) => Some("PodReleased"),
-        Action::Object(ObjectAction::HoldPod { .. }) => Some("PodHeld"),
-        Action::Object(ObjectAction::SetPdb { .. }) => Some("PDBSet"),
-        Action::Object(ObjectAction::EvictPod { .. }) => Some("PodEvicted"),
-        Action::Object(ObjectAction::DeletePod { .. }) => Some("PodReplaced"),
-        Action::Object(ObjectAction::DeleteSet { .. }) => Some("SetDeleted"),
-        Action::Object(ObjectAction::DeletePvc { .. }) => Some("PVCDeleted"),
-        Action::Object(ObjectAction::GrowPvc { .. }) => Some("PVCGrown"),
-        Action::Object(ObjectAction::ApplySet {
-            hibernated: true, ..
-        }) => Some("MemberStopped"),
-        Action::Certificate(CertificateAction::MakeAuthority { .. }) => Some("AuthorityMade"),
-        Action::Certificate(CertificateAction::RotateAuthority { .. }) => Some("AuthorityRotated"),
-        Action::Certificate(CertificateAction::IssueCertificate { replaces, .. }) => match replaces
-        {
-            Some(_) => Some("CertificateRenewed"),
-            None => Some("CertificateIssued"),
-        },
-        Action::Object(ObjectAction::ApplyObject(_))
-        | Action::Object(ObjectAction::AdmitSpec { .. })
-        | Action::Certificate(CertificateAction::TrustAuthorities { .. })
-        | Action::Certificate(CertificateAction::DropCertificate { .. })
-        | Action::Object(ObjectAction::CreateIdentitySecret { .. })
-        | Action::Object(ObjectAction::MarkPvc { .. })
-        | Action::Object(ObjectAction::OwnPvc { .. })
-        | Action::Object(ObjectAction::ApplySet {
-            hibernated: false, ..
-        })
-        | Action::Object(ObjectAction::DropSlot { .. }) => None,
-    }
 }
 
 /// Whether this turn of a condition is worth an event, and how bad it is.

@@ -366,6 +366,30 @@ impl Action {
     pub fn is_membership(&self) -> bool {
         matches!(self, Self::Member(action) if action.is_membership())
     }
+
+    /// Whether its failure blocks the steps after it. After the others the next step is tried: the rules, guards and
+    /// lints of that step check what it depends on.
+    #[must_use]
+    pub fn blocks(&self) -> bool {
+        match self {
+            Self::Member(action) => !matches!(action, MemberAction::Disarm { .. }),
+            Self::Certificate(_) => false,
+            Self::Object(action) => action.blocks(),
+        }
+    }
+
+    /// Whether a pod ends by it, or may.
+    #[must_use]
+    pub fn ends_a_pod(&self) -> bool {
+        matches!(self, Self::Object(action) if action.ends_a_pod())
+    }
+
+    /// An idempotent rendering of an object from the specification: harmless on a stale view, because it is applied to
+    /// the live object of its name and owner only.
+    #[must_use]
+    pub fn renders_only(&self) -> bool {
+        matches!(self, Self::Object(ObjectAction::ApplyObject(_)))
+    }
 }
 
 impl MemberAction {
@@ -451,6 +475,40 @@ impl ObjectAction {
             Self::DeleteSet { .. } => "DeleteSet",
             Self::DeletePvc { .. } => "DeletePVC",
         }
+    }
+
+    fn blocks(&self) -> bool {
+        match self {
+            Self::CreatePvc { .. }
+            | Self::ReleasePod { .. }
+            | Self::EvictPod { .. }
+            | Self::DeletePod { .. }
+            | Self::ApplySet {
+                hibernated: true, ..
+            } => true,
+            Self::ApplySet {
+                hibernated: false, ..
+            }
+            | Self::ApplyObject(_)
+            | Self::AdmitSpec { .. }
+            | Self::CreateIdentitySecret { .. }
+            | Self::SetPdb { .. }
+            | Self::MapSlot { .. }
+            | Self::DropSlot { .. }
+            | Self::HoldPod { .. }
+            | Self::MarkPvc { .. }
+            | Self::OwnPvc { .. }
+            | Self::GrowPvc { .. }
+            | Self::DeletePvc { .. }
+            | Self::DeleteSet { .. } => false,
+        }
+    }
+
+    fn ends_a_pod(&self) -> bool {
+        matches!(
+            self,
+            Self::DeletePod { .. } | Self::EvictPod { .. } | Self::ReleasePod { .. }
+        )
     }
 
     fn member(&self) -> Option<&str> {

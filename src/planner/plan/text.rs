@@ -1,4 +1,4 @@
-//! Actions and plans as text, as a person reads them: in the status, in events, in the goldens.
+//! Actions and plans as text, as a person reads them: in the status, in events, in the golden files.
 
 use std::fmt;
 
@@ -13,6 +13,76 @@ impl fmt::Display for Action {
             Self::Member(action) => action.fmt(f),
             Self::Certificate(action) => action.fmt(f),
             Self::Object(action) => action.fmt(f),
+        }
+    }
+}
+
+impl Action {
+    /// The reason of the event when it was executed, for those that a user should know about.
+    #[must_use]
+    pub fn event_reason(&self) -> Option<&'static str> {
+        match self {
+            Self::Member(action) => Some(action.event_reason()),
+            Self::Certificate(action) => action.event_reason(),
+            Self::Object(action) => action.event_reason(),
+        }
+    }
+}
+
+impl MemberAction {
+    fn event_reason(&self) -> &'static str {
+        match self {
+            Self::Bootstrap { .. } => "Bootstrapped",
+            Self::SetPeerUrls { .. } => "MemberEncrypted",
+            Self::AddLearner { .. } => "LearnerAdded",
+            Self::Promote { .. } => "MemberPromoted",
+            Self::Transfer { .. } => "LeadershipMoved",
+            Self::Disarm { .. } => "AlarmDisarmed",
+            Self::Retire { .. } => "MemberRetired",
+            Self::Remove { .. } => "MemberRemoved",
+        }
+    }
+}
+
+impl CertificateAction {
+    fn event_reason(&self) -> Option<&'static str> {
+        match self {
+            Self::MakeAuthority { .. } => Some("AuthorityMade"),
+            Self::RotateAuthority { .. } => Some("AuthorityRotated"),
+            Self::IssueCertificate {
+                replaces: Some(_), ..
+            } => Some("CertificateRenewed"),
+            Self::IssueCertificate { replaces: None, .. } => Some("CertificateIssued"),
+            Self::TrustAuthorities { .. } | Self::DropCertificate { .. } => None,
+        }
+    }
+}
+
+impl ObjectAction {
+    fn event_reason(&self) -> Option<&'static str> {
+        match self {
+            Self::CreatePvc { .. } => Some("MemberCreating"),
+            Self::MapSlot { .. } => Some("SlotMapped"),
+            Self::ReleasePod { .. } => Some("PodReleased"),
+            Self::HoldPod { .. } => Some("PodHeld"),
+            Self::SetPdb { .. } => Some("PDBSet"),
+            Self::EvictPod { .. } => Some("PodEvicted"),
+            Self::DeletePod { .. } => Some("PodReplaced"),
+            Self::DeleteSet { .. } => Some("SetDeleted"),
+            Self::DeletePvc { .. } => Some("PVCDeleted"),
+            Self::GrowPvc { .. } => Some("PVCGrown"),
+            Self::ApplySet {
+                hibernated: true, ..
+            } => Some("MemberStopped"),
+            Self::ApplySet {
+                hibernated: false, ..
+            }
+            | Self::ApplyObject(_)
+            | Self::AdmitSpec { .. }
+            | Self::CreateIdentitySecret { .. }
+            | Self::MarkPvc { .. }
+            | Self::OwnPvc { .. }
+            | Self::DropSlot { .. } => None,
         }
     }
 }
