@@ -400,7 +400,8 @@ pub(super) fn mismatched(response: &store::Response) -> Status {
     Status::internal(format!("the answer is of another kind: {response:?}"))
 }
 
-/// Whether a transaction only reads.
+/// Whether a transaction only reads, as etcd's `IsTxnReadonly` defines it: one within another goes through the log, even
+/// if it writes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReadOnlyTxn {
     /// It may write.
@@ -415,13 +416,9 @@ fn reads(txn: &etcd::TxnRequest) -> ReadOnlyTxn {
     for operation in txn.success.iter().chain(&txn.failure) {
         match &operation.request {
             Some(Request::RequestRange(range)) => serializable &= range.serializable,
-            Some(Request::RequestTxn(inner)) => match reads(inner) {
-                ReadOnlyTxn::No => return ReadOnlyTxn::No,
-                ReadOnlyTxn::Only {
-                    serializable: inner,
-                } => serializable &= inner,
-            },
-            Some(Request::RequestPut(_) | Request::RequestDeleteRange(_)) => {
+            Some(
+                Request::RequestPut(_) | Request::RequestDeleteRange(_) | Request::RequestTxn(_),
+            ) => {
                 return ReadOnlyTxn::No;
             }
             // The validation of the transaction refuses it.
@@ -606,6 +603,8 @@ mod tests {
         }
     }
 
+    /// Under the alarm CORRUPT etcd refuses what goes through its log, so also a transaction with an empty one in it. Ours
+    /// answered that from the state (found by `make differential`, seed 20782000003).
     #[test]
     fn only_serializable_ranges_skip_the_quorum() {
         let put = Request::RequestPut(etcd::PutRequest::default());
@@ -631,13 +630,15 @@ mod tests {
                 ReadOnlyTxn::No,
             ),
             (
+                txn(vec![], vec![nested(txn(vec![], vec![]))]),
+                ReadOnlyTxn::No,
+            ),
+            (
                 txn(
                     vec![nested(txn(vec![range(false)], vec![]))],
                     vec![range(true)],
                 ),
-                ReadOnlyTxn::Only {
-                    serializable: false,
-                },
+                ReadOnlyTxn::No,
             ),
         ] {
             assert_eq!(reads(&request), want, "{request:?}");
