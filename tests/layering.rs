@@ -48,7 +48,7 @@ const PURE: &[(&str, &[&str])] = &[
     ("bolt", &[]),
     ("store", &["raft"]),
     ("node", &["raft", "store"]),
-    ("backup", &["bolt", "raft", "store", "node"]),
+    ("snapshot", &["bolt", "raft", "store", "node"]),
     ("crd", &[]),
     ("plan", &["crd"]),
     ("model", &["crd", "plan"]),
@@ -61,7 +61,7 @@ const SHELLS: &[(&str, &[&str])] = &[
     ("wire", &[]),
     (
         "server",
-        &["raft", "store", "node", "bolt", "backup", "disk", "wire"],
+        &["raft", "store", "node", "bolt", "snapshot", "disk", "wire"],
     ),
     ("sim", &["raft", "store", "node", "disk"]),
 ];

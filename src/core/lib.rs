@@ -4,13 +4,13 @@
 //! Knows no server, operator or Kubernetes. The main package re-exports its rooms, so `crate::raft` there is
 //! [`raft`] here.
 
-pub mod backup;
 pub mod bolt;
 pub mod disk;
 pub mod node;
 pub mod raft;
 #[cfg(feature = "simulators")]
 pub mod sim;
+pub mod snapshot;
 pub mod store;
 
 use quorate_mutants as mutants;

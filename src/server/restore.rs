@@ -18,13 +18,13 @@ use super::flags::Flags;
 use super::flags::config::{Config, Formation};
 use super::flags::from_flags::ConfigError;
 use super::process::host_facts;
-use crate::backup::{self, Imported};
 use crate::bolt::Source;
 use crate::disk::{
     self, DataDirectory, FileDisk, Identity, LogOptions, Phase, Position, create_member,
 };
 use crate::node::{InitialMember, Membership, MembershipError, StateMachine};
 use crate::raft::HardState;
+use crate::snapshot::{self, Imported};
 
 /// Length of the digest at the end of a snapshot.
 const DIGEST: u64 = 32;
@@ -118,7 +118,7 @@ pub enum RestoreError {
         /// The snapshot.
         file: PathBuf,
         /// Why.
-        source: backup::Error,
+        source: snapshot::Error,
     },
     /// The data directory is not empty.
     #[error(
@@ -269,7 +269,7 @@ impl Restore {
             file: self.file.clone(),
             source,
         };
-        backup::import(Database { file, length }, self.bump_revision).map_err(database)
+        snapshot::import(Database { file, length }, self.bump_revision).map_err(database)
     }
 
     fn check_digest(&self, file: &File, length: u64) -> Result<(), RestoreError> {

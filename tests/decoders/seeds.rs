@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use prost::Message as _;
 
-use quorate::backup::{Contents, export};
 use quorate::bolt::HEAD_BYTES;
 use quorate::disk::double::MemoryDisk;
 use quorate::disk::{Checkpoints, Disk, Identity, Log, LogOptions, Phase, Position, Starts};
@@ -13,6 +12,7 @@ use quorate::node::{
     PeerMessage, StateMachine,
 };
 use quorate::raft::{Body, ConfigurationChange, Entry, HardState, Heartbeat, Message};
+use quorate::snapshot::{Contents, export};
 use quorate::store::{
     AuthOperation, Command, DeleteRange, LeaseGrant, Operation, Put, RoleName, Store, Txn, UserAdd,
 };

@@ -2,7 +2,7 @@
 //! memory for a page a level, and a reader that trusts nothing it finds.
 //!
 //! Never touches a file: the writer returns bytes to append, the reader reads from a [`Source`]. Does not interpret
-//! keys; `backup` does.
+//! keys; `snapshot` does.
 //!
 //! A file is a row of pages. Pages 0 and 1 each hold a meta record that names the root of a
 //! B+tree of buckets; a bucket is a B+tree of its own, or, if small, a leaf inside the value that

@@ -17,10 +17,10 @@ use tokio::sync::OwnedSemaphorePermit;
 use tonic::Status;
 
 use super::call::{Services, StreamCall};
-use crate::backup::{self, Contents, STORAGE_VERSION};
 use crate::bolt::HEAD_BYTES;
 use crate::disk::{Disk as _, FileDisk};
 use crate::server::listen::quiet::Quiet;
+use crate::snapshot::{self, Contents, STORAGE_VERSION};
 use crate::wire::error::EtcdError;
 use crate::wire::etcd::SnapshotResponse;
 
@@ -151,9 +151,9 @@ impl Snapshot {
 
 /// Writes the database into a file and unlinks it. Returns its length.
 fn spool(directory: &Path, number: u64, contents: &Contents) -> Result<(File, u64), Status> {
-    let failed = |error: backup::Error| {
+    let failed = |error: snapshot::Error| {
         let why = match &error {
-            backup::Error::Write(source) => format!("{error}: {source}"),
+            snapshot::Error::Write(source) => format!("{error}: {source}"),
             _ => error.to_string(),
         };
         if let Some(left_out) = FAILED.line(Instant::now()) {
@@ -163,7 +163,7 @@ fn spool(directory: &Path, number: u64, contents: &Contents) -> Result<(File, u6
     };
     let free = FileDisk::new(directory).and_then(|disk| disk.free_bytes());
     let free = free.map_err(|error| failed(error.into()))?;
-    let needed = backup::estimate(&contents.view) + RESERVE;
+    let needed = snapshot::estimate(&contents.view) + RESERVE;
     if needed > free {
         return Err(Status::resource_exhausted(format!(
             "etcdserver: a snapshot may need {needed} bytes in the data directory for a moment, and {free} are free"
@@ -172,7 +172,11 @@ fn spool(directory: &Path, number: u64, contents: &Contents) -> Result<(File, u6
     write(directory, number, contents).map_err(failed)
 }
 
-fn write(directory: &Path, number: u64, contents: &Contents) -> Result<(File, u64), backup::Error> {
+fn write(
+    directory: &Path,
+    number: u64,
+    contents: &Contents,
+) -> Result<(File, u64), snapshot::Error> {
     // Left behind only by a crash in between; a start removes files with this suffix.
     let path = directory.join(format!("snapshot-{number:016x}.tmp"));
     let file = OpenOptions::new()
@@ -183,7 +187,7 @@ fn write(directory: &Path, number: u64, contents: &Contents) -> Result<(File, u6
     fs::remove_file(&path)?;
     let mut offset = HEAD_BYTES as u64;
     let mut synced = 0;
-    let (head, length) = backup::export(contents, |bytes| {
+    let (head, length) = snapshot::export(contents, |bytes| {
         file.write_all_at(bytes, offset)?;
         offset += bytes.len() as u64;
         if offset - synced >= SYNC_EVERY {

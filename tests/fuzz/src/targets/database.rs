@@ -1,7 +1,7 @@
 //! Snapshots of etcd: bbolt's file format, and the buckets of etcd in it.
 
-use quorate::backup;
 use quorate::bolt::Reader;
+use quorate::snapshot;
 use quorate::store::Store;
 
 use super::choice;
@@ -20,7 +20,7 @@ pub(crate) fn import(bytes: &[u8]) {
     }
     walk(&file);
     let bump = if mode & 2 == 2 { 1_000_000 } else { 0 };
-    if let Ok(imported) = backup::import(&file[..], bump) {
+    if let Ok(imported) = snapshot::import(&file[..], bump) {
         // An imported store must be exportable.
         let view = imported.store.publish();
         let chunks: Vec<_> = view.export().collect();
