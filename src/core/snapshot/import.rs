@@ -36,45 +36,111 @@ pub struct Imported {
 /// Whatever keeps any part of it from being read: nothing is left out silently but what
 /// [`Imported::unknown`] names.
 pub fn import<S: Source>(source: S, bump: u64) -> Result<Imported, Error> {
-    let reader = Reader::open(source)?;
-    let mut buckets = BTreeMap::new();
-    for bucket in reader.buckets()? {
-        let name = String::from_utf8_lossy(&bucket.name).into_owned();
-        buckets.insert(name, bucket);
-    }
-    let files = Buckets { reader, buckets };
-    let meta = files.all(schema::META)?;
-    let Some(keys) = files.buckets.get(schema::KEY) else {
-        return Err(Error::Unknown(
-            "this is a bbolt file, but none of etcd's: it has no bucket \"key\"".to_owned(),
-        ));
+    let changes = Changes {
+        bump_revision: bump,
+        disable_auth: false,
     };
-    let version = version(meta.get(schema::STORAGE_VERSION))?;
-    let finished = compaction(&meta, schema::FINISHED_COMPACT)?;
-    // One that was scheduled counts: etcd resumes it when it starts.
-    let scheduled = compaction(&meta, schema::SCHEDULED_COMPACT)?;
-    let mut rebuild = Rebuild::new(finished.max(scheduled));
-    files.leases(&mut rebuild)?;
-    files.alarms(&mut rebuild)?;
-    rebuild.auth(files.auth()?);
-    let mut cursor = files.reader.cursor(keys)?;
-    while let Some((name, value)) = cursor.next_pair()? {
-        rebuild.row(&row(&name, value)?)?;
+    import_changed(source, &changes)
+}
+
+/// What a restored store has otherwise than the database.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Changes {
+    /// Raise the revision by so much and mark everything before as compacted; 0 leaves it.
+    pub bump_revision: u64,
+    /// Disable authentication; users and roles stay.
+    pub disable_auth: bool,
+}
+
+/// Reads a database like [`import`], with these changes.
+///
+/// # Errors
+/// As [`import`].
+pub fn import_changed<S: Source>(source: S, changes: &Changes) -> Result<Imported, Error> {
+    let buckets = Buckets::open(source)?;
+    let meta = buckets.meta()?;
+    let mut rebuild = Rebuild::new(meta.compacted);
+    for lease in buckets.leases()? {
+        rebuild.lease(lease);
     }
-    drop(cursor);
+    buckets.alarms(&mut rebuild)?;
+    let auth = buckets.auth()?;
+    rebuild.auth(match changes.disable_auth {
+        true => auth.disabled(),
+        false => auth,
+    });
+    buckets.rows(|row| Ok(rebuild.row(row)?))?;
     Ok(Imported {
-        store: rebuild.finish(bump)?,
-        version,
-        unknown: files.unknown(),
+        store: rebuild.finish(changes.bump_revision)?,
+        version: meta.version,
+        unknown: buckets.unknown(),
     })
 }
 
-struct Buckets<S> {
+/// The buckets of a database.
+pub(super) struct Buckets<S> {
     reader: Reader<S>,
     buckets: BTreeMap<String, Bucket>,
 }
 
+/// The numbers in the bucket `meta`.
+pub(super) struct Meta {
+    /// Level of etcd that wrote it; empty before 3.6.
+    pub(super) version: String,
+    /// The revision of the last compaction, -1 without one.
+    pub(super) compacted: Revision,
+    /// The last applied index of the log.
+    pub(super) index: u64,
+    /// Its term; 0 before etcd 3.5.
+    pub(super) term: u64,
+}
+
 impl<S: Source> Buckets<S> {
+    pub(super) fn open(source: S) -> Result<Self, Error> {
+        let reader = Reader::open(source)?;
+        let mut buckets = BTreeMap::new();
+        for bucket in reader.buckets()? {
+            let name = String::from_utf8_lossy(&bucket.name).into_owned();
+            buckets.insert(name, bucket);
+        }
+        if !buckets.contains_key(schema::KEY) {
+            return Err(Error::Unknown(
+                "this is a bbolt file, but none of etcd's: it has no bucket \"key\"".to_owned(),
+            ));
+        }
+        Ok(Self { reader, buckets })
+    }
+
+    pub(super) fn meta(&self) -> Result<Meta, Error> {
+        let pairs = self.all(schema::META)?;
+        let version = version(pairs.get(schema::STORAGE_VERSION))?;
+        let finished = compaction(&pairs, schema::FINISHED_COMPACT)?;
+        // One that was scheduled counts: etcd resumes it when it starts.
+        let scheduled = compaction(&pairs, schema::SCHEDULED_COMPACT)?;
+        Ok(Meta {
+            version,
+            compacted: finished.max(scheduled),
+            index: number(&pairs, schema::CONSISTENT_INDEX)?,
+            term: number(&pairs, schema::TERM)?,
+        })
+    }
+
+    /// Hands every row over, in order of revision.
+    pub(super) fn rows(
+        &self,
+        mut each: impl FnMut(&Row) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        // `open` has seen the bucket.
+        let Some(keys) = self.buckets.get(schema::KEY) else {
+            return Ok(());
+        };
+        let mut cursor = self.reader.cursor(keys)?;
+        while let Some((name, value)) = cursor.next_pair()? {
+            each(&row(&name, value)?)?;
+        }
+        Ok(())
+    }
+
     /// Everything in a bucket; nothing if it is not there, as older levels of etcd lack some.
     fn all(&self, name: &'static str) -> Result<BTreeMap<Vec<u8>, Bytes>, Error> {
         let mut pairs = BTreeMap::new();
@@ -94,9 +160,10 @@ impl<S: Source> Buckets<S> {
         Ok(pairs)
     }
 
-    fn leases(&self, rebuild: &mut Rebuild) -> Result<(), Error> {
+    pub(super) fn leases(&self) -> Result<Vec<LeaseInfo>, Error> {
+        let mut leases = Vec::new();
         let Some(bucket) = self.buckets.get(schema::LEASE) else {
-            return Ok(());
+            return Ok(leases);
         };
         let mut cursor = self.reader.cursor(bucket)?;
         while let Some((key, value)) = cursor.next_pair()? {
@@ -108,13 +175,13 @@ impl<S: Source> Buckets<S> {
             if lease.ttl > MAX_LEASE_TTL {
                 return Err(damaged(schema::LEASE, &key, "it lasts too long"));
             }
-            rebuild.lease(LeaseInfo {
+            leases.push(LeaseInfo {
                 id: lease.id,
                 ttl: lease.ttl.max(1),
                 remaining: lease.remaining_ttl.clamp(0, lease.ttl.max(1)),
             });
         }
-        Ok(())
+        Ok(leases)
     }
 
     fn alarms(&self, rebuild: &mut Rebuild) -> Result<(), Error> {
@@ -132,7 +199,7 @@ impl<S: Source> Buckets<S> {
         Ok(())
     }
 
-    fn auth(&self) -> Result<AuthState, Error> {
+    pub(super) fn auth(&self) -> Result<AuthState, Error> {
         let auth = self.all(schema::AUTH)?;
         let enabled = match auth.get(schema::AUTH_ENABLED).map(|value| &value[..]) {
             None | Some([] | [0]) => false,
@@ -220,6 +287,16 @@ fn compaction(meta: &BTreeMap<Vec<u8>, Bytes>, key: &[u8]) -> Result<Revision, E
         }
         _ => Err(damaged(schema::META, key, "this is no revision")),
     }
+}
+
+/// A number in `meta`; 0 without one.
+fn number(meta: &BTreeMap<Vec<u8>, Bytes>, key: &[u8]) -> Result<u64, Error> {
+    let Some(value) = meta.get(key) else {
+        return Ok(0);
+    };
+    let bytes = <[u8; 8]>::try_from(&value[..]);
+    let bytes = bytes.map_err(|_| damaged(schema::META, key, "this is no number"))?;
+    Ok(u64::from_be_bytes(bytes))
 }
 
 /// The level that wrote it, unless that is newer than this one.

@@ -7,12 +7,14 @@
 mod export;
 mod import;
 mod schema;
+mod summary;
 
 #[cfg(test)]
 mod tests;
 
 pub use export::{Contents, estimate, export};
-pub use import::{Imported, import};
+pub use import::{Changes, Imported, import, import_changed};
+pub use summary::{Summary, summarize};
 
 /// The level of etcd whose schema is written, and the newest that is read.
 pub const STORAGE_VERSION: &str = "3.7.0";

@@ -158,6 +158,7 @@ fn restored_store_behaves_like_its_source() {
         let file = database(&store);
         let mut back = import(&file[..], 0).expect("readable").store;
         same(&store, &back);
+        assert_eq!(summarize(&file[..]).expect("readable"), numbers(&store));
         for _ in 0..60 {
             let operation = generator.operation(store.revision());
             let one = apply(&mut store, &operation);
@@ -172,6 +173,35 @@ fn restored_store_behaves_like_its_source() {
         let again = Store::import(back.publish().export()).expect("a checkpoint");
         same(&back, &again);
     }
+}
+
+/// What a summary of the database of a store has to say.
+fn numbers(store: &Store) -> Summary {
+    let view = store.publish();
+    Summary {
+        version: STORAGE_VERSION.to_owned(),
+        revision: view.revision(),
+        compact_revision: view.compacted(),
+        hash: view.hash_kv(0).expect("the current revision").hash,
+        index: 7,
+        term: 3,
+        keys: view.key_count(),
+        leases: view.leases().len() as u64,
+        users: view.auth().users().count() as u64,
+        roles: view.auth().roles().count() as u64,
+    }
+}
+
+/// A summary of a file agrees with the store that came out of it.
+fn agrees(file: &[u8], store: &Store) {
+    let summary = summarize(file).expect("it was imported");
+    let expected = Summary {
+        version: summary.version.clone(),
+        index: summary.index,
+        term: summary.term,
+        ..numbers(store)
+    };
+    assert_eq!(summary, expected);
 }
 
 /// Without its digest a damaged file may still be readable; what comes out of it is a store that
@@ -195,11 +225,12 @@ fn damaged_database_is_an_error() {
                 _ => generator.below(256) as u8,
             };
         }
-        let Ok(imported) = import(&damaged[..], generator.below(2) * 100) else {
+        let Ok(imported) = import(&damaged[..], 0) else {
             continue;
         };
         readable += 1;
         let mut back = imported.store;
+        agrees(&damaged, &back);
         for _ in 0..5 {
             let operation = generator.operation(back.revision());
             let _ = apply(&mut back, &operation);
@@ -244,8 +275,52 @@ fn raised_revision_compacts_earlier_revisions() {
     assert_eq!(view.key_count(), 1);
     assert!(import(&file[..], u64::MAX).is_err(), "no such revision");
     // The way through another database keeps it.
-    let twice = import(&database(&raised)[..], 0).expect("readable").store;
+    let again = database(&raised);
+    let twice = import(&again[..], 0).expect("readable").store;
     same(&raised, &twice);
+    assert_eq!(summarize(&again[..]).expect("readable"), numbers(&raised));
+}
+
+/// etcd saves a database while a compaction is scheduled and not carried out: rows that it has forgotten are still
+/// there, and its `HashKV` leaves them out.
+#[test]
+fn summary_leaves_out_what_a_scheduled_compaction_forgets() {
+    let row = |main: Revision, key: &'static str, tombstone| Row {
+        main,
+        sub: 0,
+        tombstone,
+        kv: KeyValue {
+            key: Bytes::from(key),
+            create_revision: if tombstone { 0 } else { main },
+            mod_revision: if tombstone { 0 } else { main },
+            version: i64::from(!tombstone),
+            ..KeyValue::default()
+        },
+    };
+    let histories = [
+        vec![row(2, "a", false), row(3, "a", false), row(4, "b", false)],
+        vec![row(2, "a", false), row(3, "a", true), row(4, "b", false)],
+        vec![row(2, "a", false), row(3, "b", false), row(4, "a", true)],
+        // No key lives.
+        vec![row(2, "a", false), row(4, "a", true)],
+        vec![row(2, "a", false), row(3, "a", true)],
+    ];
+    for rows in histories {
+        for compacted in 1..=4 {
+            let mut writer = crate::bolt::Writer::new();
+            writer.bucket(b"key").expect("a bucket");
+            for row in &rows {
+                let value = prost::Message::encode_to_vec(&row.kv);
+                writer.put(&row.name(), &value).expect("a row");
+            }
+            writer.bucket(b"meta").expect("a bucket");
+            let scheduled = row(compacted, "", false).name();
+            let put = writer.put(b"scheduledCompactRev", &scheduled);
+            put.expect("a pair");
+            let file = file_of(writer);
+            agrees(&file, &import(&file[..], 0).expect("readable").store);
+        }
+    }
 }
 
 #[test]
@@ -269,6 +344,10 @@ fn with(pairs: &[(&str, &[u8], &[u8])]) -> Vec<u8> {
             writer.put(key, value).expect("a pair");
         }
     }
+    file_of(writer)
+}
+
+fn file_of(writer: crate::bolt::Writer) -> Vec<u8> {
     let mut file = vec![0; HEAD_BYTES];
     let finished = writer.finish();
     file.extend(finished.rest);

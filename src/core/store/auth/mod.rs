@@ -141,6 +141,13 @@ impl AuthState {
         state
     }
 
+    /// The same with authentication disabled, for a member that only its own process reaches.
+    #[must_use]
+    pub fn disabled(mut self) -> Self {
+        self.enabled = false;
+        self
+    }
+
     /// Whether requests need a user.
     #[must_use]
     pub fn is_enabled(&self) -> bool {
