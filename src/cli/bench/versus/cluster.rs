@@ -61,9 +61,19 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// The client endpoints.
-    pub(super) fn endpoints(&self) -> Vec<String> {
-        (0..MEMBERS).map(|member| self.client(member)).collect()
+    /// The client endpoints, the leader's first: a single client uses the first, and a request to a follower costs a
+    /// hop more, on either side. Measured without that, a member of the same binary had 1.4 times the reads of another.
+    pub(super) fn endpoints(&self) -> Result<Vec<String>, Error> {
+        let mut endpoints = Vec::new();
+        for member in 0..MEMBERS {
+            let at = if self.leads(member)? {
+                0
+            } else {
+                endpoints.len()
+            };
+            endpoints.insert(at, self.client(member));
+        }
+        Ok(endpoints)
     }
 
     /// One loopback address per member, distinct from those of other runs on this machine.
@@ -233,20 +243,27 @@ impl Cluster {
     /// Some member that does not lead.
     fn follower(&self) -> Result<usize, Error> {
         for member in 0..MEMBERS {
-            let status = self.runtime.block_on(async {
-                let mut client = MaintenanceClient::new(self.channel(member)?);
-                let answer = client.status(StatusRequest {}).await;
-                answer.map_err(|status| Error::Cluster(status.to_string()))
-            })?;
-            let status = status.into_inner();
-            let own = status.header.map_or(0, |header| header.member_id);
-            if status.leader != 0 && status.leader != own {
+            if !self.leads(member)? {
                 return Ok(member);
             }
         }
         Err(Error::Cluster(
             "every member reports that it leads".to_owned(),
         ))
+    }
+
+    fn leads(&self, member: usize) -> Result<bool, Error> {
+        let status = self.runtime.block_on(async {
+            let mut client = MaintenanceClient::new(self.channel(member)?);
+            let answer = client.status(StatusRequest {}).await;
+            answer.map_err(|status| Error::Cluster(status.to_string()))
+        })?;
+        let status = status.into_inner();
+        let own = status.header.map_or(0, |header| header.member_id);
+        match status.leader {
+            0 => Err(Error::Cluster(format!("member {own:x} knows no leader"))),
+            leader => Ok(leader == own),
+        }
     }
 }
 

@@ -190,7 +190,7 @@ impl Run<'_> {
             ))
         })?;
         Ok(Load {
-            endpoints: self.cluster(side).endpoints(),
+            endpoints: self.cluster(side).endpoints()?,
             connections,
             clients,
             threads: 1,
@@ -341,7 +341,7 @@ impl Run<'_> {
             .arg(what)
             .arg(format!(
                 "--endpoints={}",
-                self.cluster(side).endpoints().join(",")
+                self.cluster(side).endpoints()?.join(",")
             ))
             .arg(format!("--clients={number}"))
             .arg(format!("--conns={connections}"))
