@@ -10,6 +10,7 @@ pub use quorate_core::{bolt, disk, node, raft, snapshot, store};
 pub use quorate_mutants as mutants;
 pub use quorate_planner::{build, crd, model, plan};
 
+pub mod backup;
 pub mod cli;
 #[cfg(all(test, feature = "mutants", feature = "simulators"))]
 mod mutants_test;

@@ -63,6 +63,7 @@ const SHELLS: &[(&str, &[&str])] = &[
         "server",
         &["raft", "store", "node", "bolt", "snapshot", "disk", "wire"],
     ),
+    ("backup", &["bolt", "snapshot", "server", "wire"]),
     ("sim", &["raft", "store", "node", "disk"]),
 ];
 

@@ -1,5 +1,6 @@
 //! Subcommands of the one binary. Parses arguments and hands over; decides nothing itself.
 
+mod backup;
 mod bench;
 mod certs;
 mod demo;
@@ -33,6 +34,7 @@ Usage: quorate <subcommand> [arguments]
 
   server     one member of a cluster, with etcd's API and etcd's flags
   restore    a member's data directory from a snapshot of etcd's or of ours
+  backup     snapshots in an object store or a directory: save, list, fetch, verify, prune
   operator   runs EtcdClusters on Kubernetes
   local      a cluster as processes of this machine, by the operator's own plan
   demo       shows the life of a cluster in a minute, on this machine
@@ -61,6 +63,7 @@ struct Quorate {
 enum Command {
     Server(server::Arguments),
     Restore(restore::Arguments),
+    Backup(backup::Arguments),
     Operator(operator::Arguments),
     Local(local::Arguments),
     Demo(demo::Arguments),
@@ -128,6 +131,7 @@ fn dispatch(command: Command) -> ExitCode {
     match command {
         Command::Server(arguments) => server::run(arguments),
         Command::Restore(arguments) => restore::run(&arguments),
+        Command::Backup(arguments) => backup::run(arguments),
         Command::Operator(arguments) => operator::run(arguments),
         Command::Local(arguments) => local::run(arguments),
         Command::Demo(arguments) => demo::run(arguments),

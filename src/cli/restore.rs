@@ -92,7 +92,7 @@ fn restore(arguments: &Arguments) -> Result<String, RestoreError> {
         .collect();
     let mut restore = Restore::from_server_flags(arguments.file.clone(), &given)?;
     restore.skip_hash_check = arguments.skip_hash_check;
-    restore.bump_revision = arguments.bump_revision;
+    restore.changes.bump_revision = arguments.bump_revision;
     let restored = restore.run()?;
     for warning in &restored.warnings {
         eprintln!("quorate restore: {warning}");

@@ -24,7 +24,7 @@ use crate::disk::{
 };
 use crate::node::{InitialMember, Membership, MembershipError, StateMachine};
 use crate::raft::HardState;
-use crate::snapshot::{self, Imported};
+use crate::snapshot::{self, Changes, Imported};
 
 /// Length of the digest at the end of a snapshot.
 const DIGEST: u64 = 32;
@@ -50,9 +50,8 @@ pub struct Restore {
     pub data_dir: PathBuf,
     /// Accept a file without a digest, or with a wrong one.
     pub skip_hash_check: bool,
-    /// Increase the revision by so much and mark everything before as compacted; 0 leaves it
-    /// unchanged.
-    pub bump_revision: u64,
+    /// What the member has otherwise than the snapshot.
+    pub changes: Changes,
 }
 
 /// What was restored.
@@ -167,7 +166,7 @@ impl Restore {
             token,
             data_dir: config.data_dir,
             skip_hash_check: false,
-            bump_revision: 0,
+            changes: Changes::default(),
         })
     }
 
@@ -269,7 +268,7 @@ impl Restore {
             file: self.file.clone(),
             source,
         };
-        snapshot::import(Database { file, length }, self.bump_revision).map_err(database)
+        snapshot::import_changed(Database { file, length }, &self.changes).map_err(database)
     }
 
     fn check_digest(&self, file: &File, length: u64) -> Result<(), RestoreError> {

@@ -194,7 +194,10 @@ fn quorate(words: &[&str]) -> Vec<String> {
     if matches!(*name, "version" | "help") {
         return Vec::new();
     }
-    ours(&[*name], rest)
+    match rest.split_first() {
+        Some((sub, rest)) if *name == "backup" => ours(&[*name, *sub], rest),
+        _ => ours(&[*name], rest),
+    }
 }
 
 /// Problems of a subcommand of `quorate` and its flags.

@@ -3,6 +3,7 @@
 //! Each test has its own loopback addresses, so that tests may run in parallel.
 
 mod attacks;
+mod backups;
 mod descriptors;
 mod fixture;
 mod limits;
@@ -11,4 +12,5 @@ mod requests;
 mod restored;
 mod snapshots;
 mod start;
+mod stores;
 mod watch;

@@ -1,0 +1,132 @@
+//! Backups as objects in a store (S3, Google Cloud Storage, Azure, a directory): save, list, fetch, verify, prune.
+//!
+//! A backup is a snapshot in etcd's format, cut into parts that are compressed, encrypted if the user gives a key, and
+//! named in a manifest:
+//!
+//! ```text
+//! PREFIX/ID/ATTEMPT/00000001   a part
+//! PREFIX/ID/manifest           what the backup holds and its parts; written last, and only if there is none
+//! PREFIX/ID/verified/TIME      the result of a verification
+//! ```
+//!
+//! What no manifest names is left of a `save` that did not end, and `prune` removes it. Never deletes the newest good
+//! backup, never reads anything of a cluster but the snapshot itself, and knows nothing of Kubernetes.
+
+pub mod cipher;
+pub mod fetch;
+pub mod location;
+pub mod manifest;
+mod part;
+pub mod prune;
+pub mod repository;
+pub mod retention;
+pub mod save;
+pub mod source;
+pub mod verify;
+
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Why something about a backup could not be done.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// What the user gave cannot be used.
+    #[error("{0}")]
+    Usage(String),
+    /// The store refused, or could not be reached.
+    #[error("{doing} failed in the store {url}{}: {}", advice(error), line(error))]
+    Store {
+        /// What was tried.
+        doing: String,
+        /// The store.
+        url: String,
+        /// Why; its text has the texts of its causes in it.
+        error: object_store::Error,
+    },
+    /// There is no such backup.
+    #[error("there is no backup {id} in {url}: `quorate backup list --to {url}` lists them")]
+    NotFound {
+        /// The backup.
+        id: String,
+        /// The store.
+        url: String,
+    },
+    /// What is stored is not what was saved: evidence against this backup, whatever the circumstances.
+    #[error("the backup {id} cannot be restored: {what}")]
+    Damaged {
+        /// The backup.
+        id: String,
+        /// What is wrong.
+        what: String,
+    },
+    /// The key does not fit.
+    #[error("{0}")]
+    Key(String),
+    /// No member gave a snapshot.
+    #[error("no snapshot: {0}")]
+    Source(String),
+    /// What a member gave cannot be restored.
+    #[error("the snapshot that {endpoint} sent is not a whole database: {what}")]
+    Snapshot {
+        /// The member.
+        endpoint: String,
+        /// What is wrong.
+        what: String,
+    },
+    /// A file on this machine.
+    #[error("{}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The throw-away member of a verification did not start or answer: says nothing about the backup.
+    #[error("the member that was to be compared did not start: {0}")]
+    Member(String),
+}
+
+/// What to do about an error of a store, behind the text.
+fn advice(error: &object_store::Error) -> &'static str {
+    match error {
+        object_store::Error::PermissionDenied { .. } => {
+            " (its credentials do not permit this: they need to list, read, write and delete objects below the prefix)"
+        }
+        object_store::Error::Unauthenticated { .. } => {
+            " (its credentials are wrong or have expired: renew them and repeat)"
+        }
+        _ => "",
+    }
+}
+
+/// The text of a store, whose answers have several lines, on one.
+fn line(error: &object_store::Error) -> String {
+    let text = error.to_string();
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+impl Error {
+    fn file(path: &Path) -> impl FnOnce(io::Error) -> Error + use<> {
+        let path = path.to_owned();
+        move |source| Error::File { path, source }
+    }
+
+    fn damaged(id: &str, what: impl Into<String>) -> Error {
+        Error::Damaged {
+            id: id.to_owned(),
+            what: what.into(),
+        }
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    use sha2::{Digest as _, Sha256};
+    hex(&Sha256::digest(bytes))
+}

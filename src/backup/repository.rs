@@ -1,0 +1,317 @@
+//! The objects of a store, as backups. Reads and writes objects; never decides which to delete.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures::{StreamExt as _, TryStreamExt as _};
+use jiff::Timestamp;
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt as _, PutMode, PutPayload};
+
+use super::Error;
+use super::manifest::{Manifest, Verification, check_id};
+
+/// Manifests read at once.
+const READS: usize = 8;
+const MANIFEST: &str = "manifest";
+const VERIFIED: &str = "verified";
+
+/// A store, or a folder of one, whose only user is this program.
+#[derive(Clone, Debug)]
+pub struct Repository {
+    store: Arc<dyn ObjectStore>,
+    prefix: Path,
+    url: String,
+}
+
+/// A backup as it is stored.
+#[derive(Clone, Debug)]
+pub struct Stored {
+    /// Its name.
+    pub id: String,
+    /// Its manifest; an error says what is wrong with it; `None` if it has none, as long as `save` has not ended.
+    pub manifest: Option<Result<Manifest, String>>,
+    /// The newest verification of it.
+    pub verification: Option<Verification>,
+    /// Every object of it.
+    pub objects: Vec<Object>,
+}
+
+/// An object of a backup.
+#[derive(Clone, Debug)]
+pub struct Object {
+    /// Its place in the store.
+    pub path: Path,
+    /// What it is.
+    pub kind: Kind,
+    /// Its length in bytes.
+    pub size: u64,
+    /// When it was written, by the store's clock.
+    pub modified: Timestamp,
+}
+
+/// What an object is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The manifest.
+    Manifest,
+    /// A part of an attempt.
+    Part {
+        /// The attempt.
+        attempt: String,
+        /// Its number.
+        number: u32,
+    },
+    /// The result of a verification.
+    Verification,
+}
+
+impl Repository {
+    /// The folder `prefix` of a store that is known as `url`.
+    #[must_use]
+    pub fn new(store: Arc<dyn ObjectStore>, prefix: Path, url: String) -> Repository {
+        Repository { store, prefix, url }
+    }
+
+    /// The URL by which the user knows it.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Every backup, the oldest name first. What is not ours is left out.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn list(&self) -> Result<Vec<Stored>, Error> {
+        self.list_below(None).await
+    }
+
+    /// One backup.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], and those of the store.
+    pub async fn find(&self, id: &str) -> Result<Stored, Error> {
+        check_id(id)?;
+        let found = self.list_below(Some(id)).await?;
+        found.into_iter().next().ok_or_else(|| self.not_found(id))
+    }
+
+    fn not_found(&self, id: &str) -> Error {
+        Error::NotFound {
+            id: id.to_owned(),
+            url: self.url.clone(),
+        }
+    }
+
+    async fn list_below(&self, id: Option<&str>) -> Result<Vec<Stored>, Error> {
+        let below = match id {
+            None => self.prefix.clone(),
+            Some(id) => self.prefix.clone().join(id),
+        };
+        let listing = self.store.list(Some(&below));
+        let metas: Vec<_> = listing
+            .try_collect()
+            .await
+            .map_err(self.failed("listing objects"))?;
+        let mut backups: BTreeMap<String, Vec<Object>> = BTreeMap::new();
+        for meta in metas {
+            let Some((id, kind)) = self.parse(&meta.location) else {
+                continue;
+            };
+            let modified = Timestamp::from_second(meta.last_modified.timestamp());
+            backups.entry(id).or_default().push(Object {
+                path: meta.location,
+                kind,
+                size: meta.size,
+                modified: modified.unwrap_or_default(),
+            });
+        }
+        let read = backups
+            .into_iter()
+            .map(|(id, objects)| self.stored(id, objects));
+        futures::stream::iter(read)
+            .buffered(READS)
+            .try_collect()
+            .await
+    }
+
+    async fn stored(&self, id: String, objects: Vec<Object>) -> Result<Stored, Error> {
+        let manifest = match objects.iter().any(|it| it.kind == Kind::Manifest) {
+            false => None,
+            // It may be deleted meanwhile.
+            true => self.manifest_bytes(&id).await?.map(|bytes| {
+                Manifest::open(&id, &bytes).map_err(|error| match error {
+                    Error::Damaged { what, .. } => what,
+                    other => other.to_string(),
+                })
+            }),
+        };
+        let verifications = objects.iter().filter(|it| it.kind == Kind::Verification);
+        let newest = verifications.max_by(|a, b| a.path.cmp(&b.path));
+        let verification = match newest {
+            None => None,
+            Some(object) => self.verification(&id, &object.path).await?,
+        };
+        Ok(Stored {
+            id,
+            manifest,
+            verification,
+            objects,
+        })
+    }
+
+    async fn verification(&self, id: &str, path: &Path) -> Result<Option<Verification>, Error> {
+        let bytes = self.get(path, "reading a verification").await?;
+        // One that is damaged says nothing, and the backup counts as not verified.
+        Ok(bytes.and_then(|bytes| Verification::open(id, &bytes).ok()))
+    }
+
+    /// The text of a manifest, if there is one.
+    pub(super) async fn manifest_bytes(&self, id: &str) -> Result<Option<Vec<u8>>, Error> {
+        let path = self.prefix.clone().join(id).join(MANIFEST);
+        self.get(&path, &format!("reading the manifest of {id}"))
+            .await
+    }
+
+    /// Writes a manifest if there is none; false if there is one.
+    pub(super) async fn create_manifest(&self, id: &str, text: &[u8]) -> Result<bool, Error> {
+        let path = self.prefix.clone().join(id).join(MANIFEST);
+        let payload = PutPayload::from(text.to_vec());
+        let put = self.store.put_opts(&path, payload, PutMode::Create.into());
+        match put.await {
+            Ok(_) => Ok(true),
+            Err(object_store::Error::AlreadyExists { .. }) => Ok(false),
+            Err(error) => Err(self.failed(&format!("writing the manifest of {id}"))(error)),
+        }
+    }
+
+    pub(super) async fn put_part(
+        &self,
+        id: &str,
+        attempt: &str,
+        number: u32,
+        object: Vec<u8>,
+    ) -> Result<(), Error> {
+        let path = self.part(id, attempt, number);
+        let put = self.store.put(&path, PutPayload::from(object)).await;
+        put.map_err(self.failed(&format!("writing part {number} of {id}")))?;
+        Ok(())
+    }
+
+    /// An object of an attempt; `None` if it is gone.
+    pub(super) async fn get_part(
+        &self,
+        id: &str,
+        attempt: &str,
+        number: u32,
+    ) -> Result<Option<Vec<u8>>, Error> {
+        let path = self.part(id, attempt, number);
+        self.get(&path, &format!("reading part {number} of {id}"))
+            .await
+    }
+
+    pub(super) async fn put_verification(&self, id: &str, it: &Verification) -> Result<(), Error> {
+        // Sorts by time.
+        let name = it.at.strftime("%Y%m%dT%H%M%S%.9fZ").to_string();
+        let path = self.prefix.clone().join(id).join(VERIFIED).join(name);
+        let put = self.store.put(&path, PutPayload::from(it.seal(id)?)).await;
+        put.map_err(self.failed(&format!("recording the verification of {id}")))?;
+        Ok(())
+    }
+
+    /// Deletes an object; one that is gone already is no error.
+    pub(super) async fn delete(&self, path: &Path) -> Result<(), Error> {
+        match self.store.delete(path).await {
+            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+            Err(error) => Err(self.failed(&format!("deleting {path}"))(error)),
+        }
+    }
+
+    async fn get(&self, path: &Path, doing: &str) -> Result<Option<Vec<u8>>, Error> {
+        let read = async { self.store.get(path).await?.bytes().await };
+        match read.await {
+            Ok(bytes) => Ok(Some(bytes.into())),
+            Err(object_store::Error::NotFound { .. }) => Ok(None),
+            Err(error) => Err(self.failed(doing)(error)),
+        }
+    }
+
+    fn part(&self, id: &str, attempt: &str, number: u32) -> Path {
+        let name = format!("{number:08}");
+        self.prefix.clone().join(id).join(attempt).join(name)
+    }
+
+    /// The backup and the kind of an object; `None` for what is not ours.
+    fn parse(&self, path: &Path) -> Option<(String, Kind)> {
+        let names: Vec<_> = path.prefix_match(&self.prefix)?.collect();
+        let names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
+        let (id, kind) = match names[..] {
+            [id, MANIFEST] => (id, Kind::Manifest),
+            [id, VERIFIED, _] => (id, Kind::Verification),
+            [id, attempt, number] if number.len() == 8 => {
+                let attempt = attempt.to_owned();
+                let number = number.parse().ok()?;
+                (id, Kind::Part { attempt, number })
+            }
+            _ => return None,
+        };
+        check_id(id).ok()?;
+        Some((id.to_owned(), kind))
+    }
+
+    fn failed(&self, doing: &str) -> impl FnOnce(object_store::Error) -> Error + use<> {
+        let (doing, url) = (doing.to_owned(), self.url.clone());
+        move |error| Error::Store { doing, url, error }
+    }
+}
+
+impl Stored {
+    /// What is known against it without reading its parts; `None` for a backup that looks whole.
+    #[must_use]
+    pub fn damage(&self) -> Option<String> {
+        let manifest = match self.manifest.as_ref()? {
+            Ok(manifest) => manifest,
+            Err(what) => return Some(what.clone()),
+        };
+        let sizes = self.part_sizes(&manifest.attempt);
+        for (number, part) in (1..).zip(&manifest.parts) {
+            match sizes.get(&number) {
+                None => return Some(format!("part {number} of {} is gone", manifest.parts.len())),
+                Some(size) if *size != part.stored => {
+                    return Some(format!(
+                        "part {number} has {size} bytes and had {} when it was saved",
+                        part.stored
+                    ));
+                }
+                Some(_) => {}
+            }
+        }
+        let verification = self.verification.as_ref()?;
+        match verification.attempt == manifest.attempt {
+            true => verification.failure.clone(),
+            false => None,
+        }
+    }
+
+    /// Whether it was restored in its newest verification.
+    #[must_use]
+    pub fn verified(&self) -> bool {
+        let newest = self.verification.as_ref();
+        let attempt = match &self.manifest {
+            Some(Ok(manifest)) => &manifest.attempt,
+            _ => return false,
+        };
+        newest.is_some_and(|it| it.failure.is_none() && it.attempt == *attempt)
+    }
+
+    /// The lengths of the objects of an attempt, by the numbers of their parts.
+    pub(super) fn part_sizes(&self, of: &str) -> BTreeMap<u32, u64> {
+        let objects = self.objects.iter();
+        let parts = objects.filter_map(|object| match &object.kind {
+            Kind::Part { attempt, number } if attempt == of => Some((*number, object.size)),
+            _ => None,
+        });
+        parts.collect()
+    }
+}

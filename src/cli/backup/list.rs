@@ -1,0 +1,113 @@
+//! `quorate backup list`.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use serde::Serialize;
+
+use super::store::Store;
+use super::{print_json, size};
+use crate::backup::Error;
+use crate::backup::manifest::{Manifest, Verification};
+use crate::backup::repository::Stored;
+
+/// Lists backups, the oldest first, with what is known against each.
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    #[command(flatten)]
+    store: Store,
+    /// Print them as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) async fn run(arguments: Arguments) -> Result<ExitCode, Error> {
+    let stored = arguments.store.open()?.list().await?;
+    let rows: Vec<Row> = stored.iter().map(Row::new).collect();
+    match arguments.json {
+        true => print_json(&rows)?,
+        false => print!("{}", table(&rows)),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Row {
+    id: String,
+    state: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    verification: Option<Verification>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    manifest: Option<Manifest>,
+}
+
+impl Row {
+    fn new(stored: &Stored) -> Row {
+        let damage = stored.damage();
+        let state = match (&stored.manifest, &damage) {
+            (None, _) => "Incomplete",
+            (Some(_), Some(_)) => "Damaged",
+            (Some(_), None) if stored.verified() => "Verified",
+            (Some(_), None) => "Complete",
+        };
+        Row {
+            id: stored.id.clone(),
+            state,
+            message: damage,
+            verification: stored.verification.clone(),
+            manifest: stored.manifest.clone().and_then(Result::ok),
+        }
+    }
+}
+
+fn table(rows: &[Row]) -> String {
+    let mut cells = vec![
+        [
+            "BACKUP", "STATE", "REVISION", "KEYS", "SIZE", "STORED", "TIME", "RECOVERY",
+        ]
+        .map(str::to_owned),
+    ];
+    for row in rows {
+        let mut line = std::array::from_fn(|_| "-".to_owned());
+        row.id.clone_into(&mut line[0]);
+        row.state.clone_into(&mut line[1]);
+        if let Some(manifest) = &row.manifest {
+            let stored: u64 = manifest.parts.iter().map(|part| part.stored).sum();
+            line[2] = manifest.snapshot.revision.to_string();
+            line[3] = manifest.snapshot.keys.to_string();
+            line[4] = size(manifest.snapshot.size);
+            line[5] = size(stored);
+            line[6] = manifest.started.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        }
+        if let Some(it) = row.verification.as_ref().filter(|it| it.failure.is_none()) {
+            line[7] = format!("{:.1} s", it.seconds);
+        }
+        cells.push(line);
+    }
+    let mut widths = [0; 8];
+    for line in &cells {
+        for (width, cell) in widths.iter_mut().zip(line) {
+            *width = (*width).max(cell.len());
+        }
+    }
+    let mut text = String::new();
+    for (index, line) in cells.iter().enumerate() {
+        let padded = line
+            .iter()
+            .zip(widths)
+            .map(|(cell, width)| format!("{cell:width$}"));
+        let padded: Vec<String> = padded.collect();
+        text += padded.join("   ").trim_end();
+        text.push('\n');
+        if let Some(message) = index
+            .checked_sub(1)
+            .and_then(|at| rows[at].message.as_ref())
+        {
+            text += &format!("  {message}\n");
+        }
+    }
+    text
+}

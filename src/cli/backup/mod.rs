@@ -1,0 +1,110 @@
+//! `quorate backup`: snapshots of a living cluster in an object store or a directory. Parses arguments, prints results;
+//! `crate::backup` does the work.
+
+mod fetch;
+mod list;
+mod prune;
+mod save;
+mod store;
+mod verify;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+
+use super::{USAGE, chain};
+use crate::backup::Error;
+use crate::backup::cipher::Key;
+
+/// Backups of a cluster, of etcd's or of ours, in an object store or a directory.
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Save(save::Arguments),
+    List(list::Arguments),
+    Fetch(fetch::Arguments),
+    Verify(verify::Arguments),
+    Prune(prune::Arguments),
+}
+
+/// Runs the subcommand.
+pub(super) fn run(arguments: Arguments) -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build();
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("quorate backup: cannot start: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let (name, result) = match arguments.command {
+        Command::Save(it) => ("save", runtime.block_on(save::run(it))),
+        Command::List(it) => ("list", runtime.block_on(list::run(it))),
+        Command::Fetch(it) => ("fetch", runtime.block_on(fetch::run(it))),
+        Command::Verify(it) => ("verify", runtime.block_on(verify::run(it))),
+        Command::Prune(it) => ("prune", runtime.block_on(prune::run(it))),
+    };
+    match result {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("quorate backup {name}: {}", chain(&error));
+            match error {
+                Error::Usage(_) => ExitCode::from(USAGE),
+                _ => ExitCode::FAILURE,
+            }
+        }
+    }
+}
+
+/// Keys for reading backups that are encrypted.
+#[derive(Debug, Args)]
+struct Keys {
+    /// File with a key of encrypted backups; may be given several times.
+    #[arg(long = "key-file", value_name = "FILE")]
+    key_files: Vec<PathBuf>,
+}
+
+impl Keys {
+    fn read(&self) -> Result<Vec<Key>, Error> {
+        self.key_files.iter().map(|file| read_key(file)).collect()
+    }
+}
+
+fn read_key(file: &Path) -> Result<Key, Error> {
+    let text = std::fs::read_to_string(file).map_err(|source| Error::File {
+        path: file.to_owned(),
+        source,
+    })?;
+    Key::parse(&text)
+}
+
+/// A number of bytes for people.
+fn size(bytes: u64) -> String {
+    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    let (mut value, mut unit) = (bytes as f64 / 1024.0, 0);
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    format!("{value:.1} {}", UNITS[unit])
+}
+
+/// Prints a value as JSON.
+fn print_json(value: &impl serde::Serialize) -> Result<(), Error> {
+    let text = serde_json::to_string_pretty(value);
+    let text = text.map_err(|error| Error::Usage(error.to_string()))?;
+    println!("{text}");
+    Ok(())
+}

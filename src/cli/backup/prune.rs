@@ -1,0 +1,80 @@
+//! `quorate backup prune`.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
+use super::store::Store;
+use crate::backup::Error;
+use crate::backup::prune::{Plan, carry_out, plan};
+use crate::backup::retention::Retention;
+
+/// Deletes backups that no rule keeps, and what a `save` that was interrupted a day ago left. The newest good backup
+/// and the newest verified one always stay.
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    #[command(flatten)]
+    store: Store,
+    /// Keep the newest so many.
+    #[arg(long, value_name = "COUNT", default_value_t = 0)]
+    keep_last: usize,
+    /// Keep the newest of each of the last so many hours that have one.
+    #[arg(long, value_name = "COUNT", default_value_t = 0)]
+    keep_hourly: usize,
+    /// The same of days.
+    #[arg(long, value_name = "COUNT", default_value_t = 0)]
+    keep_daily: usize,
+    /// The same of weeks.
+    #[arg(long, value_name = "COUNT", default_value_t = 0)]
+    keep_weekly: usize,
+    /// Keep so many good ones whatever the other flags say.
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    min_keep: u64,
+    /// Where days and weeks begin: a name such as Europe/Berlin.
+    #[arg(long, value_name = "ZONE", default_value = "UTC")]
+    time_zone: String,
+    /// Say what would be deleted, and delete nothing.
+    #[arg(long)]
+    dry_run: bool,
+}
+
+pub(super) async fn run(arguments: Arguments) -> Result<ExitCode, Error> {
+    let policy = Retention {
+        last: arguments.keep_last,
+        hourly: arguments.keep_hourly,
+        daily: arguments.keep_daily,
+        weekly: arguments.keep_weekly,
+        min_keep: usize::try_from(arguments.min_keep).unwrap_or(usize::MAX),
+    };
+    if policy.last + policy.hourly + policy.daily + policy.weekly == 0 {
+        let text = "nothing says what to keep: give --keep-last, --keep-hourly, --keep-daily or --keep-weekly";
+        return Err(Error::Usage(text.to_owned()));
+    }
+    let zone = TimeZone::get(&arguments.time_zone);
+    let zone = zone.map_err(|error| Error::Usage(format!("--time-zone: {error}")))?;
+    let repository = arguments.store.open()?;
+    let stored = repository.list().await?;
+    let plan = plan(&stored, &policy, &zone, Timestamp::now());
+    print!("{}", text(&plan, arguments.dry_run));
+    if !arguments.dry_run {
+        carry_out(&repository, &plan).await?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn text(plan: &Plan, dry_run: bool) -> String {
+    let verb = if dry_run { "would delete" } else { "delete" };
+    let mut text = String::new();
+    for (id, reasons) in &plan.kept {
+        text += &format!("keep {id}: {}\n", reasons.join(", "));
+    }
+    for id in &plan.deleted {
+        text += &format!("{verb} {id}\n");
+    }
+    for id in &plan.left_over {
+        text += &format!("{verb} parts of {id} that no manifest names\n");
+    }
+    text
+}

@@ -1,0 +1,39 @@
+//! Flags that name a store.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::backup::Error;
+use crate::backup::location::Location;
+use crate::backup::repository::Repository;
+
+/// Where backups are. Credentials come from the environment: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a role's
+/// token, GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY and so on.
+#[derive(Debug, Args)]
+pub(super) struct Store {
+    /// s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX or file:///DIRECTORY.
+    #[arg(long, value_name = "URL")]
+    to: String,
+    /// Endpoint of a store other than the provider's own, with http:// or https://.
+    #[arg(long, value_name = "URL")]
+    store_endpoint: Option<String>,
+    /// PEM roots of the store's certificate, beside those that this machine trusts.
+    #[arg(long, value_name = "FILE")]
+    store_ca_file: Option<PathBuf>,
+    /// How often a failed request to the store is repeated, with growing pauses and for two minutes at most.
+    #[arg(long, default_value_t = 10)]
+    store_retries: usize,
+}
+
+impl Store {
+    pub(super) fn open(self) -> Result<Repository, Error> {
+        let location = Location {
+            url: self.to,
+            endpoint: self.store_endpoint,
+            ca_file: self.store_ca_file,
+            retries: self.store_retries,
+        };
+        location.open()
+    }
+}

@@ -1,0 +1,66 @@
+//! `quorate backup verify`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+
+use super::Keys;
+use super::store::Store;
+use crate::backup::Error;
+use crate::backup::verify::verify;
+
+/// Restores a backup into a member that is thrown away, compares its hash and counts with what was saved, and records
+/// the result beside the backup. Ends with 1 if the backup cannot be restored.
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    #[command(flatten)]
+    store: Store,
+    #[command(flatten)]
+    keys: Keys,
+    /// The backup's name; by default the newest.
+    id: Option<String>,
+    /// Directory for the member: three times as many bytes as the data. By default that of temporary
+    /// files. By default that of
+    /// temporary files.
+    #[arg(long, value_name = "DIRECTORY")]
+    scratch: Option<PathBuf>,
+}
+
+pub(super) async fn run(arguments: Arguments) -> Result<ExitCode, Error> {
+    let keys = arguments.keys.read()?;
+    let repository = arguments.store.open()?;
+    let id = match arguments.id {
+        Some(id) => id,
+        None => {
+            let stored = repository.list().await?;
+            let whole = stored.into_iter().filter_map(|it| match it.manifest {
+                Some(Ok(manifest)) => Some((manifest.started, it.id)),
+                _ => None,
+            });
+            let newest = whole.max();
+            newest.map(|(_, id)| id).ok_or_else(|| {
+                Error::Usage(format!("there is no backup in {} yet", repository.url()))
+            })?
+        }
+    };
+    let program = std::env::current_exe().map_err(|source| Error::File {
+        path: PathBuf::from("the program itself"),
+        source,
+    })?;
+    let scratch = arguments.scratch.unwrap_or_else(std::env::temp_dir);
+    let result = verify(&repository, &id, &keys, &scratch, &program).await?;
+    Ok(match result.failure {
+        None => {
+            println!(
+                "verified {id}: restored and compared in {:.1} s",
+                result.seconds
+            );
+            ExitCode::SUCCESS
+        }
+        Some(failure) => {
+            eprintln!("quorate backup verify: the backup {id} cannot be restored: {failure}");
+            ExitCode::FAILURE
+        }
+    })
+}

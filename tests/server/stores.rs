@@ -1,0 +1,304 @@
+//! Backups in real object stores: an S3 gateway (versitygw) and a server of Google's API, both as processes of this
+//! test, and what `quorate backup` says when a store refuses, fails or is not there.
+
+use std::io::Write as _;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use super::fixture::{Server, binary, put};
+
+/// A store that accepts no connection within this does not start.
+const PATIENCE: Duration = Duration::from_secs(20);
+const ACCESS: &str = "an-access-key";
+const SECRET: &str = "a-secret-key-of-s3";
+
+/// The directory of the stores' binaries; `None`, with a message, if they have not been built.
+fn stores(test: &str) -> Option<PathBuf> {
+    let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/stores/bin");
+    let directory = std::env::var_os("QUORATE_STORES").map_or(built, PathBuf::from);
+    if directory.join("versitygw").is_file() && directory.join("fake-gcs-server").is_file() {
+        return Some(directory);
+    }
+    let required = std::env::var("QUORATE_REQUIRE_INTEROP").is_ok_and(|value| value == "1");
+    let place = directory.display();
+    assert!(!required, "server::stores::{test} needs stores in {place}");
+    // Written to the handle directly: the test harness captures the macros' output of a passing test.
+    let text =
+        format!("skipped: server::stores::{test} (no object store: run tests/stores/build.sh)\n");
+    let _ = std::io::stderr().write_all(text.as_bytes());
+    None
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    S3,
+    Google,
+}
+
+/// A store as a process, with one bucket in a directory.
+struct Store {
+    kind: Kind,
+    binaries: PathBuf,
+    folder: TempDir,
+    address: String,
+    process: Child,
+}
+
+impl Store {
+    fn start(kind: Kind, binaries: &Path) -> Store {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::create_dir(folder.path().join("bucket")).expect("a bucket");
+        let free = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = free.local_addr().expect("an address").to_string();
+        drop(free);
+        let process = spawn(kind, binaries, folder.path(), &address);
+        let store = Store {
+            kind,
+            binaries: binaries.to_owned(),
+            folder,
+            address,
+            process,
+        };
+        store.wait();
+        store
+    }
+
+    fn wait(&self) {
+        let deadline = Instant::now() + PATIENCE;
+        while std::net::TcpStream::connect(&self.address).is_err() {
+            assert!(Instant::now() < deadline, "the store does not start");
+            std::thread::park_timeout(Duration::from_millis(20));
+        }
+    }
+
+    fn kill(&mut self) {
+        self.process.kill().expect("killed");
+        self.process.wait().expect("ended");
+    }
+
+    fn restart(&mut self) {
+        self.process = spawn(self.kind, &self.binaries, self.folder.path(), &self.address);
+        self.wait();
+    }
+
+    /// A command with the credentials of this store.
+    fn command(&self, what: &str, arguments: &[&str]) -> Command {
+        let mut command = binary();
+        let url = match self.kind {
+            Kind::S3 => "s3://bucket/some/where",
+            Kind::Google => "gs://bucket/some/where",
+        };
+        command
+            .args(["backup", what, "--to", url, "--store-endpoint"])
+            .arg(format!("http://{}", self.address))
+            .args(arguments)
+            .env_remove("ETCDCTL_ENDPOINTS");
+        match self.kind {
+            Kind::S3 => command
+                .env("AWS_ACCESS_KEY_ID", ACCESS)
+                .env("AWS_SECRET_ACCESS_KEY", SECRET)
+                .env("AWS_REGION", "us-east-1"),
+            Kind::Google => command.env("GOOGLE_SKIP_SIGNATURE", "true"),
+        };
+        command
+    }
+
+    fn run(&self, what: &str, arguments: &[&str]) -> Output {
+        self.command(what, arguments).output().expect("runs")
+    }
+
+    /// The files of a backup's parts.
+    fn parts(&self, id: &str) -> Vec<PathBuf> {
+        let backup = self.folder.path().join("bucket/some/where").join(id);
+        let mut parts = Vec::new();
+        for attempt in std::fs::read_dir(backup).into_iter().flatten().flatten() {
+            let files = std::fs::read_dir(attempt.path())
+                .into_iter()
+                .flatten()
+                .flatten();
+            let names = files.map(|file| file.path());
+            parts.extend(names.filter(|path| {
+                let name = path.file_name().unwrap_or_default().to_string_lossy();
+                name.len() == 8 && name.bytes().all(|byte| byte.is_ascii_digit())
+            }));
+        }
+        parts.sort();
+        parts
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn spawn(kind: Kind, binaries: &Path, folder: &Path, address: &str) -> Child {
+    let (host, port) = address.rsplit_once(':').expect("a port");
+    let mut command = match kind {
+        Kind::S3 => {
+            let mut command = Command::new(binaries.join("versitygw"));
+            command
+                .env("ROOT_ACCESS_KEY", ACCESS)
+                .env("ROOT_SECRET_KEY", SECRET)
+                .args(["--port", address, "posix"])
+                .arg(folder);
+            command
+        }
+        Kind::Google => {
+            let mut command = Command::new(binaries.join("fake-gcs-server"));
+            command
+                .args(["-scheme", "http", "-host", host, "-port", port])
+                .args(["-backend", "filesystem", "-public-host", address])
+                .arg("-filesystem-root")
+                .arg(folder);
+            command
+        }
+    };
+    let silent = command.stdout(Stdio::null()).stderr(Stdio::null());
+    silent.spawn().expect("starts")
+}
+
+fn done(output: &Output) -> String {
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn failed(output: &Output) -> String {
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+async fn filled() -> Server {
+    let server = Server::start(&[]);
+    let mut kv = server.kv().await;
+    for number in 0..24 {
+        let value = "v".repeat(128 << 10);
+        let put = kv.put(put(&format!("key{number}"), &value)).await;
+        put.expect("a put");
+    }
+    server
+}
+
+fn flags(server: &Server, scratch: &Path) -> [String; 3] {
+    [
+        format!("--endpoints=http://{}:2379", server.host),
+        format!("--scratch={}", scratch.display()),
+        "--part-size=1".to_owned(),
+    ]
+}
+
+/// Two that save under one name at once make one backup, and it is whole.
+#[tokio::test]
+async fn backups_live_in_real_object_stores() {
+    let Some(binaries) = stores("backups_live_in_real_object_stores") else {
+        return;
+    };
+    let server = filled().await;
+    for kind in [Kind::S3, Kind::Google] {
+        let store = Store::start(kind, &binaries);
+        let scratch = tempfile::tempdir().expect("a folder");
+        let given = flags(&server, scratch.path());
+        let given = given.each_ref().map(String::as_str);
+        let save = [&given[..], &["--id=one"]].concat();
+        let both = [(); 2].map(|()| {
+            let mut command = store.command("save", &save);
+            command.stdout(Stdio::piped()).stderr(Stdio::piped());
+            command.spawn().expect("starts")
+        });
+        let both = both.map(|child| done(&child.wait_with_output().expect("ends")));
+        assert!(both[0].contains("revision 25, 24 keys"), "{}", both[0]);
+        let verified = done(&store.run(
+            "verify",
+            &["--scratch", &scratch.path().display().to_string()],
+        ));
+        assert!(verified.contains("verified one"), "{verified}");
+        done(&store.run("save", &[&given[..], &["--id=two"]].concat()));
+        let list = done(&store.run("list", &[]));
+        assert!(list.contains("one      Verified   25"), "{list}");
+        assert!(list.contains("two      Complete   25"), "{list}");
+        let file = scratch.path().join("one.db");
+        done(&store.run("fetch", &["one", &file.display().to_string()]));
+        assert!(std::fs::metadata(&file).expect("a file").len() > 3 << 20);
+        let pruned = done(&store.run("prune", &["--keep-last=1"]));
+        assert!(pruned.contains("keep one: newest verified"), "{pruned}");
+        done(&store.run(
+            "verify",
+            &["two", "--scratch", &scratch.path().display().to_string()],
+        ));
+        done(&store.run("prune", &["--keep-last=1"]));
+        let list = done(&store.run("list", &[]));
+        assert!(
+            list.contains("two      Verified") && !list.contains("one      Verified"),
+            "{list}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn store_that_fails_leaves_no_backup() {
+    let Some(binaries) = stores("store_that_fails_leaves_no_backup") else {
+        return;
+    };
+    let server = filled().await;
+    let mut store = Store::start(Kind::S3, &binaries);
+    let scratch = tempfile::tempdir().expect("a folder");
+    let given = flags(&server, scratch.path());
+    let given = given.each_ref().map(String::as_str);
+    let save = [&given[..], &["--id=one", "--store-retries=0"]].concat();
+
+    // Credentials that are wrong, and later right.
+    let mut command = store.command("save", &save);
+    let refused = command.env("AWS_SECRET_ACCESS_KEY", "another").output();
+    let error = failed(&refused.expect("runs"));
+    assert!(error.contains("credentials"), "{error}");
+    let mut command = store.command("list", &[]);
+    command.args(["--store-retries=0"]);
+    let nowhere = command.env("AWS_ACCESS_KEY_ID", "somebody").output();
+    let error = failed(&nowhere.expect("runs"));
+    assert!(error.contains("listing objects failed"), "{error}");
+    assert_eq!(error.lines().count(), 1, "{error}");
+
+    // A store that is gone, in the beginning and for a moment.
+    store.kill();
+    let error = failed(&store.run("save", &save));
+    assert!(
+        error.contains("reading the manifest of one failed"),
+        "{error}"
+    );
+    let waiting = [&given[..], &["--id=one"]].concat();
+    let mut command = store.command("save", &waiting);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().expect("starts");
+    std::thread::park_timeout(Duration::from_millis(500));
+    store.restart();
+    done(&child.wait_with_output().expect("ends"));
+
+    // A part that is cut off, and one that is gone.
+    let parts = store.parts("one");
+    assert_eq!(parts.len(), 4);
+    let sound = std::fs::read(&parts[1]).expect("a part");
+    std::fs::write(&parts[1], &sound[..sound.len() - 1]).expect("cut off");
+    let list = done(&store.run("list", &[]));
+    assert!(
+        list.contains("one      Damaged") && list.contains("part 2 has"),
+        "{list}"
+    );
+    let file = scratch.path().join("one.db").display().to_string();
+    let error = failed(&store.run("fetch", &["one", &file]));
+    assert!(error.contains("part 2 has"), "{error}");
+    std::fs::remove_file(&parts[1]).expect("deleted");
+    let list = done(&store.run("list", &[]));
+    assert!(list.contains("part 2 of 4 is gone"), "{list}");
+    // The damaged one is the only one, and stays as evidence.
+    let pruned = done(&store.run("prune", &["--keep-last=1"]));
+    assert!(pruned.contains("keep one: damaged"), "{pruned}");
+    done(&store.run("save", &[&given[..], &["--id=two"]].concat()));
+    let pruned = done(&store.run("prune", &["--keep-last=1"]));
+    assert_eq!(pruned, "keep two: newest good, last\ndelete one\n");
+}
