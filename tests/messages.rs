@@ -13,6 +13,8 @@ const NOW: &str = "tests/data/messages.txt";
 const RELEASED: &str = "tests/data/releases/0.1.0/messages.txt";
 /// Messages that were renamed since a release: names are not encoded.
 const RENAMED: &[(&str, &str)] = &[
+    ("backup.AlarmMember", "snapshot.AlarmMember"),
+    ("backup.Lease", "snapshot.Lease"),
     ("node.Fate", "node.ForwardedOutcome"),
     ("node.FateKind", "node.ForwardedOutcomeKind"),
     ("node.Fates", "node.ForwardedOutcomes"),

@@ -20,6 +20,7 @@ const OTHERS: &[&str] = &[
     "install",
     "journalctl",
     "jq",
+    "head",
     "kill",
     "ln",
     "sed",
