@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 use super::cipher::{AttemptKeys, Key};
 use super::manifest::Manifest;
 use super::repository::Repository;
-use super::{Error, hex, part};
+use super::{Error, hex, part, unfinished};
 
 /// Parts on their way at once.
 const IN_FLIGHT: usize = 2;
@@ -26,26 +26,40 @@ pub async fn fetch(
     keys: &[Key],
     file: &Path,
 ) -> Result<Manifest, Error> {
-    let stored = repository.find(id).await?;
-    let bytes = match repository.manifest_bytes(id).await? {
-        Some(bytes) => bytes,
-        None if stored.objects.is_empty() => return Err(gone(repository, id)),
-        None => {
-            let what = "it has no manifest: `save` has not ended, or did not end";
-            return Err(Error::damaged(id, what));
-        }
-    };
-    let manifest = Manifest::open(id, &bytes)?;
-    let attempt = manifest.keys(keys)?;
-    Manifest::authenticate(id, &bytes, attempt.as_ref())?;
     if file.exists() {
         let text = format!("{} exists: give another name, or delete it", file.display());
         return Err(Error::Usage(text));
     }
-    let partial = Partial::new(file);
-    download(repository, &manifest, attempt.as_ref(), &partial.path).await?;
-    std::fs::rename(&partial.path, file).map_err(Error::file(file))?;
-    sync_parent(file)?;
+    let stored = repository.find(id, &[]).await?;
+    match &stored.manifest {
+        None => return Err(unfinished(id)),
+        Some(Err(what)) => return Err(Error::damaged(id, what.clone())),
+        Some(Ok(_)) => {}
+    }
+    fetch_text(repository, id, &stored.text, keys, file).await
+}
+
+/// The same of a manifest that was read already.
+pub(super) async fn fetch_text(
+    repository: &Repository,
+    id: &str,
+    text: &[u8],
+    keys: &[Key],
+    file: &Path,
+) -> Result<Manifest, Error> {
+    let manifest = Manifest::open(id, text)?;
+    let attempt = manifest.keys(keys)?;
+    Manifest::authenticate(id, text, attempt.as_ref())?;
+    let (partial, mut open) = Partial::create(file)?;
+    download(
+        repository,
+        &manifest,
+        attempt.as_ref(),
+        &mut open,
+        &partial.0,
+    )
+    .await?;
+    partial.publish(file)?;
     Ok(manifest)
 }
 
@@ -53,10 +67,10 @@ async fn download(
     repository: &Repository,
     manifest: &Manifest,
     keys: Option<&AttemptKeys>,
+    file: &mut File,
     path: &Path,
 ) -> Result<(), Error> {
     let id = manifest.id.as_str();
-    let mut file = File::create(path).map_err(Error::file(path))?;
     let mut digest = Sha256::new();
     let gets = (1..).zip(&manifest.parts).map(|(number, part)| async move {
         let object = repository.get_part(id, &manifest.attempt, number).await?;
@@ -65,7 +79,7 @@ async fn download(
     let mut objects = futures::stream::iter(gets).buffered(IN_FLIGHT);
     while let Some((number, part, object)) = objects.try_next().await? {
         let Some(object) = object else {
-            return Err(missing(repository, id, number).await);
+            return Err(missing(repository, manifest, number).await);
         };
         let bytes =
             part::unpack(number, part, object, keys).map_err(|what| Error::damaged(id, what))?;
@@ -83,38 +97,50 @@ async fn download(
     file.sync_all().map_err(Error::file(path))
 }
 
-/// A part is not there: of a backup that was deleted meanwhile none is, of a damaged one the manifest is.
-async fn missing(repository: &Repository, id: &str, number: u32) -> Error {
-    match repository.manifest_bytes(id).await {
-        Ok(None) => gone(repository, id),
-        Ok(Some(_)) => Error::damaged(id, format!("part {number} is gone")),
-        Err(error) => error,
+/// A part is not there. It is gone if a listing says so as well; an answer alone may be the store's mistake.
+async fn missing(repository: &Repository, manifest: &Manifest, number: u32) -> Error {
+    let id = manifest.id.as_str();
+    let stored = match repository.find(id, &[]).await {
+        Ok(stored) => stored,
+        Err(error) => return error,
+    };
+    match stored.known() {
+        None => repository.not_found(id),
+        Some(now) if now.attempt != manifest.attempt => repository.not_found(id),
+        Some(_) if stored.part_sizes(&manifest.attempt).contains_key(&number) => Error::Unclear {
+            id: id.to_owned(),
+            what: format!("part {number} is listed and cannot be read: repeat"),
+        },
+        Some(_) => Error::damaged(id, format!("part {number} is gone")),
     }
 }
 
-fn gone(repository: &Repository, id: &str) -> Error {
-    Error::NotFound {
-        id: id.to_owned(),
-        url: repository.url().to_owned(),
-    }
-}
-
-/// A file that is deleted when it is dropped, unless it was renamed.
-struct Partial {
-    path: PathBuf,
-}
+/// A file that is deleted when it is dropped, of a name that nobody else uses.
+struct Partial(PathBuf);
 
 impl Partial {
-    fn new(file: &Path) -> Partial {
+    fn create(file: &Path) -> Result<(Partial, File), Error> {
+        use std::os::unix::fs::OpenOptionsExt as _;
         let mut name = file.as_os_str().to_owned();
-        name.push(".partial");
-        Partial { path: name.into() }
+        name.push(format!(".{}.partial", uuid::Uuid::new_v4().simple()));
+        let path = PathBuf::from(name);
+        let mut options = File::options();
+        // It holds everybody's data, so nobody else may read it.
+        let created = options.write(true).create_new(true).mode(0o600).open(&path);
+        let open = created.map_err(Error::file(&path))?;
+        Ok((Partial(path), open))
+    }
+
+    /// Gives the file its name, unless somebody else has taken it.
+    fn publish(self, file: &Path) -> Result<(), Error> {
+        std::fs::hard_link(&self.0, file).map_err(Error::file(file))?;
+        sync_parent(file)
     }
 }
 
 impl Drop for Partial {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.path);
+        let _ = std::fs::remove_file(&self.0);
     }
 }
 

@@ -7,7 +7,7 @@ use std::path::{Path as FilePath, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use object_store::aws::AmazonS3Builder;
+use object_store::aws::{AmazonS3Builder, S3ConditionalPut};
 use object_store::azure::MicrosoftAzureBuilder;
 use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::local::LocalFileSystem;
@@ -18,13 +18,13 @@ use super::Error;
 use super::repository::Repository;
 
 /// A request is repeated for so long; a token that was read before it stays valid.
-const RETRY_FOR: Duration = Duration::from_secs(120);
+const RETRY_FOR: Duration = Duration::from_secs(240);
 /// Longest wait between two attempts.
 const RETRY_PAUSE: Duration = Duration::from_secs(10);
 /// A store that accepts no connection within this is not reached.
 const CONNECT: Duration = Duration::from_secs(10);
 /// Longest request: a part over a slow link.
-const REQUEST: Duration = Duration::from_secs(300);
+const REQUEST: Duration = Duration::from_secs(100);
 
 /// Where backups are.
 #[derive(Clone, Debug)]
@@ -35,7 +35,7 @@ pub struct Location {
     pub endpoint: Option<String>,
     /// PEM roots of the store's certificate, beside the usual ones.
     pub ca_file: Option<PathBuf>,
-    /// How often a request is repeated, with growing pauses and for two minutes at most.
+    /// How often a request is repeated, with growing pauses and for four minutes at most.
     pub retries: usize,
 }
 
@@ -45,12 +45,20 @@ impl Location {
     /// # Errors
     /// A URL that names no store, missing settings, unreadable certificates.
     pub fn open(&self) -> Result<Repository, Error> {
+        let endpoint = self.endpoint.as_deref().unwrap_or_default();
+        if [self.url.as_str(), endpoint]
+            .iter()
+            .any(|url| url.contains(['@', '?', '#']))
+        {
+            let text = "a store's URL and endpoint contain neither credentials nor a query: give credentials by the environment";
+            return Err(Error::Usage(text.to_owned()));
+        }
         let (scheme, rest) = self.url.split_once("://").ok_or_else(|| self.unknown())?;
         if scheme == "file" {
             return self.directory(rest);
         }
         let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
-        if bucket.is_empty() || bucket.contains(['@', '?', '#']) {
+        if bucket.is_empty() {
             return Err(self.unknown());
         }
         let prefix = self.prefix(prefix)?;
@@ -79,7 +87,7 @@ impl Location {
         Error::Usage(format!("{:?}: {error}", self.url))
     }
 
-    /// A directory, created if its parent exists: a volume that is not mounted is not taken for an empty store.
+    /// A directory that exists: one that is not there may be a volume that is not mounted.
     fn directory(&self, path: &str) -> Result<Repository, Error> {
         let path = FilePath::new(path);
         if !path.is_absolute() || self.endpoint.is_some() || self.ca_file.is_some() {
@@ -88,11 +96,11 @@ impl Location {
                 self.url
             )));
         }
-        match std::fs::create_dir(path) {
-            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
-                return Err(Error::file(path)(error));
-            }
-            _ => {}
+        if !path.is_dir() {
+            return Err(Error::Usage(format!(
+                "{} is no directory: mount the volume, or create the directory",
+                path.display()
+            )));
         }
         let store = LocalFileSystem::new_with_prefix(path)
             .map_err(|error| self.refused(&error))?
@@ -104,6 +112,8 @@ impl Location {
     fn s3(&self, bucket: &str) -> Result<Arc<dyn ObjectStore>, Error> {
         let mut builder = AmazonS3Builder::from_env()
             .with_bucket_name(bucket)
+            // Whatever the environment says: a manifest is written only if there is none.
+            .with_conditional_put(S3ConditionalPut::ETagMatch)
             .with_client_options(self.client()?)
             .with_retry(self.retry());
         if let Some(endpoint) = &self.endpoint {
@@ -158,8 +168,10 @@ impl Location {
             // The image has no directory of roots: they are all given here.
             .with_no_system_certificates(true);
         for root in roots() {
-            let root = Certificate::from_der(&root).map_err(|error| self.refused(&error))?;
-            options = options.with_root_certificate(root);
+            // One that cannot be read is no reason to do without the others.
+            if let Ok(root) = Certificate::from_der(&root) {
+                options = options.with_root_certificate(root);
+            }
         }
         let Some(file) = &self.ca_file else {
             return Ok(options);

@@ -112,8 +112,8 @@ pub struct Part {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Verification {
-    /// The attempt that was verified.
-    pub attempt: String,
+    /// SHA-256 of the manifest that was verified.
+    pub manifest: String,
     /// When it ended.
     pub at: Timestamp,
     /// Seconds from the first byte fetched to a member that answers: the measured time of a recovery.
@@ -139,10 +139,10 @@ impl Manifest {
             )));
         };
         if encryption.cipher != CIPHER {
-            return Err(Error::damaged(
-                &self.id,
-                format!("its cipher {:?} is not known", encryption.cipher),
-            ));
+            return Err(Error::Key(format!(
+                "the cipher {:?} of the backup {} is not known to this version",
+                encryption.cipher, self.id
+            )));
         }
         let key = keys.iter().find(|key| key.id() == encryption.key_id);
         let key = key.ok_or_else(|| {
@@ -222,13 +222,18 @@ impl Manifest {
 }
 
 impl Verification {
-    /// Its text.
-    pub(super) fn seal(&self, id: &str) -> Result<Vec<u8>, Error> {
-        seal(id, self, |_| None)
+    /// Its text, signed if the backup is encrypted.
+    pub(super) fn seal(&self, id: &str, keys: Option<&AttemptKeys>) -> Result<Vec<u8>, Error> {
+        seal(id, self, |text| keys.map(|keys| keys.sign(text)))
     }
 
-    /// Reads a text.
-    pub(super) fn open(id: &str, bytes: &[u8]) -> Result<Verification, Error> {
+    /// Reads a text; with keys, one that is signed.
+    pub(super) fn open(
+        id: &str,
+        bytes: &[u8],
+        keys: Option<&AttemptKeys>,
+    ) -> Result<Verification, Error> {
+        Manifest::authenticate(id, bytes, keys)?;
         let broken = |error: serde_json::Error| Error::damaged(id, error.to_string());
         serde_json::from_slice(open(id, bytes)?.0).map_err(broken)
     }

@@ -84,6 +84,14 @@ pub enum Error {
         /// Why.
         source: io::Error,
     },
+    /// What is stored says neither that the backup is whole nor that it is damaged.
+    #[error("the backup {id} cannot be used now: {what}")]
+    Unclear {
+        /// The backup.
+        id: String,
+        /// Why not.
+        what: String,
+    },
     /// The throw-away member of a verification did not start or answer: says nothing about the backup.
     #[error("the member that was to be compared did not start: {0}")]
     Member(String),
@@ -119,6 +127,14 @@ impl Error {
             id: id.to_owned(),
             what: what.into(),
         }
+    }
+}
+
+/// An error for a backup that is not finished.
+fn unfinished(id: &str) -> Error {
+    Error::Unclear {
+        id: id.to_owned(),
+        what: "it has no manifest: `save` has not ended, or did not end".to_owned(),
     }
 }
 

@@ -8,6 +8,9 @@ use super::{Error, sha256};
 /// zstd's own default: most of what higher levels reach, at a speed above that of a network.
 const LEVEL: i32 = 3;
 
+/// No part of a database is longer.
+pub(super) const MOST_BYTES: u64 = 64 << 20;
+
 /// The object of a part, and its entry in the manifest. `number` begins at 1.
 pub(super) fn pack(
     number: u32,
@@ -53,6 +56,9 @@ pub(super) fn unpack(
             .ok_or_else(|| format!("part {number} was changed by somebody without the key"))?,
     };
     // The length is the manifest's, so that no object unpacks to more.
+    if part.size > MOST_BYTES {
+        return Err(format!("part {number} is longer than any part is"));
+    }
     let size = usize::try_from(part.size).map_err(|_| format!("part {number} is too long"))?;
     let bytes = zstd::bulk::decompress(&packed, size)
         .map_err(|error| format!("part {number} does not unpack: {error}"))?;

@@ -9,6 +9,7 @@ use jiff::tz::TimeZone;
 use object_store::path::Path;
 
 use super::Error;
+use super::cipher::Key;
 use super::repository::{Kind, Repository, Stored};
 use super::retention::{Candidate, Decision, Retention, decide};
 use super::save::DEADLINE;
@@ -22,96 +23,142 @@ pub struct Plan {
     /// Backups that stay, and why.
     pub kept: BTreeMap<String, Vec<&'static str>>,
     /// Backups that go.
-    pub deleted: Vec<String>,
+    pub deleted: Vec<Deletion>,
     /// Backups without a manifest of which parts go.
     pub left_over: Vec<String>,
-    /// The objects that go, in order.
-    pub objects: Vec<Path>,
 }
 
-/// Decides. Pure.
+/// A backup that goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Deletion {
+    /// Its name.
+    pub id: String,
+    /// Its attempt.
+    pub attempt: String,
+    /// Whether it goes because it is damaged.
+    pub damaged: bool,
+}
+
+/// Decides, cluster by cluster: the backups of one take no place of another's. Pure.
 #[must_use]
 pub fn plan(stored: &[Stored], policy: &Retention, zone: &TimeZone, now: Timestamp) -> Plan {
-    let decisions = decide(policy, &candidates(stored), zone);
+    let mut clusters: BTreeMap<&str, Vec<Candidate>> = BTreeMap::new();
+    for backup in stored {
+        if let Some(manifest) = backup.known() {
+            let cluster = clusters.entry(&manifest.source.cluster_id).or_default();
+            cluster.push(Candidate {
+                id: backup.id.clone(),
+                at: manifest.started,
+                good: backup.damage().is_none(),
+                verified: backup.verified(),
+            });
+        }
+    }
+    let clusters = clusters.values();
+    let decisions: BTreeMap<String, Decision> = clusters
+        .flat_map(|candidates| decide(policy, candidates, zone))
+        .collect();
     let mut plan = Plan::default();
     for backup in stored {
-        if matches!(backup.manifest, Some(Err(_))) {
-            // Perhaps a newer version's: never deleted by a rule.
-            let reason = vec!["its manifest cannot be read"];
-            plan.kept.insert(backup.id.clone(), reason);
-            continue;
-        }
-        match decisions.get(&backup.id) {
-            Some(Decision::Delete) => {
-                plan.deleted.push(backup.id.clone());
-                plan.objects.extend(all_manifest_first(backup));
-                continue;
-            }
-            Some(Decision::Keep(reasons)) => {
+        match (backup.known(), decisions.get(&backup.id)) {
+            (Some(manifest), Some(Decision::Delete)) => plan.deleted.push(Deletion {
+                id: backup.id.clone(),
+                attempt: manifest.attempt.clone(),
+                damaged: backup.damage().is_some(),
+            }),
+            (_, Some(Decision::Keep(reasons))) => {
                 plan.kept.insert(backup.id.clone(), reasons.clone());
             }
-            None => {}
+            // Perhaps a newer version's, or of another key: never deleted by a rule.
+            _ if backup.manifest.is_some() => {
+                let reason = vec!["its manifest cannot be read"];
+                plan.kept.insert(backup.id.clone(), reason);
+            }
+            _ => {}
         }
-        let before = plan.objects.len();
-        plan.objects.extend(left_over(backup, now));
-        if plan.objects.len() > before {
+        if !left_over(backup, now).is_empty() {
             plan.left_over.push(backup.id.clone());
         }
     }
     plan
 }
 
-/// Deletes what the plan says.
+/// Deletes what the plan says, if it is still so: a listing is of no one moment.
 ///
 /// # Errors
 /// The first error of the store; a repetition continues.
-pub async fn carry_out(repository: &Repository, plan: &Plan) -> Result<(), Error> {
-    for path in &plan.objects {
+pub async fn carry_out(
+    repository: &Repository,
+    plan: &Plan,
+    keys: &[Key],
+    now: Timestamp,
+) -> Result<(), Error> {
+    for deletion in &plan.deleted {
+        let Some(stored) = again(repository, &deletion.id, keys).await? else {
+            continue;
+        };
+        let same = stored
+            .known()
+            .is_some_and(|it| it.attempt == deletion.attempt);
+        if same && (!deletion.damaged || stored.damage().is_some()) {
+            delete(repository, &all_manifest_first(&stored)).await?;
+        }
+    }
+    for id in &plan.left_over {
+        if let Some(stored) = again(repository, id, keys).await? {
+            delete(repository, &left_over(&stored, now)).await?;
+        }
+    }
+    Ok(())
+}
+
+/// A backup as it is now; `None` if it is gone.
+async fn again(repository: &Repository, id: &str, keys: &[Key]) -> Result<Option<Stored>, Error> {
+    match repository.find(id, keys).await {
+        Ok(stored) => Ok(Some(stored)),
+        Err(Error::NotFound { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+async fn delete(repository: &Repository, paths: &[Path]) -> Result<(), Error> {
+    for path in paths {
         repository.delete(path).await?;
     }
     Ok(())
 }
 
-/// Backups whose manifest can be read.
-fn candidates(stored: &[Stored]) -> Vec<Candidate> {
-    let known = stored.iter().filter_map(|backup| {
-        let manifest = backup.manifest.as_ref()?.as_ref().ok()?;
-        Some(Candidate {
-            id: backup.id.clone(),
-            at: manifest.started,
-            good: backup.damage().is_none(),
-            verified: backup.verified(),
-        })
-    });
-    known.collect()
-}
-
-fn all_manifest_first(backup: &Stored) -> Vec<Path> {
+pub(super) fn all_manifest_first(backup: &Stored) -> Vec<Path> {
     let mut objects: Vec<_> = backup.objects.iter().collect();
     objects.sort_by_key(|object| (object.kind != Kind::Manifest, object.path.clone()));
     objects.into_iter().map(|it| it.path.clone()).collect()
 }
 
-/// Parts of attempts that no manifest names and that nobody writes any more.
+/// What no manifest names and nobody writes any more: parts of other attempts, and everything where there is no
+/// manifest.
 fn left_over(backup: &Stored, now: Timestamp) -> Vec<Path> {
     let named = match &backup.manifest {
         Some(Ok(manifest)) => Some(&manifest.attempt),
-        Some(Err(_)) | None => None,
+        // It may name any.
+        Some(Err(_)) => return Vec::new(),
+        None => None,
     };
     let mut attempts: BTreeMap<&str, Vec<_>> = BTreeMap::new();
     for object in &backup.objects {
-        if let Kind::Part { attempt, .. } = &object.kind
-            && Some(attempt) != named
-        {
-            attempts.entry(attempt).or_default().push(object);
+        match &object.kind {
+            Kind::Part { attempt, .. } if Some(attempt) != named => {
+                attempts.entry(attempt).or_default().push(object);
+            }
+            Kind::Verification if named.is_none() => attempts.entry("").or_default().push(object),
+            _ => {}
         }
     }
     let is_old = |at: Timestamp| now.duration_since(at).unsigned_abs() > LEFT_OVER && at < now;
     let mut paths = Vec::new();
-    for parts in attempts.values() {
-        let newest = parts.iter().map(|part| part.modified).max();
+    for objects in attempts.values() {
+        let newest = objects.iter().map(|it| it.modified).max();
         if newest.is_some_and(is_old) {
-            paths.extend(parts.iter().map(|part| part.path.clone()));
+            paths.extend(objects.iter().map(|it| it.path.clone()));
         }
     }
     paths

@@ -8,11 +8,14 @@ use jiff::Timestamp;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt as _, PutMode, PutPayload};
 
-use super::Error;
+use super::cipher::{AttemptKeys, Key};
 use super::manifest::{Manifest, Verification, check_id};
+use super::{Error, part, sha256};
 
 /// Manifests read at once.
 const READS: usize = 8;
+/// Longest manifest or verification: that of a terabyte has fewer bytes.
+const MOST_TEXT: u64 = 16 << 20;
 const MANIFEST: &str = "manifest";
 const VERIFIED: &str = "verified";
 
@@ -31,6 +34,8 @@ pub struct Stored {
     pub id: String,
     /// Its manifest; an error says what is wrong with it; `None` if it has none, as long as `save` has not ended.
     pub manifest: Option<Result<Manifest, String>>,
+    /// The text of the manifest.
+    pub(super) text: Vec<u8>,
     /// The newest verification of it.
     pub verification: Option<Verification>,
     /// Every object of it.
@@ -79,43 +84,41 @@ impl Repository {
         &self.url
     }
 
-    /// Every backup, the oldest name first. What is not ours is left out.
+    /// Every backup, the oldest name first. What is not ours is left out. With keys, what none of them signed counts as
+    /// not readable.
     ///
     /// # Errors
     /// Those of the store.
-    pub async fn list(&self) -> Result<Vec<Stored>, Error> {
-        self.list_below(None).await
+    pub async fn list(&self, keys: &[Key]) -> Result<Vec<Stored>, Error> {
+        self.list_below(None, keys).await
     }
 
     /// One backup.
     ///
     /// # Errors
     /// [`Error::NotFound`], and those of the store.
-    pub async fn find(&self, id: &str) -> Result<Stored, Error> {
+    pub async fn find(&self, id: &str, keys: &[Key]) -> Result<Stored, Error> {
         check_id(id)?;
-        let found = self.list_below(Some(id)).await?;
+        let found = self.list_below(Some(id), keys).await?;
         found.into_iter().next().ok_or_else(|| self.not_found(id))
     }
 
-    fn not_found(&self, id: &str) -> Error {
+    pub(super) fn not_found(&self, id: &str) -> Error {
         Error::NotFound {
             id: id.to_owned(),
             url: self.url.clone(),
         }
     }
 
-    async fn list_below(&self, id: Option<&str>) -> Result<Vec<Stored>, Error> {
+    async fn list_below(&self, id: Option<&str>, keys: &[Key]) -> Result<Vec<Stored>, Error> {
         let below = match id {
             None => self.prefix.clone(),
             Some(id) => self.prefix.clone().join(id),
         };
-        let listing = self.store.list(Some(&below));
-        let metas: Vec<_> = listing
-            .try_collect()
-            .await
-            .map_err(self.failed("listing objects"))?;
+        let mut listing = self.store.list(Some(&below));
         let mut backups: BTreeMap<String, Vec<Object>> = BTreeMap::new();
-        for meta in metas {
+        while let Some(meta) = listing.next().await {
+            let meta = meta.map_err(self.failed("listing objects"))?;
             let Some((id, kind)) = self.parse(&meta.location) else {
                 continue;
             };
@@ -129,48 +132,72 @@ impl Repository {
         }
         let read = backups
             .into_iter()
-            .map(|(id, objects)| self.stored(id, objects));
+            .map(|(id, objects)| self.stored(id, objects, keys));
         futures::stream::iter(read)
             .buffered(READS)
             .try_collect()
             .await
     }
 
-    async fn stored(&self, id: String, objects: Vec<Object>) -> Result<Stored, Error> {
-        let manifest = match objects.iter().any(|it| it.kind == Kind::Manifest) {
-            false => None,
-            // It may be deleted meanwhile.
-            true => self.manifest_bytes(&id).await?.map(|bytes| {
-                Manifest::open(&id, &bytes).map_err(|error| match error {
-                    Error::Damaged { what, .. } => what,
-                    other => other.to_string(),
-                })
-            }),
-        };
-        let verifications = objects.iter().filter(|it| it.kind == Kind::Verification);
-        let newest = verifications.max_by(|a, b| a.path.cmp(&b.path));
-        let verification = match newest {
-            None => None,
-            Some(object) => self.verification(&id, &object.path).await?,
-        };
-        Ok(Stored {
+    async fn stored(
+        &self,
+        id: String,
+        objects: Vec<Object>,
+        keys: &[Key],
+    ) -> Result<Stored, Error> {
+        let mut stored = Stored {
             id,
-            manifest,
-            verification,
+            manifest: None,
+            text: Vec::new(),
+            verification: None,
             objects,
-        })
+        };
+        let mut objects = stored.objects.iter();
+        if !objects.any(|it| it.kind == Kind::Manifest) {
+            return Ok(stored);
+        }
+        let id = stored.id.as_str();
+        let Some(text) = self.manifest_bytes(id).await? else {
+            // Deleted meanwhile, or a store that contradicts itself: nothing to decide on.
+            stored.manifest = Some(Err("its manifest is listed and cannot be read".to_owned()));
+            return Ok(stored);
+        };
+        match read(id, &text, keys) {
+            Err(error) => stored.manifest = Some(Err(reason(error))),
+            Ok((manifest, keys)) => {
+                stored.verification = self.verification(&stored, keys.as_ref()).await?;
+                stored.manifest = Some(Ok(manifest));
+            }
+        }
+        stored.text = text;
+        Ok(stored)
     }
 
-    async fn verification(&self, id: &str, path: &Path) -> Result<Option<Verification>, Error> {
-        let bytes = self.get(path, "reading a verification").await?;
-        // One that is damaged says nothing, and the backup counts as not verified.
-        Ok(bytes.and_then(|bytes| Verification::open(id, &bytes).ok()))
+    /// The newest verification, by the store's clock, that can be read. One that cannot says nothing.
+    async fn verification(
+        &self,
+        stored: &Stored,
+        keys: Option<&AttemptKeys>,
+    ) -> Result<Option<Verification>, Error> {
+        let objects = stored.objects.iter();
+        let mut records: Vec<_> = objects.filter(|it| it.kind == Kind::Verification).collect();
+        records.sort_by_key(|it| std::cmp::Reverse((it.modified, it.path.clone())));
+        for record in records {
+            let bytes = self
+                .get(&record.path, MOST_TEXT, "reading a verification")
+                .await?;
+            let opened = bytes.map(|bytes| Verification::open(&stored.id, &bytes, keys));
+            if let Some(Ok(verification)) = opened {
+                return Ok(Some(verification));
+            }
+        }
+        Ok(None)
     }
 
     /// The text of a manifest, if there is one.
     pub(super) async fn manifest_bytes(&self, id: &str) -> Result<Option<Vec<u8>>, Error> {
         let path = self.prefix.clone().join(id).join(MANIFEST);
-        self.get(&path, &format!("reading the manifest of {id}"))
+        self.get(&path, MOST_TEXT, &format!("reading the manifest of {id}"))
             .await
     }
 
@@ -207,15 +234,25 @@ impl Repository {
         number: u32,
     ) -> Result<Option<Vec<u8>>, Error> {
         let path = self.part(id, attempt, number);
-        self.get(&path, &format!("reading part {number} of {id}"))
+        // A sealed part that does not compress is a little longer than what it holds.
+        let most = 2 * part::MOST_BYTES;
+        self.get(&path, most, &format!("reading part {number} of {id}"))
             .await
     }
 
-    pub(super) async fn put_verification(&self, id: &str, it: &Verification) -> Result<(), Error> {
+    pub(super) async fn put_verification(
+        &self,
+        id: &str,
+        it: &Verification,
+        keys: Option<&AttemptKeys>,
+    ) -> Result<(), Error> {
         // Sorts by time.
         let name = it.at.strftime("%Y%m%dT%H%M%S%.9fZ").to_string();
         let path = self.prefix.clone().join(id).join(VERIFIED).join(name);
-        let put = self.store.put(&path, PutPayload::from(it.seal(id)?)).await;
+        let put = self
+            .store
+            .put(&path, PutPayload::from(it.seal(id, keys)?))
+            .await;
         put.map_err(self.failed(&format!("recording the verification of {id}")))?;
         Ok(())
     }
@@ -228,10 +265,22 @@ impl Repository {
         }
     }
 
-    async fn get(&self, path: &Path, doing: &str) -> Result<Option<Vec<u8>>, Error> {
-        let read = async { self.store.get(path).await?.bytes().await };
+    /// An object of at most so many bytes; `None` if it is not there.
+    async fn get(&self, path: &Path, most: u64, doing: &str) -> Result<Option<Vec<u8>>, Error> {
+        let read = async {
+            let found = self.store.get(path).await?;
+            let size = found.meta.size;
+            match size > most {
+                true => Ok(Err(size)),
+                false => found.bytes().await.map(Ok),
+            }
+        };
         match read.await {
-            Ok(bytes) => Ok(Some(bytes.into())),
+            Ok(Ok(bytes)) => Ok(Some(bytes.into())),
+            Ok(Err(size)) => Err(Error::Unclear {
+                id: path.to_string(),
+                what: format!("an object of {size} bytes is in the place of one of at most {most}"),
+            }),
             Err(object_store::Error::NotFound { .. }) => Ok(None),
             Err(error) => Err(self.failed(doing)(error)),
         }
@@ -266,6 +315,28 @@ impl Repository {
     }
 }
 
+/// The manifest in a text and its keys; with keys, only if one of them signed it.
+pub(super) fn read(
+    id: &str,
+    text: &[u8],
+    keys: &[Key],
+) -> Result<(Manifest, Option<AttemptKeys>), Error> {
+    let manifest = Manifest::open(id, text)?;
+    if keys.is_empty() {
+        return Ok((manifest, None));
+    }
+    let keys = manifest.keys(keys)?;
+    Manifest::authenticate(id, text, keys.as_ref())?;
+    Ok((manifest, keys))
+}
+
+fn reason(error: Error) -> String {
+    match error {
+        Error::Damaged { what, .. } => what,
+        other => other.to_string(),
+    }
+}
+
 impl Stored {
     /// What is known against it without reading its parts; `None` for a backup that looks whole.
     #[must_use]
@@ -288,7 +359,7 @@ impl Stored {
             }
         }
         let verification = self.verification.as_ref()?;
-        match verification.attempt == manifest.attempt {
+        match verification.manifest == sha256(&self.text) {
             true => verification.failure.clone(),
             false => None,
         }
@@ -298,11 +369,12 @@ impl Stored {
     #[must_use]
     pub fn verified(&self) -> bool {
         let newest = self.verification.as_ref();
-        let attempt = match &self.manifest {
-            Some(Ok(manifest)) => &manifest.attempt,
-            _ => return false,
-        };
-        newest.is_some_and(|it| it.failure.is_none() && it.attempt == *attempt)
+        newest.is_some_and(|it| it.failure.is_none() && it.manifest == sha256(&self.text))
+    }
+
+    /// Its manifest, if it can be read.
+    pub(super) fn known(&self) -> Option<&Manifest> {
+        self.manifest.as_ref()?.as_ref().ok()
     }
 
     /// The lengths of the objects of an attempt, by the numbers of their parts.

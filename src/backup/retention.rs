@@ -88,7 +88,7 @@ pub fn decide(
     }
     let newest_good = good.first().map(|it| it.at);
     let decided = candidates.iter().map(|candidate| {
-        let evidence = !candidate.good && newest_good.is_none_or(|at| candidate.at > at);
+        let evidence = !candidate.good && newest_good.is_none_or(|at| candidate.at >= at);
         let decision = match reasons.remove(candidate.id.as_str()) {
             Some(reasons) => Decision::Keep(reasons),
             None if evidence => Decision::Keep(vec!["damaged, and no good one is newer"]),

@@ -18,7 +18,7 @@ use jiff::Timestamp;
 
 use super::cipher::{AttemptKeys, Key};
 use super::manifest::{CIPHER, Encryption, FORMAT, Manifest, Origin, Part, Snapshot, check_id};
-use super::repository::Repository;
+use super::repository::{Repository, read};
 use super::source::{Fetched, Source};
 use super::{Error, hex, part};
 use crate::bolt;
@@ -45,22 +45,22 @@ pub struct Save {
 }
 
 impl Save {
-    /// Saves. Returns the manifest, which under a given name may be an earlier one.
+    /// Saves.
     ///
     /// # Errors
     /// Anything before the manifest is written. What is stored by then is no backup.
-    pub async fn run(self, repository: &Repository) -> Result<Manifest, Error> {
+    pub async fn run(self, repository: &Repository) -> Result<Saved, Error> {
         let deadline = Instant::now() + DEADLINE;
         let saved = tokio::time::timeout_at(deadline.into(), self.save(repository)).await;
         saved.unwrap_or_else(|_| {
             Err(Error::Usage(format!(
-                "saving took more than {} hours, and nothing was saved",
+                "saving took more than {} hours, and nothing was saved: is the link to the store, or --rate, too slow for this much data?",
                 DEADLINE.as_secs() / 3600
             )))
         })
     }
 
-    async fn save(self, repository: &Repository) -> Result<Manifest, Error> {
+    async fn save(mut self, repository: &Repository) -> Result<Saved, Error> {
         let started = Timestamp::now();
         let attempt = hex(&random::<4>()?);
         let id = match &self.id {
@@ -68,23 +68,24 @@ impl Save {
             None => format!("{}-{attempt}", started.strftime("%Y%m%dT%H%M%SZ")),
         };
         check_id(&id)?;
-        if let Some(bytes) = repository.manifest_bytes(&id).await? {
-            return Manifest::open(&id, &bytes);
+        let keys = self.key.take().into_iter().collect::<Vec<Key>>();
+        if repository.manifest_bytes(&id).await?.is_some() {
+            return existing(repository, &id, &keys).await;
         }
-        let spool = Spool::new(&self.scratch, &attempt)?;
-        let fetched = self.source.fetch(&spool.path).await?;
-        let file = Arc::new(File::open(&spool.path).map_err(Error::file(&spool.path))?);
+        let file = Arc::new(spool(&self.scratch, &attempt)?);
+        let fetched = self.source.fetch(&file, &self.scratch).await?;
         let summary = summary(Arc::clone(&file), &fetched).await?;
         let salt = random::<32>()?;
-        let keys = self.key.as_ref().map(|key| key.of_attempt(&salt));
-        let keys = keys.transpose()?.map(Arc::new);
+        let key = keys.first();
+        let sealing = key.map(|key| key.of_attempt(&salt));
+        let sealing = sealing.transpose()?.map(Arc::new);
         let upload = Upload {
             repository,
             id: &id,
             attempt: &attempt,
-            spool: &spool.path,
+            scratch: &self.scratch,
             file,
-            keys: keys.clone(),
+            keys: sealing.clone(),
         };
         let parts = upload.run(fetched.length, self.part_bytes).await?;
         let manifest = Manifest {
@@ -95,14 +96,40 @@ impl Save {
             completed: Timestamp::now(),
             source: origin(&fetched),
             snapshot: contents(&fetched, &summary),
-            encryption: self.key.as_ref().map(|key| Encryption {
+            encryption: key.map(|key| Encryption {
                 cipher: CIPHER.to_owned(),
                 key_id: key.id().to_owned(),
                 salt: BASE64_STANDARD.encode(salt),
             }),
             parts,
         };
-        conclude(repository, manifest, keys.as_deref()).await
+        conclude(repository, manifest, sealing.as_deref(), &keys).await
+    }
+}
+
+/// What a `save` ended with.
+#[derive(Debug)]
+pub enum Saved {
+    /// A new backup.
+    New(Manifest),
+    /// There was one under this name already, and it is whole.
+    Existing(Manifest),
+}
+
+/// The backup that exists under a name, if nothing is known against it.
+async fn existing(repository: &Repository, id: &str, keys: &[Key]) -> Result<Saved, Error> {
+    let stored = repository.find(id, keys).await?;
+    if let Some(what) = stored.damage() {
+        let what = format!("{what}; nothing was saved under its name: give another one");
+        return Err(Error::damaged(id, what));
+    }
+    // Without a key, the manifest of an encrypted one is not believed.
+    let (manifest, _) = read(id, &stored.text, keys)?;
+    match keys.is_empty() && manifest.encryption.is_some() {
+        true => manifest
+            .keys(keys)
+            .map(|_| Saved::Existing(manifest.clone())),
+        false => Ok(Saved::Existing(manifest)),
     }
 }
 
@@ -110,10 +137,11 @@ impl Save {
 async fn conclude(
     repository: &Repository,
     manifest: Manifest,
-    keys: Option<&AttemptKeys>,
-) -> Result<Manifest, Error> {
+    sealing: Option<&AttemptKeys>,
+    keys: &[Key],
+) -> Result<Saved, Error> {
     let id = &manifest.id;
-    let sizes = match repository.find(id).await {
+    let sizes = match repository.find(id, &[]).await {
         Ok(stored) => stored.part_sizes(&manifest.attempt),
         Err(Error::NotFound { .. }) => std::collections::BTreeMap::new(),
         Err(error) => return Err(error),
@@ -121,52 +149,44 @@ async fn conclude(
     for (number, part) in (1..).zip(&manifest.parts) {
         if sizes.get(&number) != Some(&part.stored) {
             let what = format!("part {number} is not in the store after it was written");
-            return Err(Error::damaged(id, what));
+            let id = id.clone();
+            return Err(Error::Unclear { id, what });
         }
     }
-    let text = manifest.seal(keys)?;
+    let text = manifest.seal(sealing)?;
     let written = repository.create_manifest(id, &text).await;
     if matches!(written, Ok(true)) {
-        return Ok(manifest);
+        return Ok(Saved::New(manifest));
     }
     // The answer to our own write may have been lost, and its repetition been refused.
     match repository.manifest_bytes(id).await {
-        Ok(Some(bytes)) => Manifest::open(id, &bytes),
-        Ok(None) => Err(written.err().unwrap_or_else(|| {
-            Error::damaged(
-                id,
-                "its manifest was there and is gone: another process deletes here",
-            )
+        Ok(Some(bytes)) if bytes == text => Ok(Saved::New(manifest)),
+        Ok(Some(_)) => existing(repository, id, keys).await,
+        Ok(None) => Err(written.err().unwrap_or_else(|| Error::Unclear {
+            id: id.clone(),
+            what: "its manifest was there and is gone: another process deletes here".to_owned(),
         })),
         Err(error) => Err(written.err().unwrap_or(error)),
     }
 }
 
-/// A file that is deleted when it is dropped.
-struct Spool {
-    path: PathBuf,
-}
-
-impl Spool {
-    fn new(directory: &Path, attempt: &str) -> Result<Spool, Error> {
-        std::fs::create_dir_all(directory).map_err(Error::file(directory))?;
-        let path = directory.join(format!("quorate-backup-{attempt}.db"));
-        Ok(Spool { path })
-    }
-}
-
-impl Drop for Spool {
-    fn drop(&mut self) {
-        // What remains is in a directory for scratch.
-        let _ = std::fs::remove_file(&self.path);
-    }
+/// A file without a name that nobody else can read: it holds everybody's data, and is gone with the process.
+fn spool(directory: &Path, attempt: &str) -> Result<File, Error> {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    std::fs::create_dir_all(directory).map_err(Error::file(directory))?;
+    let path = directory.join(format!("quorate-backup-{attempt}.db"));
+    let mut options = File::options();
+    let options = options.read(true).write(true).create_new(true).mode(0o600);
+    let file = options.open(&path).map_err(Error::file(&path))?;
+    std::fs::remove_file(&path).map_err(Error::file(&path))?;
+    Ok(file)
 }
 
 struct Upload<'a> {
     repository: &'a Repository,
     id: &'a str,
     attempt: &'a str,
-    spool: &'a Path,
+    scratch: &'a Path,
     file: Arc<File>,
     keys: Option<Arc<AttemptKeys>>,
 }
@@ -188,15 +208,15 @@ impl Upload<'_> {
         let number = u32::try_from(number)
             .map_err(|_| Error::Usage("too many parts: make them larger".to_owned()))?;
         let (file, keys) = (Arc::clone(&self.file), self.keys.clone());
-        let spool = self.spool.to_owned();
+        let scratch = self.scratch.to_owned();
         let packed = tokio::task::spawn_blocking(move || {
             let length = usize::try_from(bytes).map_err(io::Error::other);
-            let read = length.and_then(|length| {
+            let buffer = length.and_then(|length| {
                 let mut buffer = vec![0; length];
                 file.read_exact_at(&mut buffer, offset)?;
                 Ok(buffer)
             });
-            let buffer = read.map_err(Error::file(&spool))?;
+            let buffer = buffer.map_err(Error::file(&scratch))?;
             part::pack(number, &buffer, keys.as_deref())
         });
         let (part, object) = packed.await.map_err(ended)??;

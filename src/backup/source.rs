@@ -2,7 +2,7 @@
 //! nothing but the digest behind the stream.
 
 use std::fs::File;
-use std::io::Write as _;
+use std::io::{Seek as _, Write as _};
 use std::path::Path;
 use std::time::Duration;
 
@@ -68,16 +68,21 @@ struct Candidate {
 }
 
 impl Source {
-    /// Writes a snapshot of the first member that gives one into a file, without the digest behind it.
+    /// Writes a snapshot of the first member that gives one into a file, without the digest behind it. Errors name the
+    /// file by `place`.
     ///
     /// # Errors
     /// [`Error::Source`] with the answer of each member if none does; those of the file.
-    pub async fn fetch(&self, file: &Path) -> Result<Fetched, Error> {
+    pub async fn fetch(&self, file: &File, place: &Path) -> Result<Fetched, Error> {
         let mut failures = Vec::new();
+        if self.endpoints.iter().all(String::is_empty) {
+            failures.push("no endpoint was given: give --endpoints".to_owned());
+        }
         for candidate in self.candidates(&mut failures).await {
-            match self.stream(&candidate, file).await {
+            match self.stream(&candidate, file, place).await {
                 Ok(fetched) => return Ok(fetched),
                 Err(Error::Source(why)) => failures.push(format!("{}: {why}", candidate.endpoint)),
+                Err(error @ Error::Snapshot { .. }) => failures.push(error.to_string()),
                 Err(error) => return Err(error),
             }
         }
@@ -127,6 +132,9 @@ impl Source {
             true => endpoint.to_owned(),
             false => format!("http://{endpoint}"),
         };
+        if url.contains('@') {
+            return Err("an endpoint contains no user: give --user".to_owned());
+        }
         let secure = url.starts_with("https://");
         if !secure && (self.ca.is_some() || self.identity.is_some()) {
             return Err("certificates were given, and the endpoint is not https://".to_owned());
@@ -159,13 +167,14 @@ impl Source {
         Ok(Some(given.into_inner().token))
     }
 
-    async fn stream(&self, from: &Candidate, path: &Path) -> Result<Fetched, Error> {
+    async fn stream(&self, from: &Candidate, file: &File, place: &Path) -> Result<Fetched, Error> {
         let request = with_token(SnapshotRequest {}, from.token.as_deref());
         let request = request.map_err(Error::Source)?;
         let mut client = MaintenanceClient::new(from.channel.clone());
-        let stream = client.snapshot(request).await;
+        let stream = tokio::time::timeout(SILENCE, client.snapshot(request)).await;
+        let stream = stream.map_err(|_| silent())?;
         let stream = stream.map_err(|it| Error::Source(text(&it)))?.into_inner();
-        let (length, sha256) = self.receive(stream, path, &from.endpoint).await?;
+        let (length, sha256) = self.receive(stream, file, place, &from.endpoint).await?;
         let header = from.status.header.unwrap_or_default();
         Ok(Fetched {
             endpoint: from.endpoint.clone(),
@@ -181,10 +190,13 @@ impl Source {
     async fn receive(
         &self,
         mut stream: Streaming<SnapshotResponse>,
+        mut file: &File,
         path: &Path,
         endpoint: &str,
     ) -> Result<(u64, String), Error> {
-        let mut file = File::create(path).map_err(Error::file(path))?;
+        // What another member sent before is overwritten.
+        let emptied = file.set_len(0).and_then(|()| file.rewind());
+        emptied.map_err(Error::file(path))?;
         let mut digest = Sha256::new();
         // The last bytes may be the digest.
         let mut held: Vec<u8> = Vec::new();
@@ -220,12 +232,18 @@ impl Source {
     }
 }
 
-/// Followers first, then the leader; last whoever is far behind, or only learns.
+fn silent() -> Error {
+    let seconds = SILENCE.as_secs();
+    Error::Source(format!("the stream was silent for {seconds} s"))
+}
+
+/// Followers first, then the leader; last whoever knows no leader, is far behind, or only learns.
 fn rank(status: &StatusResponse, newest: u64) -> (bool, bool, u64) {
     let header = status.header.unwrap_or_default();
     let behind = newest.saturating_sub(status.raft_applied_index);
     let leads = status.leader == header.member_id;
-    (behind > BEHIND || status.is_learner, leads, behind)
+    let apart = status.leader == 0;
+    (apart || behind > BEHIND || status.is_learner, leads, behind)
 }
 
 fn is_corrupt(status: &StatusResponse) -> bool {

@@ -113,7 +113,7 @@ impl World {
     }
 
     async fn ids(&self) -> Vec<String> {
-        let stored = self.repository.list().await.expect("a list");
+        let stored = self.repository.list(&[]).await.expect("a list");
         stored.into_iter().map(|it| it.id).collect()
     }
 }
@@ -236,14 +236,14 @@ async fn list_names_what_is_gone() {
     let part = Path::from("some/where/two/0a1b2c3d/00000003");
     world.store.delete(&part).await.expect("deleted");
     assert_eq!(world.ids().await, ["begun", "one", "two"]);
-    let stored = world.repository.list().await.expect("a list");
+    let stored = world.repository.list(&[]).await.expect("a list");
     assert!(stored[0].manifest.is_none());
     assert_eq!(stored[1].damage(), None);
     assert_eq!(stored[2].damage(), Some("part 3 of 4 is gone".to_owned()));
     let error = world.fetch("two", &[]).await.expect_err("a part is gone");
     assert!(matches!(error, Error::Damaged { .. }), "{error}");
     let error = world.fetch("begun", &[]).await.expect_err("no manifest");
-    assert!(matches!(error, Error::Damaged { .. }), "{error}");
+    assert!(matches!(error, Error::Unclear { .. }), "{error}");
     let error = world.fetch("three", &[]).await.expect_err("nothing");
     assert!(matches!(error, Error::NotFound { .. }), "{error}");
 }
@@ -272,18 +272,18 @@ async fn newest_verification_counts() {
         ("2026-11-25T07:00:00Z", Some("it was so".to_owned())),
     ] {
         let verification = Verification {
-            attempt: manifest.attempt.clone(),
+            manifest: sha256(&manifest.seal(None).expect("a text")),
             at: time(at),
             seconds: 1.5,
             failure,
         };
         let put = world
             .repository
-            .put_verification("one", &verification)
+            .put_verification("one", &verification, None)
             .await;
         put.expect("stored");
     }
-    let stored = world.repository.find("one").await.expect("found");
+    let stored = world.repository.find("one", &[]).await.expect("found");
     assert!(stored.verified());
     assert_eq!(stored.damage(), None);
 }
@@ -307,10 +307,11 @@ async fn prune_deletes_what_it_says_and_leaves_other_objects() {
         last: 2,
         ..Retention::default()
     };
-    let stored = world.repository.list().await.expect("a list");
+    let stored = world.repository.list(&[]).await.expect("a list");
     let soon = Timestamp::now();
     let early = plan(&stored, &policy, &TimeZone::UTC, soon);
-    assert_eq!(early.deleted, ["a"]);
+    let ids: Vec<&str> = early.deleted.iter().map(|it| it.id.as_str()).collect();
+    assert_eq!(ids, ["a"]);
     assert_eq!(
         early.left_over,
         Vec::<String>::new(),
@@ -319,17 +320,101 @@ async fn prune_deletes_what_it_says_and_leaves_other_objects() {
     let later = soon.checked_add(25.hours()).expect("a time");
     let late = plan(&stored, &policy, &TimeZone::UTC, later);
     assert_eq!(late.left_over, ["left"]);
-    let first = late.objects.first().map(ToString::to_string);
+    let stored = world.repository.find("a", &[]).await.expect("found");
+    let first = super::prune::all_manifest_first(&stored);
+    let first = first.first().map(ToString::to_string);
     assert_eq!(first.as_deref(), Some("some/where/a/manifest"));
-    carry_out(&world.repository, &late).await.expect("deleted");
-    carry_out(&world.repository, &late)
-        .await
-        .expect("again is no error");
+    let done = carry_out(&world.repository, &late, &[], later).await;
+    done.expect("deleted");
+    let again = carry_out(&world.repository, &late, &[], later).await;
+    again.expect("again is no error");
     assert_eq!(world.ids().await, ["b", "broken", "c"]);
     assert_eq!(world.get("a/extra/readme").await, [1], "not ours");
     for id in ["b", "c"] {
         assert!(world.fetch(id, &[]).await.is_ok(), "{id}");
     }
+}
+
+/// Who can write to the store and has no key can neither make a prune delete encrypted backups, nor take their place,
+/// nor call one verified: found by a reader of the first version.
+#[tokio::test]
+async fn forged_objects_do_not_steer_a_prune_with_the_key() {
+    let world = World::new();
+    let keys = [key(1)];
+    let mut forged = None;
+    for (id, at) in [("a", "2026-11-23T06:00:00Z"), ("b", "2026-11-24T06:00:00Z")] {
+        let manifest = world.save(id, at, BYTES, keys.first()).await;
+        let stored = world.repository.find(id, &[]).await.expect("found");
+        for failure in [Some("a lie".to_owned()), None] {
+            let verification = Verification {
+                manifest: sha256(&stored.text),
+                at: time("2026-11-25T00:00:00Z"),
+                seconds: 1.0,
+                failure,
+            };
+            let other = key(2).of_attempt(&[7; 32]).expect("keys");
+            for signing in [None, Some(&other)] {
+                let put = world
+                    .repository
+                    .put_verification(id, &verification, signing);
+                put.await.expect("stored");
+            }
+        }
+        forged = Some(manifest);
+    }
+    let mut forged = forged.expect("one");
+    forged.id = "z".to_owned();
+    forged.encryption = None;
+    forged.parts.clear();
+    forged.started = time("2026-11-25T00:00:00Z");
+    world
+        .put("z/manifest", forged.seal(None).expect("a text"))
+        .await;
+
+    let stored = world.repository.list(&keys).await.expect("a list");
+    let policy = Retention {
+        last: 2,
+        ..Retention::default()
+    };
+    let plan = plan(&stored, &policy, &TimeZone::UTC, Timestamp::now());
+    assert_eq!(plan.deleted, []);
+    assert_eq!(plan.kept["z"], ["its manifest cannot be read"]);
+    assert_eq!(plan.kept["a"], ["last"]);
+    assert!(stored.iter().all(|it| !it.verified()));
+    // One that the key signed counts.
+    let found = world.repository.find("a", &keys).await.expect("found");
+    let verification = Verification {
+        manifest: sha256(&found.text),
+        at: time("2026-11-26T00:00:00Z"),
+        seconds: 1.0,
+        failure: None,
+    };
+    let signing = keys[0].of_attempt(&[7; 32]).expect("keys");
+    let put = world
+        .repository
+        .put_verification("a", &verification, Some(&signing));
+    put.await.expect("stored");
+    let found = world.repository.find("a", &keys).await.expect("found");
+    assert!(found.verified());
+}
+
+/// Two clusters in one folder have two histories: the newest of one does not replace the other's.
+#[tokio::test]
+async fn clusters_in_one_folder_take_no_place_of_each_other() {
+    let world = World::new();
+    let mut other = world.save("a", "2026-11-23T06:00:00Z", BYTES, None).await;
+    world.save("b", "2026-11-24T06:00:00Z", BYTES, None).await;
+    other.source.cluster_id = "2".to_owned();
+    world
+        .put("a/manifest", other.seal(None).expect("a text"))
+        .await;
+    let stored = world.repository.list(&[]).await.expect("a list");
+    let policy = Retention {
+        last: 1,
+        ..Retention::default()
+    };
+    let plan = plan(&stored, &policy, &TimeZone::UTC, Timestamp::now());
+    assert_eq!(plan.deleted, []);
 }
 
 fn candidate(id: &str, at: &str) -> Candidate {

@@ -13,10 +13,12 @@ use tonic::transport::{Channel, Endpoint};
 
 use super::Error;
 use super::cipher::Key;
-use super::fetch::fetch;
+use super::fetch::fetch_text;
 use super::manifest::{Manifest, Verification};
-use super::repository::Repository;
+use super::repository::{Repository, Stored, read};
 use super::save::ended;
+use super::{sha256, unfinished};
+use crate::bolt;
 use crate::server::restore::{Restore, RestoreError, Restored};
 use crate::snapshot::Changes;
 use crate::wire::etcd::HashKvRequest;
@@ -42,41 +44,47 @@ pub async fn verify(
     scratch: &Path,
     quorate: &Path,
 ) -> Result<Verification, Error> {
-    let stored = repository.find(id).await?;
-    let attempt = match &stored.manifest {
-        Some(Ok(manifest)) => manifest.attempt.clone(),
+    let stored = repository.find(id, &[]).await?;
+    match &stored.manifest {
+        Some(Ok(_)) => {}
         Some(Err(what)) => return Err(Error::damaged(id, what.clone())),
-        None => {
-            let what = "it has no manifest: `save` has not ended, or did not end";
-            return Err(Error::damaged(id, what));
-        }
-    };
+        None => return Err(unfinished(id)),
+    }
+    let signing = read(id, &stored.text, keys)?.1;
     let began = Instant::now();
     let directory = Scratch::new(scratch)?;
-    let failure = match restore(repository, id, keys, &directory.0, quorate).await {
+    let failure = match restore(repository, &stored, keys, &directory.0, quorate).await {
         Ok(()) => None,
         Err(Error::Damaged { what, .. }) => Some(what),
         Err(error) => return Err(error),
     };
+    // Deleted meanwhile, it is not to come back as a record of itself.
+    if repository.manifest_bytes(id).await?.as_ref() != Some(&stored.text) {
+        return Err(repository.not_found(id));
+    }
     let verification = Verification {
-        attempt,
+        manifest: sha256(&stored.text),
         at: Timestamp::now(),
         seconds: began.elapsed().as_secs_f64(),
         failure,
     };
-    repository.put_verification(id, &verification).await?;
+    let signing = signing.as_ref();
+    repository
+        .put_verification(id, &verification, signing)
+        .await?;
     Ok(verification)
 }
 
 async fn restore(
     repository: &Repository,
-    id: &str,
+    stored: &Stored,
     keys: &[Key],
     directory: &Path,
     quorate: &Path,
 ) -> Result<(), Error> {
+    let id = stored.id.as_str();
     let file = directory.join("snapshot.db");
-    let manifest = fetch(repository, id, keys, &file).await?;
+    let manifest = fetch_text(repository, id, &stored.text, keys, &file).await?;
     let data_dir = directory.join("data");
     let restored = {
         let (file, data_dir) = (file.clone(), data_dir.clone());
@@ -103,13 +111,20 @@ async fn restore(
     }
 }
 
-/// Whether a refused restore speaks against the backup or against this machine.
+/// Whether a refused restore speaks against the backup or against this machine, whose disk holds bytes that were just
+/// proved, and whose version may be older than the backup.
 fn judge(id: &str, directory: &Path, error: RestoreError) -> Error {
-    match error {
-        RestoreError::NoDigest { .. }
-        | RestoreError::Digest { .. }
-        | RestoreError::Database { .. } => Error::damaged(id, with_causes(&error)),
-        other => Error::Member(format!("{}: {}", directory.display(), with_causes(&other))),
+    use crate::snapshot::Error as Unreadable;
+    match &error {
+        RestoreError::Database { source, .. }
+            if !matches!(
+                source,
+                Unreadable::Bolt(bolt::Error::Read(_)) | Unreadable::Unknown(_)
+            ) =>
+        {
+            Error::damaged(id, with_causes(&error))
+        }
+        other => Error::Member(format!("{}: {}", directory.display(), with_causes(other))),
     }
 }
 
@@ -131,6 +146,7 @@ fn same(manifest: &Manifest, restored: &Restored) -> Result<(), Error> {
         ("keys", saved.keys, restored.keys),
         ("leases", saved.leases, restored.leases as u64),
         ("users", saved.users, restored.users as u64),
+        ("roles", saved.roles, restored.roles as u64),
     ];
     for (what, before, after) in pairs {
         if before != after {
@@ -205,7 +221,14 @@ impl Member {
         let log = directory.join(LOG);
         let output = std::fs::File::create(&log).map_err(Error::file(&log))?;
         let errors = output.try_clone().map_err(Error::file(&log))?;
-        let child = Command::new(quorate)
+        let mut command = Command::new(quorate);
+        for (name, _) in std::env::vars_os() {
+            // Flags of another server.
+            if name.to_string_lossy().starts_with("ETCD_") {
+                command.env_remove(name);
+            }
+        }
+        let child = command
             .current_dir(directory)
             .arg("server")
             .arg(format!("--name={}", Self::NAME))
@@ -234,7 +257,15 @@ impl Member {
 
     /// The hash at a revision and the revision of the last compaction, as soon as it answers.
     async fn hash(&mut self, revision: i64) -> Result<(u32, i64), Error> {
-        let began = Instant::now();
+        let answered = tokio::time::timeout(START, self.hash_of(revision)).await;
+        answered.unwrap_or_else(|_| {
+            let seconds = START.as_secs();
+            let text = format!("no answer in {seconds} s; {}", self.last_lines());
+            Err(Error::Member(text))
+        })
+    }
+
+    async fn hash_of(&mut self, revision: i64) -> Result<(u32, i64), Error> {
         loop {
             let mut client = MaintenanceClient::new(self.channel.clone());
             let failed = match client.hash_kv(HashKvRequest { revision }).await {
@@ -248,7 +279,7 @@ impl Member {
                 return Err(Error::Member(format!("{status}; {}", self.last_lines())));
             }
             let starts = matches!(failed.code(), Code::Unavailable | Code::DeadlineExceeded);
-            if !starts || began.elapsed() > START {
+            if !starts {
                 let text = failed.message().to_owned();
                 return Err(Error::Member(format!("{text}; {}", self.last_lines())));
             }

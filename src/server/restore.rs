@@ -71,6 +71,8 @@ pub struct Restored {
     pub alarms: usize,
     /// Users.
     pub users: usize,
+    /// Roles.
+    pub roles: usize,
     /// Whether authentication is enabled.
     pub auth_enabled: bool,
     /// Warnings for the user.
@@ -197,6 +199,7 @@ impl Restore {
             leases: view.leases().len(),
             alarms: view.alarms().len(),
             users: view.auth().users().count(),
+            roles: view.auth().roles().count(),
             auth_enabled: view.auth().is_enabled(),
             warnings,
         };

@@ -23,6 +23,7 @@ const OTHERS: &[&str] = &[
     "head",
     "kill",
     "ln",
+    "mkdir",
     "sed",
     "systemctl",
     "useradd",

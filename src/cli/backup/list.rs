@@ -6,7 +6,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::store::Store;
-use super::{print_json, size};
+use super::{Keys, print_json, printable, size};
 use crate::backup::Error;
 use crate::backup::manifest::{Manifest, Verification};
 use crate::backup::repository::Stored;
@@ -16,13 +16,18 @@ use crate::backup::repository::Stored;
 pub(super) struct Arguments {
     #[command(flatten)]
     store: Store,
+    #[command(flatten)]
+    keys: Keys,
     /// Print them as JSON.
     #[arg(long)]
     json: bool,
 }
 
 pub(super) async fn run(arguments: Arguments) -> Result<ExitCode, Error> {
-    let stored = arguments.store.open()?.list().await?;
+    let stored = {
+        let keys = arguments.keys.read()?;
+        arguments.store.open()?.list(&keys).await?
+    };
     let rows: Vec<Row> = stored.iter().map(Row::new).collect();
     match arguments.json {
         true => print_json(&rows)?,
@@ -106,7 +111,7 @@ fn table(rows: &[Row]) -> String {
             .checked_sub(1)
             .and_then(|at| rows[at].message.as_ref())
         {
-            text += &format!("  {message}\n");
+            text += &format!("  {}\n", printable(message));
         }
     }
     text

@@ -47,11 +47,11 @@ pub(super) fn run(arguments: Arguments) -> ExitCode {
         }
     };
     let (name, result) = match arguments.command {
-        Command::Save(it) => ("save", runtime.block_on(save::run(it))),
-        Command::List(it) => ("list", runtime.block_on(list::run(it))),
-        Command::Fetch(it) => ("fetch", runtime.block_on(fetch::run(it))),
-        Command::Verify(it) => ("verify", runtime.block_on(verify::run(it))),
-        Command::Prune(it) => ("prune", runtime.block_on(prune::run(it))),
+        Command::Save(it) => ("save", runtime.block_on(until_signalled(save::run(it)))),
+        Command::List(it) => ("list", runtime.block_on(until_signalled(list::run(it)))),
+        Command::Fetch(it) => ("fetch", runtime.block_on(until_signalled(fetch::run(it)))),
+        Command::Verify(it) => ("verify", runtime.block_on(until_signalled(verify::run(it)))),
+        Command::Prune(it) => ("prune", runtime.block_on(until_signalled(prune::run(it)))),
     };
     match result {
         Ok(code) => code,
@@ -84,7 +84,26 @@ fn read_key(file: &Path) -> Result<Key, Error> {
         path: file.to_owned(),
         source,
     })?;
-    Key::parse(&text)
+    Key::parse(&text).map_err(|error| Error::Key(format!("{}: {error}", file.display())))
+}
+
+/// A text from a store, without what would control a terminal.
+fn printable(text: &str) -> String {
+    text.replace(char::is_control, "?")
+}
+
+/// Ends with the future, or with the first signal: what is dropped then removes its files and ends its member.
+async fn until_signalled(
+    future: impl Future<Output = Result<ExitCode, Error>>,
+) -> Result<ExitCode, Error> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let stops = signal(SignalKind::terminate());
+    let mut stops = stops.map_err(|error| Error::Usage(format!("no signals: {error}")))?;
+    tokio::select! {
+        ended = future => ended,
+        _ = tokio::signal::ctrl_c() => Err(Error::Usage("interrupted".to_owned())),
+        _ = stops.recv() => Err(Error::Usage("terminated".to_owned())),
+    }
 }
 
 /// A number of bytes for people.

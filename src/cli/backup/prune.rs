@@ -6,6 +6,7 @@ use clap::Args;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
+use super::Keys;
 use super::store::Store;
 use crate::backup::Error;
 use crate::backup::prune::{Plan, carry_out, plan};
@@ -17,6 +18,8 @@ use crate::backup::retention::Retention;
 pub(super) struct Arguments {
     #[command(flatten)]
     store: Store,
+    #[command(flatten)]
+    keys: Keys,
     /// Keep the newest so many.
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     keep_last: usize,
@@ -48,18 +51,20 @@ pub(super) async fn run(arguments: Arguments) -> Result<ExitCode, Error> {
         weekly: arguments.keep_weekly,
         min_keep: usize::try_from(arguments.min_keep).unwrap_or(usize::MAX),
     };
-    if policy.last + policy.hourly + policy.daily + policy.weekly == 0 {
+    if [policy.last, policy.hourly, policy.daily, policy.weekly] == [0; 4] {
         let text = "nothing says what to keep: give --keep-last, --keep-hourly, --keep-daily or --keep-weekly";
         return Err(Error::Usage(text.to_owned()));
     }
     let zone = TimeZone::get(&arguments.time_zone);
     let zone = zone.map_err(|error| Error::Usage(format!("--time-zone: {error}")))?;
+    let keys = arguments.keys.read()?;
     let repository = arguments.store.open()?;
-    let stored = repository.list().await?;
-    let plan = plan(&stored, &policy, &zone, Timestamp::now());
+    let stored = repository.list(&keys).await?;
+    let now = Timestamp::now();
+    let plan = plan(&stored, &policy, &zone, now);
     print!("{}", text(&plan, arguments.dry_run));
     if !arguments.dry_run {
-        carry_out(&repository, &plan).await?;
+        carry_out(&repository, &plan, &keys, now).await?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -70,8 +75,8 @@ fn text(plan: &Plan, dry_run: bool) -> String {
     for (id, reasons) in &plan.kept {
         text += &format!("keep {id}: {}\n", reasons.join(", "));
     }
-    for id in &plan.deleted {
-        text += &format!("{verb} {id}\n");
+    for deletion in &plan.deleted {
+        text += &format!("{verb} {}\n", deletion.id);
     }
     for id in &plan.left_over {
         text += &format!("{verb} parts of {id} that no manifest names\n");

@@ -9,7 +9,7 @@ use super::store::Store;
 use super::{print_json, read_key, size};
 use crate::backup::Error;
 use crate::backup::manifest::Manifest;
-use crate::backup::save::Save;
+use crate::backup::save::{Save, Saved};
 use crate::backup::source::Source;
 
 /// Saves a snapshot of a cluster, of one follower's state.
@@ -45,7 +45,7 @@ pub(super) struct Arguments {
         requires = "user"
     )]
     password: Option<String>,
-    /// The backup's name; by default its time and some digits. Repeated under a name it makes one backup.
+    /// The backup's name; by default its time and some digits. If there is one of this name, nothing is saved.
     #[arg(long)]
     id: Option<String>,
     /// File with 32 random bytes in base64 (openssl rand -base64 32), with which the backup is encrypted.
@@ -59,7 +59,7 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..))]
     rate: Option<u64>,
     /// MiB of the data in one object.
-    #[arg(long, value_name = "MIB", default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..=256))]
+    #[arg(long, value_name = "MIB", default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..=64))]
     part_size: u64,
     /// Print the manifest as JSON.
     #[arg(long)]
@@ -77,10 +77,22 @@ pub(super) async fn run(arguments: Arguments) -> Result<ExitCode, Error> {
         key,
         part_bytes: arguments.part_size << 20,
     };
-    let manifest = save.run(&repository).await?;
-    match arguments.json {
-        true => print_json(&manifest)?,
-        false => println!("{}", text(&manifest)),
+    let saved = save.run(&repository).await?;
+    let manifest = match &saved {
+        Saved::New(manifest) => manifest,
+        Saved::Existing(manifest) => {
+            let since = manifest.completed.strftime("%Y-%m-%dT%H:%M:%SZ");
+            eprintln!(
+                "quorate backup save: nothing was saved: {} exists since {since}",
+                manifest.id
+            );
+            manifest
+        }
+    };
+    match (arguments.json, &saved) {
+        (true, _) => print_json(manifest)?,
+        (false, Saved::New(_)) => println!("{}", text(manifest)),
+        (false, Saved::Existing(_)) => {}
     }
     Ok(ExitCode::SUCCESS)
 }

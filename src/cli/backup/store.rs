@@ -21,7 +21,7 @@ pub(super) struct Store {
     /// PEM roots of the store's certificate, beside those that this machine trusts.
     #[arg(long, value_name = "FILE")]
     store_ca_file: Option<PathBuf>,
-    /// How often a failed request to the store is repeated, with growing pauses and for two minutes at most.
+    /// How often a failed request to the store is repeated, with growing pauses and for four minutes at most.
     #[arg(long, default_value_t = 10)]
     store_retries: usize,
 }

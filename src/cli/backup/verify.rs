@@ -33,7 +33,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<ExitCode, Error> {
     let id = match arguments.id {
         Some(id) => id,
         None => {
-            let stored = repository.list().await?;
+            let stored = repository.list(&keys).await?;
             let whole = stored.into_iter().filter_map(|it| match it.manifest {
                 Some(Ok(manifest)) => Some((manifest.started, it.id)),
                 _ => None,

@@ -184,7 +184,7 @@ impl<S: Source> Buckets<S> {
         Ok(leases)
     }
 
-    fn alarms(&self, rebuild: &mut Rebuild) -> Result<(), Error> {
+    pub(super) fn alarms(&self, rebuild: &mut Rebuild) -> Result<(), Error> {
         for key in self.all(schema::ALARM)?.keys() {
             let damaged = |what: &str| damaged(schema::ALARM, key, what);
             let member =

@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 use super::Error;
 use super::import::Buckets;
 use crate::bolt::Source;
-use crate::store::{Revision, Row};
+use crate::store::{KeyValue, Rebuild, Revision, Row};
 
 /// A database in numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +44,8 @@ pub fn summarize<S: Source>(source: S) -> Result<Summary, Error> {
     let buckets = Buckets::open(source)?;
     let meta = buckets.meta()?;
     let auth = buckets.auth()?;
+    // Whatever a restore refuses is refused here.
+    buckets.alarms(&mut Rebuild::new(meta.compacted))?;
     let (newest, last) = newest(&buckets, Revision::MAX)?;
     let keys = newest.values().filter(|place| !place.tombstone).count();
     // A quirk of etcd's: if no key lives, all that the compaction kept counts.
@@ -81,9 +83,10 @@ fn newest<S: Source>(
     buckets: &Buckets<S>,
     until: Revision,
 ) -> Result<(BTreeMap<KeyDigest, Place>, Revision), Error> {
-    let (mut places, mut last) = (BTreeMap::new(), 0);
+    let (mut places, mut last) = (BTreeMap::new(), (0, 0));
     buckets.rows(|row| {
-        last = row.main;
+        row.check(last)?;
+        last = (row.main, row.sub);
         if row.main <= until && !row.kv.key.is_empty() {
             let place = Place {
                 main: row.main,
@@ -94,7 +97,7 @@ fn newest<S: Source>(
         }
         Ok(())
     })?;
-    Ok((places, last))
+    Ok((places, last.0))
 }
 
 /// The hash that `store` computes of the same rows. A row up to the compaction counts if it is still current.
@@ -109,7 +112,14 @@ fn hash<S: Source>(
         if !row.kv.key.is_empty() && (row.main > compacted || is_current(row, kept)) {
             value.clear();
             // A vector grows, so encoding into it cannot fail.
-            let _ = row.kv.encode(&mut value);
+            let _ = match row.tombstone {
+                false => row.kv.encode(&mut value),
+                true => KeyValue {
+                    key: row.kv.key.clone(),
+                    ..KeyValue::default()
+                }
+                .encode(&mut value),
+            };
             hash = crc32c::crc32c_append(hash, &row.name());
             hash = crc32c::crc32c_append(hash, &value);
         }

@@ -215,7 +215,7 @@ fn damaged_database_is_an_error() {
         let _ = apply(&mut store, &operation);
     }
     let file = database(&store);
-    let mut readable = 0;
+    let (mut readable, mut refused) = (0, 0);
     for _ in 0..300 {
         let mut damaged = file.clone();
         for _ in 0..=generator.below(3) {
@@ -226,6 +226,9 @@ fn damaged_database_is_an_error() {
             };
         }
         let Ok(imported) = import(&damaged[..], 0) else {
+            refused += 1;
+            // Nothing is called a backup that cannot be restored.
+            assert!(summarize(&damaged[..]).is_err());
             continue;
         };
         readable += 1;
@@ -239,6 +242,7 @@ fn damaged_database_is_an_error() {
         let _ = import(&database(&back)[..], 0).expect("a database");
     }
     assert!(readable > 20, "{readable} were readable");
+    assert!(refused > 20, "{refused} were refused");
 }
 
 #[test]

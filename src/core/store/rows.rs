@@ -67,6 +67,29 @@ impl Row {
         name
     }
 
+    /// Whether it may follow a row of this revision and place in a store.
+    ///
+    /// # Errors
+    /// [`Error::Checkpoint`] if it is out of order or contradicts itself.
+    pub fn check(&self, last: (Revision, u32)) -> Result<(), Error> {
+        if (self.main, self.sub) <= last {
+            return Err(damaged(self, "it is out of order"));
+        }
+        if self.main > MOST {
+            return Err(damaged(self, "its revision is too large"));
+        }
+        let kv = &self.kv;
+        let sound = kv.key.is_empty()
+            || self.tombstone
+            || (kv.mod_revision == self.main
+                && (1..=self.main).contains(&kv.create_revision)
+                && (1..=MOST).contains(&kv.version));
+        match sound {
+            true => Ok(()),
+            false => Err(damaged(self, "its revisions contradict each other")),
+        }
+    }
+
     /// Revision, place and whether it is a tombstone, from a row's name. `None` for what is
     /// none.
     #[must_use]
@@ -163,25 +186,12 @@ impl Rebuild {
     /// # Errors
     /// [`Error::Checkpoint`] if it is out of order or contradicts itself.
     pub fn row(&mut self, row: &Row) -> Result<(), Error> {
-        let place = (row.main, row.sub);
-        if place <= self.last {
-            return Err(damaged(row, "it is out of order"));
-        }
-        if row.main > MOST {
-            return Err(damaged(row, "its revision is too large"));
-        }
-        self.last = place;
+        row.check(self.last)?;
+        self.last = (row.main, row.sub);
         if row.kv.key.is_empty() {
             return Ok(());
         }
         let kv = &row.kv;
-        let sound = row.tombstone
-            || (kv.mod_revision == row.main
-                && (1..=row.main).contains(&kv.create_revision)
-                && (1..=MOST).contains(&kv.version));
-        if !sound {
-            return Err(damaged(row, "its revisions contradict each other"));
-        }
         let known = self.state.keys.get(&kv.key);
         let key = known.map_or_else(
             || Bytes::copy_from_slice(&kv.key),
