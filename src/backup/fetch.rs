@@ -2,7 +2,7 @@
 //! under the final name is complete.
 
 use std::fs::File;
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use futures::{StreamExt as _, TryStreamExt as _};
@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 use super::cipher::{AttemptKeys, Key};
 use super::manifest::Manifest;
 use super::repository::Repository;
-use super::{Error, hex, part, unfinished};
+use super::{Error, hex, part};
 
 /// Parts on their way at once.
 const IN_FLIGHT: usize = 2;
@@ -31,11 +31,7 @@ pub async fn fetch(
         return Err(Error::Usage(text));
     }
     let stored = repository.find(id, &[]).await?;
-    match &stored.manifest {
-        None => return Err(unfinished(id)),
-        Some(Err(what)) => return Err(Error::damaged(id, what.clone())),
-        Some(Ok(_)) => {}
-    }
+    stored.expect_manifest()?;
     fetch_text(repository, id, &stored.text, keys, file).await
 }
 
@@ -133,7 +129,14 @@ impl Partial {
 
     /// Gives the file its name, unless somebody else has taken it.
     fn publish(self, file: &Path) -> Result<(), Error> {
-        std::fs::hard_link(&self.0, file).map_err(Error::file(file))?;
+        match std::fs::hard_link(&self.0, file) {
+            Ok(()) => {}
+            // Not every file system has links; there somebody else's file may be replaced.
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists && !file.exists() => {
+                std::fs::rename(&self.0, file).map_err(Error::file(file))?;
+            }
+            Err(error) => return Err(Error::file(file)(error)),
+        }
         sync_parent(file)
     }
 }

@@ -24,7 +24,7 @@ const RETRY_PAUSE: Duration = Duration::from_secs(10);
 /// A store that accepts no connection within this is not reached.
 const CONNECT: Duration = Duration::from_secs(10);
 /// Longest request: a part over a slow link.
-const REQUEST: Duration = Duration::from_secs(100);
+const REQUEST: Duration = Duration::from_secs(200);
 
 /// Where backups are.
 #[derive(Clone, Debug)]

@@ -185,12 +185,12 @@ impl Manifest {
         };
         let Format { format } = serde_json::from_slice(text).map_err(broken)?;
         if format != FORMAT {
-            return Err(Error::damaged(
-                id,
-                format!(
+            return Err(Error::Unclear {
+                id: id.to_owned(),
+                what: format!(
                     "its format is {format} and this version reads {FORMAT}: use a newer quorate"
                 ),
-            ));
+            });
         }
         let manifest: Manifest = serde_json::from_slice(text).map_err(broken)?;
         if manifest.id != id {

@@ -84,6 +84,9 @@ pub enum Error {
         /// Why.
         source: io::Error,
     },
+    /// A signal, or the end of the time that it may take.
+    #[error("{0}")]
+    Interrupted(String),
     /// What is stored says neither that the backup is whole nor that it is damaged.
     #[error("the backup {id} cannot be used now: {what}")]
     Unclear {
@@ -127,14 +130,6 @@ impl Error {
             id: id.to_owned(),
             what: what.into(),
         }
-    }
-}
-
-/// An error for a backup that is not finished.
-fn unfinished(id: &str) -> Error {
-    Error::Unclear {
-        id: id.to_owned(),
-        what: "it has no manifest: `save` has not ended, or did not end".to_owned(),
     }
 }
 

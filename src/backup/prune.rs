@@ -35,7 +35,7 @@ pub struct Deletion {
     pub id: String,
     /// Its attempt.
     pub attempt: String,
-    /// Whether it goes because it is damaged.
+    /// Whether it is damaged.
     pub damaged: bool,
 }
 
@@ -83,28 +83,29 @@ pub fn plan(stored: &[Stored], policy: &Retention, zone: &TimeZone, now: Timesta
     plan
 }
 
-/// Deletes what the plan says, if it is still so: a listing is of no one moment.
+/// Deletes what the plan says, as long as it is still what would be planned: a listing is of no one moment, and deleting
+/// takes time in which a verification may end.
 ///
 /// # Errors
 /// The first error of the store; a repetition continues.
 pub async fn carry_out(
     repository: &Repository,
-    plan: &Plan,
+    first: &Plan,
+    policy: &Retention,
+    zone: &TimeZone,
     keys: &[Key],
     now: Timestamp,
 ) -> Result<(), Error> {
-    for deletion in &plan.deleted {
-        let Some(stored) = again(repository, &deletion.id, keys).await? else {
-            continue;
-        };
-        let same = stored
-            .known()
-            .is_some_and(|it| it.attempt == deletion.attempt);
-        if same && (!deletion.damaged || stored.damage().is_some()) {
-            delete(repository, &all_manifest_first(&stored)).await?;
+    for deletion in &first.deleted {
+        let stored = repository.list(keys).await?;
+        let backup = stored.iter().find(|it| it.id == deletion.id);
+        if let Some(backup) = backup
+            && plan(&stored, policy, zone, now).deleted.contains(deletion)
+        {
+            delete(repository, &all_manifest_first(backup)).await?;
         }
     }
-    for id in &plan.left_over {
+    for id in &first.left_over {
         if let Some(stored) = again(repository, id, keys).await? {
             delete(repository, &left_over(&stored, now)).await?;
         }

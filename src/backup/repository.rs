@@ -32,14 +32,24 @@ pub struct Repository {
 pub struct Stored {
     /// Its name.
     pub id: String,
-    /// Its manifest; an error says what is wrong with it; `None` if it has none, as long as `save` has not ended.
-    pub manifest: Option<Result<Manifest, String>>,
+    /// Its manifest; `None` if it has none, as long as `save` has not ended.
+    pub manifest: Option<Result<Manifest, Unreadable>>,
     /// The text of the manifest.
     pub(super) text: Vec<u8>,
     /// The newest verification of it.
     pub verification: Option<Verification>,
     /// Every object of it.
     pub objects: Vec<Object>,
+}
+
+/// A manifest that says nothing.
+#[derive(Clone, Debug)]
+pub struct Unreadable {
+    /// Whether it is not what was written; otherwise it is another key's, a newer version's, or the store lists it and
+    /// does not give it.
+    pub damaged: bool,
+    /// What is wrong with it.
+    pub what: String,
 }
 
 /// An object of a backup.
@@ -157,15 +167,26 @@ impl Repository {
             return Ok(stored);
         }
         let id = stored.id.as_str();
-        let Some(text) = self.manifest_bytes(id).await? else {
+        let text = match self.manifest_bytes(id).await {
+            Ok(Some(text)) => text,
             // Deleted meanwhile, or a store that contradicts itself: nothing to decide on.
-            stored.manifest = Some(Err("its manifest is listed and cannot be read".to_owned()));
-            return Ok(stored);
+            Ok(None) => {
+                let what = "its manifest is listed and the store does not give it".to_owned();
+                let damaged = false;
+                stored.manifest = Some(Err(Unreadable { damaged, what }));
+                return Ok(stored);
+            }
+            Err(error @ Error::Unclear { .. }) => {
+                stored.manifest = Some(Err(Unreadable::from(error)));
+                return Ok(stored);
+            }
+            Err(error) => return Err(error),
         };
         match read(id, &text, keys) {
-            Err(error) => stored.manifest = Some(Err(reason(error))),
+            Err(error) => stored.manifest = Some(Err(error.into())),
             Ok((manifest, keys)) => {
-                stored.verification = self.verification(&stored, keys.as_ref()).await?;
+                let found = self.verification(&stored, &text, keys.as_ref()).await?;
+                stored.verification = found;
                 stored.manifest = Some(Ok(manifest));
             }
         }
@@ -173,25 +194,33 @@ impl Repository {
         Ok(stored)
     }
 
-    /// The newest verification, by the store's clock, that can be read. One that cannot says nothing.
+    /// The newest verification of this manifest, by the time in it: that of an object is another one in a copy of the
+    /// store. One that cannot be read says nothing.
     async fn verification(
         &self,
         stored: &Stored,
+        text: &[u8],
         keys: Option<&AttemptKeys>,
     ) -> Result<Option<Verification>, Error> {
+        let manifest = sha256(text);
+        let mut newest: Option<Verification> = None;
         let objects = stored.objects.iter();
-        let mut records: Vec<_> = objects.filter(|it| it.kind == Kind::Verification).collect();
-        records.sort_by_key(|it| std::cmp::Reverse((it.modified, it.path.clone())));
-        for record in records {
-            let bytes = self
-                .get(&record.path, MOST_TEXT, "reading a verification")
-                .await?;
+        for record in objects.filter(|it| it.kind == Kind::Verification) {
+            let read = self.get(&record.path, MOST_TEXT, "reading a verification");
+            let bytes = match read.await {
+                Ok(bytes) => bytes,
+                Err(Error::Unclear { .. }) => None,
+                Err(error) => return Err(error),
+            };
             let opened = bytes.map(|bytes| Verification::open(&stored.id, &bytes, keys));
-            if let Some(Ok(verification)) = opened {
-                return Ok(Some(verification));
+            if let Some(Ok(it)) = opened
+                && it.manifest == manifest
+                && newest.as_ref().is_none_or(|before| before.at < it.at)
+            {
+                newest = Some(it);
             }
         }
-        Ok(None)
+        Ok(newest)
     }
 
     /// The text of a manifest, if there is one.
@@ -330,10 +359,22 @@ pub(super) fn read(
     Ok((manifest, keys))
 }
 
-fn reason(error: Error) -> String {
-    match error {
-        Error::Damaged { what, .. } => what,
-        other => other.to_string(),
+impl From<Error> for Unreadable {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Damaged { what, .. } => Self {
+                damaged: true,
+                what,
+            },
+            Error::Unclear { what, .. } => Self {
+                damaged: false,
+                what,
+            },
+            other => Self {
+                damaged: false,
+                what: other.to_string(),
+            },
+        }
     }
 }
 
@@ -343,7 +384,7 @@ impl Stored {
     pub fn damage(&self) -> Option<String> {
         let manifest = match self.manifest.as_ref()? {
             Ok(manifest) => manifest,
-            Err(what) => return Some(what.clone()),
+            Err(unreadable) => return unreadable.damaged.then(|| unreadable.what.clone()),
         };
         let sizes = self.part_sizes(&manifest.attempt);
         for (number, part) in (1..).zip(&manifest.parts) {
@@ -358,18 +399,35 @@ impl Stored {
                 Some(_) => {}
             }
         }
-        let verification = self.verification.as_ref()?;
-        match verification.manifest == sha256(&self.text) {
-            true => verification.failure.clone(),
-            false => None,
-        }
+        self.verification.as_ref()?.failure.clone()
     }
 
     /// Whether it was restored in its newest verification.
     #[must_use]
     pub fn verified(&self) -> bool {
         let newest = self.verification.as_ref();
-        newest.is_some_and(|it| it.failure.is_none() && it.manifest == sha256(&self.text))
+        newest.is_some_and(|it| it.failure.is_none())
+    }
+
+    /// Its manifest, for whoever needs one.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] if it is not what was written, [`Error::Unclear`] if there is none or it says nothing.
+    pub(super) fn expect_manifest(&self) -> Result<&Manifest, Error> {
+        match &self.manifest {
+            Some(Ok(manifest)) => Ok(manifest),
+            Some(Err(unreadable)) if unreadable.damaged => {
+                Err(Error::damaged(&self.id, unreadable.what.clone()))
+            }
+            Some(Err(unreadable)) => Err(Error::Unclear {
+                id: self.id.clone(),
+                what: unreadable.what.clone(),
+            }),
+            None => Err(Error::Unclear {
+                id: self.id.clone(),
+                what: "it has no manifest: `save` has not ended, or did not end".to_owned(),
+            }),
+        }
     }
 
     /// Its manifest, if it can be read.

@@ -1,6 +1,6 @@
 //! `save`: a snapshot into a file, the file in parts into the store, the manifest last.
 //!
-//! Killed at any moment it leaves no backup and nothing that `prune` does not remove. Repeated under the same name it
+//! Killed at any moment it leaves no backup, and parts that `prune` removes. Repeated under the same name it
 //! makes one backup: who comes second finds the first one's manifest.
 
 use std::fs::File;
@@ -53,7 +53,7 @@ impl Save {
         let deadline = Instant::now() + DEADLINE;
         let saved = tokio::time::timeout_at(deadline.into(), self.save(repository)).await;
         saved.unwrap_or_else(|_| {
-            Err(Error::Usage(format!(
+            Err(Error::Interrupted(format!(
                 "saving took more than {} hours, and nothing was saved: is the link to the store, or --rate, too slow for this much data?",
                 DEADLINE.as_secs() / 3600
             )))
@@ -119,6 +119,7 @@ pub enum Saved {
 /// The backup that exists under a name, if nothing is known against it.
 async fn existing(repository: &Repository, id: &str, keys: &[Key]) -> Result<Saved, Error> {
     let stored = repository.find(id, keys).await?;
+    stored.expect_manifest()?;
     if let Some(what) = stored.damage() {
         let what = format!("{what}; nothing was saved under its name: give another one");
         return Err(Error::damaged(id, what));

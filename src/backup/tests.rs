@@ -324,9 +324,25 @@ async fn prune_deletes_what_it_says_and_leaves_other_objects() {
     let first = super::prune::all_manifest_first(&stored);
     let first = first.first().map(ToString::to_string);
     assert_eq!(first.as_deref(), Some("some/where/a/manifest"));
-    let done = carry_out(&world.repository, &late, &[], later).await;
+    let done = carry_out(
+        &world.repository,
+        &late,
+        &policy,
+        &TimeZone::UTC,
+        &[],
+        later,
+    )
+    .await;
     done.expect("deleted");
-    let again = carry_out(&world.repository, &late, &[], later).await;
+    let again = carry_out(
+        &world.repository,
+        &late,
+        &policy,
+        &TimeZone::UTC,
+        &[],
+        later,
+    )
+    .await;
     again.expect("again is no error");
     assert_eq!(world.ids().await, ["b", "broken", "c"]);
     assert_eq!(world.get("a/extra/readme").await, [1], "not ours");
@@ -379,6 +395,8 @@ async fn forged_objects_do_not_steer_a_prune_with_the_key() {
     let plan = plan(&stored, &policy, &TimeZone::UTC, Timestamp::now());
     assert_eq!(plan.deleted, []);
     assert_eq!(plan.kept["z"], ["its manifest cannot be read"]);
+    let unread = stored.iter().find(|it| it.id == "z").expect("listed");
+    assert_eq!(unread.damage(), None, "it may be a good one of another key");
     assert_eq!(plan.kept["a"], ["last"]);
     assert!(stored.iter().all(|it| !it.verified()));
     // One that the key signed counts.
@@ -396,6 +414,48 @@ async fn forged_objects_do_not_steer_a_prune_with_the_key() {
     put.await.expect("stored");
     let found = world.repository.find("a", &keys).await.expect("found");
     assert!(found.verified());
+}
+
+/// Between the plan and the deletion the backup that was to stay turns out to be damaged.
+#[tokio::test]
+async fn prune_looks_again_before_it_deletes() {
+    let world = World::new();
+    for (id, at) in [("a", "2026-11-23T06:00:00Z"), ("b", "2026-11-24T06:00:00Z")] {
+        world.save(id, at, BYTES, None).await;
+    }
+    let policy = Retention {
+        last: 1,
+        ..Retention::default()
+    };
+    let (zone, now) = (TimeZone::UTC, Timestamp::now());
+    let stored = world.repository.list(&[]).await.expect("a list");
+    let planned = plan(&stored, &policy, &zone, now);
+    assert_eq!(planned.deleted.len(), 1, "the older one");
+    let newest = world.repository.find("b", &[]).await.expect("found");
+    let verification = Verification {
+        manifest: sha256(&newest.text),
+        at: now,
+        seconds: 1.0,
+        failure: Some("it cannot be restored".to_owned()),
+    };
+    let put = world.repository.put_verification("b", &verification, None);
+    put.await.expect("stored");
+    let done = carry_out(&world.repository, &planned, &policy, &zone, &[], now).await;
+    done.expect("nothing to do");
+    assert_eq!(world.ids().await, ["a", "b"]);
+}
+
+/// An object that is too long for what it should be says nothing, and hides no other backup.
+#[tokio::test]
+async fn oversized_object_hides_no_other_backup() {
+    let world = World::new();
+    world.save("one", "2026-11-25T06:00:00Z", BYTES, None).await;
+    world.put("one/verified/9999", vec![0; 17 << 20]).await;
+    world.put("two/manifest", vec![0; 17 << 20]).await;
+    let stored = world.repository.list(&[]).await.expect("a list");
+    assert_eq!(stored[0].damage(), None);
+    assert!(stored[1].known().is_none() && stored[1].damage().is_none());
+    assert!(world.fetch("one", &[]).await.is_ok());
 }
 
 /// Two clusters in one folder have two histories: the newest of one does not replace the other's.

@@ -4,6 +4,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -17,7 +18,7 @@ use super::fetch::fetch_text;
 use super::manifest::{Manifest, Verification};
 use super::repository::{Repository, Stored, read};
 use super::save::ended;
-use super::{sha256, unfinished};
+use super::sha256;
 use crate::bolt;
 use crate::server::restore::{Restore, RestoreError, Restored};
 use crate::snapshot::Changes;
@@ -45,15 +46,11 @@ pub async fn verify(
     quorate: &Path,
 ) -> Result<Verification, Error> {
     let stored = repository.find(id, &[]).await?;
-    match &stored.manifest {
-        Some(Ok(_)) => {}
-        Some(Err(what)) => return Err(Error::damaged(id, what.clone())),
-        None => return Err(unfinished(id)),
-    }
+    stored.expect_manifest()?;
     let signing = read(id, &stored.text, keys)?.1;
     let began = Instant::now();
-    let directory = Scratch::new(scratch)?;
-    let failure = match restore(repository, &stored, keys, &directory.0, quorate).await {
+    let directory = Arc::new(Scratch::new(scratch)?);
+    let failure = match restore(repository, &stored, keys, &directory, quorate).await {
         Ok(()) => None,
         Err(Error::Damaged { what, .. }) => Some(what),
         Err(error) => return Err(error),
@@ -79,23 +76,32 @@ async fn restore(
     repository: &Repository,
     stored: &Stored,
     keys: &[Key],
-    directory: &Path,
+    scratch: &Arc<Scratch>,
     quorate: &Path,
 ) -> Result<(), Error> {
     let id = stored.id.as_str();
+    let directory = scratch.0.as_path();
     let file = directory.join("snapshot.db");
     let manifest = fetch_text(repository, id, &stored.text, keys, &file).await?;
     let data_dir = directory.join("data");
     let restored = {
+        // It goes on when nobody waits any more, and what it writes is to be deleted after that.
+        let scratch = Arc::clone(scratch);
         let (file, data_dir) = (file.clone(), data_dir.clone());
-        tokio::task::spawn_blocking(move || Member::restore(file, data_dir))
+        tokio::task::spawn_blocking(move || {
+            let restored = Member::restore(file, data_dir);
+            drop(scratch);
+            restored
+        })
     };
     let restored = restored.await.map_err(ended)?;
     let restored = restored.map_err(|error| judge(id, directory, error))?;
     same(&manifest, &restored)?;
     let mut member = Member::start(directory, &data_dir, quorate)?;
-    let hash = member.hash(manifest.snapshot.revision).await?;
+    let hash = member.hash(manifest.snapshot.revision).await;
+    // Before its directory is deleted.
     member.stop().await;
+    let hash = hash?;
     match hash == (manifest.snapshot.hash, manifest.snapshot.compact_revision) {
         true => Ok(()),
         false => {

@@ -52,16 +52,21 @@ struct Row {
 impl Row {
     fn new(stored: &Stored) -> Row {
         let damage = stored.damage();
+        let unreadable = match &stored.manifest {
+            Some(Err(unreadable)) => Some(unreadable.what.clone()),
+            _ => None,
+        };
         let state = match (&stored.manifest, &damage) {
             (None, _) => "Incomplete",
             (Some(_), Some(_)) => "Damaged",
+            (Some(Err(_)), None) => "Unreadable",
             (Some(_), None) if stored.verified() => "Verified",
             (Some(_), None) => "Complete",
         };
         Row {
             id: stored.id.clone(),
             state,
-            message: damage,
+            message: damage.or(unreadable),
             verification: stored.verification.clone(),
             manifest: stored.manifest.clone().and_then(Result::ok),
         }

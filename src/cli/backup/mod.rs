@@ -53,10 +53,14 @@ pub(super) fn run(arguments: Arguments) -> ExitCode {
         Command::Verify(it) => ("verify", runtime.block_on(until_signalled(verify::run(it)))),
         Command::Prune(it) => ("prune", runtime.block_on(until_signalled(prune::run(it)))),
     };
+    if name == "save" {
+        // What still reads its file, which has no name, is not waited for.
+        runtime.shutdown_background();
+    }
     match result {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("quorate backup {name}: {}", chain(&error));
+            eprintln!("quorate backup {name}: {}", printable(&chain(&error)));
             match error {
                 Error::Usage(_) => ExitCode::from(USAGE),
                 _ => ExitCode::FAILURE,
@@ -101,8 +105,8 @@ async fn until_signalled(
     let mut stops = stops.map_err(|error| Error::Usage(format!("no signals: {error}")))?;
     tokio::select! {
         ended = future => ended,
-        _ = tokio::signal::ctrl_c() => Err(Error::Usage("interrupted".to_owned())),
-        _ = stops.recv() => Err(Error::Usage("terminated".to_owned())),
+        _ = tokio::signal::ctrl_c() => Err(Error::Interrupted("interrupted".to_owned())),
+        _ = stops.recv() => Err(Error::Interrupted("terminated".to_owned())),
     }
 }
 

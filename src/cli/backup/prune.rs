@@ -64,7 +64,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<ExitCode, Error> {
     let plan = plan(&stored, &policy, &zone, now);
     print!("{}", text(&plan, arguments.dry_run));
     if !arguments.dry_run {
-        carry_out(&repository, &plan, &keys, now).await?;
+        carry_out(&repository, &plan, &policy, &zone, &keys, now).await?;
     }
     Ok(ExitCode::SUCCESS)
 }

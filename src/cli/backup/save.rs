@@ -90,11 +90,23 @@ pub(super) async fn run(arguments: Arguments) -> Result<ExitCode, Error> {
         }
     };
     match (arguments.json, &saved) {
-        (true, _) => print_json(manifest)?,
+        (true, _) => print_json(&Report {
+            existing: matches!(saved, Saved::Existing(_)),
+            manifest,
+        })?,
         (false, Saved::New(_)) => println!("{}", text(manifest)),
         (false, Saved::Existing(_)) => {}
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What `--json` prints.
+#[derive(serde::Serialize)]
+struct Report<'a> {
+    /// Whether it was there before, and nothing was saved.
+    existing: bool,
+    #[serde(flatten)]
+    manifest: &'a Manifest,
 }
 
 fn source(arguments: &Arguments) -> Result<Source, Error> {

@@ -21,8 +21,7 @@ pub(super) struct Arguments {
     /// The backup's name; by default the newest.
     id: Option<String>,
     /// Directory for the member: three times as many bytes as the data. By default that of temporary
-    /// files. By default that of
-    /// temporary files.
+    /// files.
     #[arg(long, value_name = "DIRECTORY")]
     scratch: Option<PathBuf>,
 }
@@ -33,7 +32,14 @@ pub(super) async fn run(arguments: Arguments) -> Result<ExitCode, Error> {
     let id = match arguments.id {
         Some(id) => id,
         None => {
-            let stored = repository.list(&keys).await?;
+            // Without the keys, so that one that they do not fit is not passed over.
+            let stored = repository.list(&[]).await?;
+            if let Some(unread) = stored.iter().find(|it| matches!(it.manifest, Some(Err(_)))) {
+                return Err(Error::Unclear {
+                    id: unread.id.clone(),
+                    what: "its manifest cannot be read, and it may be the newest: see `quorate backup list`, and name the backup to verify".to_owned(),
+                });
+            }
             let whole = stored.into_iter().filter_map(|it| match it.manifest {
                 Some(Ok(manifest)) => Some((manifest.started, it.id)),
                 _ => None,
