@@ -212,30 +212,21 @@ impl State {
         }
         let mut path = Path::choose(self, txn);
         self.check_txn(txn, &mut path)?;
-        let response = self.read_path(txn, path.again(), pace)?;
+        let succeeded = path.again().next();
+        let mut responses = Vec::new();
+        for op in operations(txn, succeeded) {
+            let Some(Op::Range(range)) = &op.op else {
+                return Err(Error::NotReadOnly);
+            };
+            let (current, counted) = (self.revision, Counted::Yes);
+            let range = self.range_with(range, current, counted, pace)?;
+            responses.push(ResponseOp::Range(range));
+        }
         Ok(TxnResponse {
             revision: self.revision,
-            ..response
-        })
-    }
-
-    fn read_path(&self, txn: &Txn, path: &mut Path, pace: &Pace<'_>) -> Result<TxnResponse, Error> {
-        let succeeded = path.next();
-        let mut response = TxnResponse {
             succeeded,
-            ..Default::default()
-        };
-        for op in operations(txn, succeeded) {
-            response.responses.push(match &op.op {
-                Some(Op::Range(range)) => {
-                    let (current, counted) = (self.revision, Counted::Yes);
-                    ResponseOp::Range(self.range_with(range, current, counted, pace)?)
-                }
-                Some(Op::Txn(nested)) => ResponseOp::Txn(self.read_path(nested, path, pace)?),
-                _ => return Err(Error::NotReadOnly),
-            });
-        }
-        Ok(response)
+            responses,
+        })
     }
 
     /// Whether every operation on the chosen path can be carried out.
@@ -283,16 +274,12 @@ impl State {
 }
 
 impl Txn {
-    /// Whether it has nothing but ranges on any path, nested ones included, so that a view can
-    /// answer it.
+    /// Whether it has nothing but ranges on both paths, so that a view can answer it. As etcd's `IsTxnReadonly` has it,
+    /// one with another transaction in it goes through the log, even if that writes nothing.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         let mut ops = self.success.iter().chain(&self.failure);
-        ops.all(|op| match &op.op {
-            Some(Op::Range(_)) => true,
-            Some(Op::Txn(nested)) => nested.is_read_only(),
-            _ => false,
-        })
+        ops.all(|op| matches!(op.op, Some(Op::Range(_))))
     }
 }
 
