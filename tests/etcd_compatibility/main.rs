@@ -8,6 +8,7 @@
 #![allow(clippy::panic, clippy::disallowed_methods)]
 
 mod access;
+mod backups;
 mod flags;
 mod gateway;
 mod health;

@@ -1,5 +1,5 @@
-//! Backups in real object stores: an S3 gateway (versitygw) and a server of Google's API, both as processes of this
-//! test, and what `quorate backup` says when a store refuses, fails or is not there.
+//! Backups in a real object store, an S3 gateway (versitygw) as a process of this test, and what `quorate backup` says
+//! when the store refuses, fails or is not there.
 
 use std::io::Write as _;
 use std::net::TcpListener;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use super::fixture::{Server, binary, put};
+use super::fixture::{Server, address, binary, put};
 
 /// A store that accepts no connection within this does not start.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -20,7 +20,7 @@ const SECRET: &str = "a-secret-key-of-s3";
 fn stores(test: &str) -> Option<PathBuf> {
     let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/stores/bin");
     let directory = std::env::var_os("QUORATE_STORES").map_or(built, PathBuf::from);
-    if directory.join("versitygw").is_file() && directory.join("fake-gcs-server").is_file() {
+    if directory.join("versitygw").is_file() {
         return Some(directory);
     }
     let required = std::env::var("QUORATE_REQUIRE_INTEROP").is_ok_and(|value| value == "1");
@@ -33,34 +33,33 @@ fn stores(test: &str) -> Option<PathBuf> {
     None
 }
 
-#[derive(Clone, Copy, PartialEq)]
-enum Kind {
-    S3,
-    Google,
-}
-
 /// A store as a process, with one bucket in a directory.
 struct Store {
-    kind: Kind,
     binaries: PathBuf,
     folder: TempDir,
     address: String,
+    /// Its certificate and key, if it speaks TLS.
+    tls: Option<[PathBuf; 2]>,
     process: Child,
 }
 
 impl Store {
-    fn start(kind: Kind, binaries: &Path) -> Store {
+    fn start(binaries: &Path) -> Store {
+        Store::start_with(binaries, None)
+    }
+
+    fn start_with(binaries: &Path, tls: Option<[PathBuf; 2]>) -> Store {
         let folder = tempfile::tempdir().expect("a folder");
         std::fs::create_dir(folder.path().join("bucket")).expect("a bucket");
         let free = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = free.local_addr().expect("an address").to_string();
         drop(free);
-        let process = spawn(kind, binaries, folder.path(), &address);
+        let process = spawn(binaries, folder.path(), &address, tls.as_ref());
         let store = Store {
-            kind,
             binaries: binaries.to_owned(),
             folder,
             address,
+            tls,
             process,
         };
         store.wait();
@@ -81,33 +80,25 @@ impl Store {
     }
 
     fn restart(&mut self) {
-        self.process = spawn(self.kind, &self.binaries, self.folder.path(), &self.address);
+        let (folder, tls) = (self.folder.path(), self.tls.as_ref());
+        self.process = spawn(&self.binaries, folder, &self.address, tls);
         self.wait();
     }
 
     /// A command with the credentials of this store.
     fn command(&self, what: &str, arguments: &[&str]) -> Command {
         let mut command = binary();
-        let url = match self.kind {
-            Kind::S3 => "s3://bucket/some/where",
-            Kind::Google => "gs://bucket/some/where",
-        };
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        let url = "s3://bucket/some/where";
         command
             .args(["backup", what, "--to", url, "--store-endpoint"])
-            .arg(format!("http://{}", self.address))
+            .arg(format!("{scheme}://{}", self.address))
             .args(arguments)
             .env_remove("ETCDCTL_ENDPOINTS");
-        match self.kind {
-            Kind::S3 => command
-                .env("AWS_ACCESS_KEY_ID", ACCESS)
-                .env("AWS_SECRET_ACCESS_KEY", SECRET)
-                .env("AWS_REGION", "us-east-1"),
-            // The server wants no token, and so none is requested from whatever this machine has.
-            Kind::Google => command.env(
-                "GOOGLE_SERVICE_ACCOUNT_KEY",
-                r#"{"disable_oauth": true, "client_email": "", "private_key": "", "private_key_id": ""}"#,
-            ),
-        };
+        command
+            .env("AWS_ACCESS_KEY_ID", ACCESS)
+            .env("AWS_SECRET_ACCESS_KEY", SECRET)
+            .env("AWS_REGION", "us-east-1");
         command
     }
 
@@ -142,28 +133,16 @@ impl Drop for Store {
     }
 }
 
-fn spawn(kind: Kind, binaries: &Path, folder: &Path, address: &str) -> Child {
-    let (host, port) = address.rsplit_once(':').expect("a port");
-    let mut command = match kind {
-        Kind::S3 => {
-            let mut command = Command::new(binaries.join("versitygw"));
-            command
-                .env("ROOT_ACCESS_KEY", ACCESS)
-                .env("ROOT_SECRET_KEY", SECRET)
-                .args(["--port", address, "posix"])
-                .arg(folder);
-            command
-        }
-        Kind::Google => {
-            let mut command = Command::new(binaries.join("fake-gcs-server"));
-            command
-                .args(["-scheme", "http", "-host", host, "-port", port])
-                .args(["-backend", "filesystem", "-public-host", address])
-                .arg("-filesystem-root")
-                .arg(folder);
-            command
-        }
-    };
+fn spawn(binaries: &Path, folder: &Path, address: &str, tls: Option<&[PathBuf; 2]>) -> Child {
+    let mut command = Command::new(binaries.join("versitygw"));
+    command
+        .env("ROOT_ACCESS_KEY", ACCESS)
+        .env("ROOT_SECRET_KEY", SECRET)
+        .args(["--port", address]);
+    if let Some([certificate, key]) = tls {
+        command.arg("--cert").arg(certificate).arg("--key").arg(key);
+    }
+    command.arg("posix").arg(folder);
     let silent = command.stdout(Stdio::null()).stderr(Stdio::null());
     silent.spawn().expect("starts")
 }
@@ -199,52 +178,50 @@ fn flags(server: &Server, scratch: &Path) -> [String; 3] {
 
 /// Two that save under one name at once make one backup, and it is whole.
 #[tokio::test]
-async fn backups_live_in_real_object_stores() {
-    let Some(binaries) = stores("backups_live_in_real_object_stores") else {
+async fn backups_live_in_an_object_store() {
+    let Some(binaries) = stores("backups_live_in_an_object_store") else {
         return;
     };
     let server = filled().await;
-    for kind in [Kind::S3, Kind::Google] {
-        let store = Store::start(kind, &binaries);
-        let scratch = tempfile::tempdir().expect("a folder");
-        let given = flags(&server, scratch.path());
-        let given = given.each_ref().map(String::as_str);
-        let save = [&given[..], &["--id=one"]].concat();
-        let both = [(); 2].map(|()| {
-            let mut command = store.command("save", &save);
-            command.stdout(Stdio::piped()).stderr(Stdio::piped());
-            command.spawn().expect("starts")
-        });
-        let both = both.map(|child| done(&child.wait_with_output().expect("ends")));
-        let saved = both
-            .iter()
-            .filter(|text| text.contains("revision 25, 24 keys"));
-        assert_eq!(saved.count(), 1, "{both:?}");
-        let verified = done(&store.run(
-            "verify",
-            &["--scratch", &scratch.path().display().to_string()],
-        ));
-        assert!(verified.contains("verified one"), "{verified}");
-        done(&store.run("save", &[&given[..], &["--id=two"]].concat()));
-        let list = done(&store.run("list", &[]));
-        assert!(list.contains("one      Verified   25"), "{list}");
-        assert!(list.contains("two      Complete   25"), "{list}");
-        let file = scratch.path().join("one.db");
-        done(&store.run("fetch", &["one", &file.display().to_string()]));
-        assert!(std::fs::metadata(&file).expect("a file").len() > 3 << 20);
-        let pruned = done(&store.run("prune", &["--keep-last=1"]));
-        assert!(pruned.contains("keep one: newest verified"), "{pruned}");
-        done(&store.run(
-            "verify",
-            &["two", "--scratch", &scratch.path().display().to_string()],
-        ));
-        done(&store.run("prune", &["--keep-last=1"]));
-        let list = done(&store.run("list", &[]));
-        assert!(
-            list.contains("two      Verified") && !list.contains("one      Verified"),
-            "{list}"
-        );
-    }
+    let store = Store::start(&binaries);
+    let scratch = tempfile::tempdir().expect("a folder");
+    let given = flags(&server, scratch.path());
+    let given = given.each_ref().map(String::as_str);
+    let save = [&given[..], &["--id=one"]].concat();
+    let both = [(); 2].map(|()| {
+        let mut command = store.command("save", &save);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().expect("starts")
+    });
+    let both = both.map(|child| done(&child.wait_with_output().expect("ends")));
+    let saved = both
+        .iter()
+        .filter(|text| text.contains("revision 25, 24 keys"));
+    assert_eq!(saved.count(), 1, "{both:?}");
+    let verified = done(&store.run(
+        "verify",
+        &["--scratch", &scratch.path().display().to_string()],
+    ));
+    assert!(verified.contains("verified one"), "{verified}");
+    done(&store.run("save", &[&given[..], &["--id=two"]].concat()));
+    let list = done(&store.run("list", &[]));
+    assert!(list.contains("one      Verified   25"), "{list}");
+    assert!(list.contains("two      Complete   25"), "{list}");
+    let file = scratch.path().join("one.db");
+    done(&store.run("fetch", &["one", &file.display().to_string()]));
+    assert!(std::fs::metadata(&file).expect("a file").len() > 3 << 20);
+    let pruned = done(&store.run("prune", &["--keep-last=1"]));
+    assert!(pruned.contains("keep one: newest verified"), "{pruned}");
+    done(&store.run(
+        "verify",
+        &["two", "--scratch", &scratch.path().display().to_string()],
+    ));
+    done(&store.run("prune", &["--keep-last=1"]));
+    let list = done(&store.run("list", &[]));
+    assert!(
+        list.contains("two      Verified") && !list.contains("one      Verified"),
+        "{list}"
+    );
 }
 
 #[tokio::test]
@@ -253,7 +230,7 @@ async fn store_that_fails_leaves_no_backup() {
         return;
     };
     let server = filled().await;
-    let mut store = Store::start(Kind::S3, &binaries);
+    let mut store = Store::start(&binaries);
     let scratch = tempfile::tempdir().expect("a folder");
     let given = flags(&server, scratch.path());
     let given = given.each_ref().map(String::as_str);
@@ -308,4 +285,91 @@ async fn store_that_fails_leaves_no_backup() {
     done(&store.run("save", &[&given[..], &["--id=two"]].concat()));
     let pruned = done(&store.run("prune", &["--keep-last=1"]));
     assert_eq!(pruned, "keep two: newest good, last\ndelete one\n");
+}
+
+/// A process that is killed when it is dropped.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn cluster_and_store_by_tls() {
+    let Some(binaries) = stores("cluster_and_store_by_tls") else {
+        return;
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name);
+    let host = address();
+    let made = binary()
+        .args([
+            "certs",
+            "--client=root",
+            "--member=store=127.0.0.1",
+            "--out",
+        ])
+        .arg(folder.path())
+        .arg(format!("--member=one={host}"))
+        .output();
+    done(&made.expect("runs"));
+    let tls = [path("store/server.crt"), path("store/server.key")];
+    let store = Store::start_with(&binaries, Some(tls));
+    let flag = |name: &str, file: &str| format!("--{name}={}", path(file).display());
+    let server = binary()
+        .args([
+            "server",
+            "--name=one",
+            "--unsafe-no-fsync",
+            "--client-cert-auth",
+        ])
+        .arg(flag("data-dir", "data"))
+        .arg(flag("cert-file", "one/server.crt"))
+        .arg(flag("key-file", "one/server.key"))
+        .arg(flag("trusted-ca-file", "ca.crt"))
+        .arg(format!("--listen-client-urls=https://{host}:2379"))
+        .arg(format!("--advertise-client-urls=https://{host}:2379"))
+        .arg(format!("--listen-peer-urls=http://{host}:2380"))
+        .arg(format!("--initial-advertise-peer-urls=http://{host}:2380"))
+        .arg(format!("--initial-cluster=one=http://{host}:2380"))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    let _server = Killed(server.expect("starts"));
+
+    let given = [
+        format!("--endpoints=https://{host}:2379"),
+        flag("cacert", "ca.crt"),
+        flag("cert", "root.crt"),
+        flag("key", "root.key"),
+        flag("scratch", "scratch"),
+        "--id=one".to_owned(),
+        "--store-retries=0".to_owned(),
+    ];
+    let given: Vec<&str> = given.iter().map(String::as_str).collect();
+    // The store's certificate is of nobody whom this machine trusts.
+    let error = failed(&store.run("save", &given));
+    assert!(
+        error.contains("reading the manifest of one failed"),
+        "{error}"
+    );
+    let trust = flag("store-ca-file", "ca.crt");
+    let save = [&given[..], &[trust.as_str()]].concat();
+    let deadline = Instant::now() + PATIENCE;
+    let saved = loop {
+        let output = store.run("save", &save);
+        if output.status.success() || Instant::now() > deadline {
+            break output;
+        }
+        std::thread::park_timeout(Duration::from_millis(100));
+    };
+    assert!(done(&saved).contains("revision 1, 0 keys"), "{saved:?}");
+    done(&store.run("verify", &[&trust, &flag("scratch", "scratch")]));
+    // Without a certificate of its own the server answers nothing.
+    let bare = [given[0], given[1], given[4], "--id=two", &trust];
+    let error = failed(&store.run("save", &bare));
+    assert!(error.contains("no snapshot: https://"), "{error}");
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the object stores that the tests of backups start, an S3 gateway and a server of Google's API, into
-# target/stores/bin. Their versions are pinned in go.mod and go.sum; nothing is built if those have not changed.
+# Builds the object store that the tests of backups start, an S3 gateway, into target/stores/bin. Its version is pinned
+# in go.mod and go.sum; nothing is built if those have not changed.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 out=$here/../../target/stores/bin
@@ -14,8 +14,6 @@ command -v go >/dev/null || { echo "stores: Go is not installed, so no object st
 cd "$here"
 export GOFLAGS="-mod=readonly -buildvcs=false" CGO_ENABLED=0
 rm -f "$out/.stamp"
-for tool in github.com/versity/versitygw/cmd/versitygw github.com/fsouza/fake-gcs-server; do
-  echo "stores: building ${tool##*/}" >&2
-  go build -trimpath -ldflags "-s -w" -o "$out/${tool##*/}" "$tool"
-done
+echo "stores: building versitygw" >&2
+go build -trimpath -ldflags "-s -w" -o "$out/versitygw" github.com/versity/versitygw/cmd/versitygw
 echo "$stamp" > "$out/.stamp"
