@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::cipher::{AttemptKeys, Key};
 use super::manifest::Manifest;
-use super::repository::Repository;
+use super::repository::{Repository, read_signed};
 use super::{Error, hex, part};
 
 /// Parts on their way at once.
@@ -43,9 +43,7 @@ pub(super) async fn fetch_text(
     keys: &[Key],
     file: &Path,
 ) -> Result<Manifest, Error> {
-    let manifest = Manifest::open(id, text)?;
-    let attempt = manifest.keys(keys)?;
-    Manifest::authenticate(id, text, attempt.as_ref())?;
+    let (manifest, attempt) = read_signed(id, text, keys)?;
     let (partial, mut open) = Partial::create(file)?;
     download(
         repository,

@@ -345,15 +345,20 @@ impl Repository {
 }
 
 /// The manifest in a text and its keys; with keys, only if one of them signed it.
-pub(super) fn read(
+fn read(id: &str, text: &[u8], keys: &[Key]) -> Result<(Manifest, Option<AttemptKeys>), Error> {
+    match keys.is_empty() {
+        true => Ok((Manifest::open(id, text)?, None)),
+        false => read_signed(id, text, keys),
+    }
+}
+
+/// The same, and without keys only if it is not encrypted.
+pub(super) fn read_signed(
     id: &str,
     text: &[u8],
     keys: &[Key],
 ) -> Result<(Manifest, Option<AttemptKeys>), Error> {
     let manifest = Manifest::open(id, text)?;
-    if keys.is_empty() {
-        return Ok((manifest, None));
-    }
     let keys = manifest.keys(keys)?;
     Manifest::authenticate(id, text, keys.as_ref())?;
     Ok((manifest, keys))

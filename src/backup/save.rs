@@ -18,7 +18,7 @@ use jiff::Timestamp;
 
 use super::cipher::{AttemptKeys, Key};
 use super::manifest::{CIPHER, Encryption, FORMAT, Manifest, Origin, Part, Snapshot, check_id};
-use super::repository::{Repository, read};
+use super::repository::{Repository, read_signed};
 use super::source::{Fetched, Source};
 use super::{Error, hex, part};
 use crate::bolt;
@@ -125,13 +125,8 @@ async fn existing(repository: &Repository, id: &str, keys: &[Key]) -> Result<Sav
         return Err(Error::damaged(id, what));
     }
     // Without a key, the manifest of an encrypted one is not believed.
-    let (manifest, _) = read(id, &stored.text, keys)?;
-    match keys.is_empty() && manifest.encryption.is_some() {
-        true => manifest
-            .keys(keys)
-            .map(|_| Saved::Existing(manifest.clone())),
-        false => Ok(Saved::Existing(manifest)),
-    }
+    let (manifest, _) = read_signed(id, &stored.text, keys)?;
+    Ok(Saved::Existing(manifest))
 }
 
 /// Writes the manifest, unless a part has gone meanwhile or somebody else was first.

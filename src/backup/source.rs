@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Request, Streaming};
 
-use super::{Error, hex};
+use super::{Error, chain, hex};
 use crate::wire::etcd::auth_client::AuthClient;
 use crate::wire::etcd::maintenance_client::MaintenanceClient;
 use crate::wire::etcd::{
@@ -204,9 +204,7 @@ impl Source {
         let begun = Instant::now();
         loop {
             let next = tokio::time::timeout(SILENCE, stream.message()).await;
-            let next = next.map_err(|_| {
-                Error::Source(format!("the stream was silent for {} s", SILENCE.as_secs()))
-            })?;
+            let next = next.map_err(|_| silent())?;
             let Some(message) = next.map_err(|it| Error::Source(text(&it)))? else {
                 break;
             };
@@ -271,11 +269,4 @@ fn text(status: &tonic::Status) -> String {
         cause = error.source();
     }
     text
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    match error.source() {
-        None => error.to_string(),
-        Some(cause) => format!("{error}: {}", chain(cause)),
-    }
 }

@@ -16,9 +16,9 @@ use super::Error;
 use super::cipher::Key;
 use super::fetch::fetch_text;
 use super::manifest::{Manifest, Verification};
-use super::repository::{Repository, Stored, read};
+use super::repository::{Repository, Stored, read_signed};
 use super::save::ended;
-use super::sha256;
+use super::{chain, sha256};
 use crate::bolt;
 use crate::server::restore::{Restore, RestoreError, Restored};
 use crate::snapshot::Changes;
@@ -47,7 +47,7 @@ pub async fn verify(
 ) -> Result<Verification, Error> {
     let stored = repository.find(id, &[]).await?;
     stored.expect_manifest()?;
-    let signing = read(id, &stored.text, keys)?.1;
+    let (_, signing) = read_signed(id, &stored.text, keys)?;
     let began = Instant::now();
     let directory = Arc::new(Scratch::new(scratch)?);
     let failure = match restore(repository, &stored, keys, &directory, quorate).await {
@@ -128,16 +128,9 @@ fn judge(id: &str, directory: &Path, error: RestoreError) -> Error {
                 Unreadable::Bolt(bolt::Error::Read(_)) | Unreadable::Unknown(_)
             ) =>
         {
-            Error::damaged(id, with_causes(&error))
+            Error::damaged(id, chain(&error))
         }
-        other => Error::Member(format!("{}: {}", directory.display(), with_causes(other))),
-    }
-}
-
-fn with_causes(error: &dyn std::error::Error) -> String {
-    match error.source() {
-        None => error.to_string(),
-        Some(cause) => format!("{error}: {}", with_causes(cause)),
+        other => Error::Member(format!("{}: {}", directory.display(), chain(other))),
     }
 }
 
@@ -194,7 +187,8 @@ impl Drop for Scratch {
     }
 }
 
-/// A member without peers, on sockets in a directory that nobody else may enter.
+/// A member without peers. Its clients' socket is in a directory that nobody else may enter; its peer port, on
+/// loopback, admits members alone.
 struct Member {
     child: Child,
     channel: Channel,

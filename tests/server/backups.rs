@@ -8,7 +8,7 @@ use quorate::wire::etcd::auth_client::AuthClient;
 use quorate::wire::etcd::{self, DeleteRangeRequest};
 use tempfile::TempDir;
 
-use super::fixture::{Server, binary, everything, put};
+use super::fixture::{Server, binary, done, everything, failed, put};
 
 /// A server, a directory for backups and one for scratch.
 struct World {
@@ -97,18 +97,6 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
             false => files.push(path),
         }
     }
-}
-
-/// The output of a command that succeeded.
-fn done(output: &Output) -> String {
-    assert!(output.status.success(), "{output:?}");
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-/// The error of a command that ended with this code.
-fn failed(output: &Output, code: i32) -> String {
-    assert_eq!(output.status.code(), Some(code), "{output:?}");
-    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 #[tokio::test]

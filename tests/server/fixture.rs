@@ -56,6 +56,18 @@ pub(crate) fn ended(output: &Output) -> (i32, String) {
     (output.status.code().unwrap_or(-1), text)
 }
 
+/// The output of a command that succeeded.
+pub(crate) fn done(output: &Output) -> String {
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// The error of a command that ended with this code.
+pub(crate) fn failed(output: &Output, code: i32) -> String {
+    assert_eq!(output.status.code(), Some(code), "{output:?}");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
 /// A unique loopback address, one per process and call.
 pub(crate) fn address() -> String {
     static NEXT: AtomicU8 = AtomicU8::new(1);

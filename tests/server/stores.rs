@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use super::fixture::{Server, address, binary, put};
+use super::fixture::{Server, address, binary, done, failed, put};
 
 /// A store that accepts no connection within this does not start.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -147,16 +147,6 @@ fn spawn(binaries: &Path, folder: &Path, address: &str, tls: Option<&[PathBuf; 2
     silent.spawn().expect("starts")
 }
 
-fn done(output: &Output) -> String {
-    assert!(output.status.success(), "{output:?}");
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-fn failed(output: &Output) -> String {
-    assert_eq!(output.status.code(), Some(1), "{output:?}");
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
 async fn filled() -> Server {
     let server = Server::start(&[]);
     let mut kv = server.kv().await;
@@ -239,18 +229,18 @@ async fn store_that_fails_leaves_no_backup() {
     // Credentials that are wrong, and later right.
     let mut command = store.command("save", &save);
     let refused = command.env("AWS_SECRET_ACCESS_KEY", "another").output();
-    let error = failed(&refused.expect("runs"));
+    let error = failed(&refused.expect("runs"), 1);
     assert!(error.contains("credentials"), "{error}");
     let mut command = store.command("list", &[]);
     command.args(["--store-retries=0"]);
     let nowhere = command.env("AWS_ACCESS_KEY_ID", "somebody").output();
-    let error = failed(&nowhere.expect("runs"));
+    let error = failed(&nowhere.expect("runs"), 1);
     assert!(error.contains("listing objects failed"), "{error}");
     assert_eq!(error.lines().count(), 1, "{error}");
 
     // A store that is gone, in the beginning and for a moment.
     store.kill();
-    let error = failed(&store.run("save", &save));
+    let error = failed(&store.run("save", &save), 1);
     assert!(
         error.contains("reading the manifest of one failed"),
         "{error}"
@@ -274,7 +264,7 @@ async fn store_that_fails_leaves_no_backup() {
         "{list}"
     );
     let file = scratch.path().join("one.db").display().to_string();
-    let error = failed(&store.run("fetch", &["one", &file]));
+    let error = failed(&store.run("fetch", &["one", &file]), 1);
     assert!(error.contains("part 2 has"), "{error}");
     std::fs::remove_file(&parts[1]).expect("deleted");
     let list = done(&store.run("list", &[]));
@@ -351,7 +341,7 @@ fn cluster_and_store_by_tls() {
     ];
     let given: Vec<&str> = given.iter().map(String::as_str).collect();
     // The store's certificate is of nobody whom this machine trusts.
-    let error = failed(&store.run("save", &given));
+    let error = failed(&store.run("save", &given), 1);
     assert!(
         error.contains("reading the manifest of one failed"),
         "{error}"
@@ -370,6 +360,6 @@ fn cluster_and_store_by_tls() {
     done(&store.run("verify", &[&trust, &flag("scratch", "scratch")]));
     // Without a certificate of its own the server answers nothing.
     let bare = [given[0], given[1], given[4], "--id=two", &trust];
-    let error = failed(&store.run("save", &bare));
+    let error = failed(&store.run("save", &bare), 1);
     assert!(error.contains("no snapshot: https://"), "{error}");
 }

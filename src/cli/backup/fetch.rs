@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::store::Store;
-use super::{Keys, size};
+use super::size;
+use super::store::Backups;
 use crate::backup::Error;
 use crate::backup::fetch::fetch;
 
@@ -14,9 +14,7 @@ use crate::backup::fetch::fetch;
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
     #[command(flatten)]
-    store: Store,
-    #[command(flatten)]
-    keys: Keys,
+    backups: Backups,
     /// The backup's name.
     id: String,
     /// The file, which must not exist yet.
@@ -24,8 +22,7 @@ pub(super) struct Arguments {
 }
 
 pub(super) async fn run(arguments: Arguments) -> Result<ExitCode, Error> {
-    let keys = arguments.keys.read()?;
-    let repository = arguments.store.open()?;
+    let (repository, keys) = arguments.backups.open()?;
     let manifest = fetch(&repository, &arguments.id, &keys, &arguments.file).await?;
     println!(
         "fetched {} into {}: {}, revision {}",

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use clap::Args;
 use serde::Serialize;
 
-use super::store::Store;
-use super::{Keys, print_json, printable, size};
+use super::store::Backups;
+use super::{print_json, printable, size};
 use crate::backup::Error;
 use crate::backup::manifest::{Manifest, Verification};
 use crate::backup::repository::Stored;
@@ -15,19 +15,15 @@ use crate::backup::repository::Stored;
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
     #[command(flatten)]
-    store: Store,
-    #[command(flatten)]
-    keys: Keys,
+    backups: Backups,
     /// Print them as JSON.
     #[arg(long)]
     json: bool,
 }
 
 pub(super) async fn run(arguments: Arguments) -> Result<ExitCode, Error> {
-    let stored = {
-        let keys = arguments.keys.read()?;
-        arguments.store.open()?.list(&keys).await?
-    };
+    let (repository, keys) = arguments.backups.open()?;
+    let stored = repository.list(&keys).await?;
     let rows: Vec<Row> = stored.iter().map(Row::new).collect();
     match arguments.json {
         true => print_json(&rows)?,

@@ -6,8 +6,7 @@ use clap::Args;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-use super::Keys;
-use super::store::Store;
+use super::store::Backups;
 use crate::backup::Error;
 use crate::backup::prune::{Plan, carry_out, plan};
 use crate::backup::retention::Retention;
@@ -17,9 +16,7 @@ use crate::backup::retention::Retention;
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
     #[command(flatten)]
-    store: Store,
-    #[command(flatten)]
-    keys: Keys,
+    backups: Backups,
     /// Keep the newest so many.
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     keep_last: usize,
@@ -57,8 +54,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<ExitCode, Error> {
     }
     let zone = TimeZone::get(&arguments.time_zone);
     let zone = zone.map_err(|error| Error::Usage(format!("--time-zone: {error}")))?;
-    let keys = arguments.keys.read()?;
-    let repository = arguments.store.open()?;
+    let (repository, keys) = arguments.backups.open()?;
     let stored = repository.list(&keys).await?;
     let now = Timestamp::now();
     let plan = plan(&stored, &policy, &zone, now);

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::Keys;
 use crate::backup::Error;
+use crate::backup::cipher::Key;
 use crate::backup::location::Location;
 use crate::backup::repository::Repository;
 
@@ -24,6 +26,22 @@ pub(super) struct Store {
     /// How often a failed request to the store is repeated, with growing pauses and for four minutes at most.
     #[arg(long, default_value_t = 10)]
     store_retries: usize,
+}
+
+/// A store whose backups are read.
+#[derive(Debug, Args)]
+pub(super) struct Backups {
+    #[command(flatten)]
+    store: Store,
+    #[command(flatten)]
+    keys: Keys,
+}
+
+impl Backups {
+    pub(super) fn open(self) -> Result<(Repository, Vec<Key>), Error> {
+        let keys = self.keys.read()?;
+        Ok((self.store.open()?, keys))
+    }
 }
 
 impl Store {

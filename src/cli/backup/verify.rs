@@ -5,8 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::Keys;
-use super::store::Store;
+use super::store::Backups;
 use crate::backup::Error;
 use crate::backup::verify::verify;
 
@@ -15,9 +14,7 @@ use crate::backup::verify::verify;
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
     #[command(flatten)]
-    store: Store,
-    #[command(flatten)]
-    keys: Keys,
+    backups: Backups,
     /// The backup's name; by default the newest.
     id: Option<String>,
     /// Directory for the member: three times as many bytes as the data. By default that of temporary
@@ -27,8 +24,7 @@ pub(super) struct Arguments {
 }
 
 pub(super) async fn run(arguments: Arguments) -> Result<ExitCode, Error> {
-    let keys = arguments.keys.read()?;
-    let repository = arguments.store.open()?;
+    let (repository, keys) = arguments.backups.open()?;
     let id = match arguments.id {
         Some(id) => id,
         None => {
