@@ -5,11 +5,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
-use quorate::wire::etcd::PutRequest;
+use quorate::wire::etcd::{AlarmRequest, PutRequest};
 
 use crate::cluster::{Cluster, Kind};
-use crate::question::{Question, STREAMS};
+use crate::question::{OWN_ID, Question, STREAMS};
 use crate::server::{Reply, Server};
+use crate::trouble::{ACTIVATE, CORRUPT, DEACTIVATE};
 use crate::watch_streams::WatchStreams;
 
 /// For speed: this test crashes no member, so nothing depends on syncs.
@@ -103,6 +104,10 @@ pub(crate) struct Pair {
     ours: Side,
     theirs: Side,
     clusters: [Cluster; 2],
+    /// Whether our side is Quorate, and not a second etcd.
+    quorate: bool,
+    /// Whether CORRUPT is raised for the member itself.
+    corrupt: bool,
     revision: i64,
     /// The greatest start revision of any watcher.
     newest_start: i64,
@@ -115,7 +120,7 @@ pub(crate) struct Pair {
 impl Pair {
     /// Starts a cluster of ours of this size, and one member of etcd.
     pub(crate) async fn start(ours: Kind, peers: &Path, size: usize) -> Pair {
-        let several = size > 1;
+        let (several, quorate) = (size > 1, ours == Kind::Quorate);
         let start = |kind, size| {
             let peers = peers.to_owned();
             let patient = if several { PATIENT } else { &[] };
@@ -129,6 +134,8 @@ impl Pair {
             ours: Side::new(&clusters[0], peers).await,
             theirs: Side::new(&clusters[1], peers).await,
             clusters,
+            quorate,
+            corrupt: false,
             revision: 1,
             newest_start: 0,
             asked: 0,
@@ -197,6 +204,7 @@ impl Pair {
             self.ours.ask(member, question, revision),
             self.theirs.ask(0, question, revision),
         );
+        let expected = self.expected(question, expected);
         if reply != expected {
             return Err(Difference {
                 question: format!("{question:?}"),
@@ -204,9 +212,34 @@ impl Pair {
                 theirs: expected,
             });
         }
+        if let (Question::Alarm(alarm), Some(_)) = (question, own) {
+            self.note(alarm);
+        }
         self.refused += u64::from(own.is_none() && reply.contains("etcdserver: "));
         self.revision = own.unwrap_or(0).max(revision);
         Ok(own)
+    }
+
+    /// What our side has to answer where etcd answers this: the same, except for the health of a member for which
+    /// CORRUPT is raised (`docs/differences.md`).
+    fn expected(&self, question: &Question, theirs: String) -> String {
+        match question {
+            Question::Health(_) | Question::HealthWatch(_) if self.quorate && self.corrupt => {
+                theirs.replace("status: Serving", "status: NotServing")
+            }
+            _ => theirs,
+        }
+    }
+
+    fn note(&mut self, alarm: &AlarmRequest) {
+        if (alarm.member_id, alarm.alarm) != (OWN_ID, CORRUPT) {
+            return;
+        }
+        match alarm.action {
+            ACTIVATE => self.corrupt = true,
+            DEACTIVATE => self.corrupt = false,
+            _ => {}
+        }
     }
 
     fn compare_streams(&self) -> Result<(), Difference> {

@@ -7,8 +7,10 @@ use crate::generator::Generator;
 use crate::question::{Facts, LEARNER, OWN_ID, Question, question};
 
 const GET: i32 = 0;
-const ACTIVATE: i32 = 1;
-const DEACTIVATE: i32 = 2;
+pub(crate) const ACTIVATE: i32 = 1;
+pub(crate) const DEACTIVATE: i32 = 2;
+const NOSPACE: i32 = 1;
+pub(crate) const CORRUPT: i32 = 2;
 
 fn alarm(action: i32, member_id: u64, alarm: i32) -> Question {
     Question::Alarm(AlarmRequest {
@@ -24,7 +26,11 @@ pub(crate) fn alarms(generator: &mut Generator, facts: &Facts) -> Vec<Question> 
     let mut raised = Vec::new();
     let mut all = Vec::new();
     for _ in 0..generator.between(1, 3) {
-        let kind = if generator.one_in(3) { 2 } else { 1 };
+        let kind = if generator.one_in(3) {
+            CORRUPT
+        } else {
+            NOSPACE
+        };
         let member = members[generator.below(2) as usize];
         raised.push((member, kind));
         all.push(alarm(ACTIVATE, member, kind));
