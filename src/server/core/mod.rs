@@ -14,6 +14,7 @@
 pub(super) mod handle;
 pub(in crate::server) mod latch;
 pub(in crate::server) mod queue;
+pub(in crate::server) mod spool;
 pub(in crate::server) mod state;
 
 mod applier;

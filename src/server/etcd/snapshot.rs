@@ -2,10 +2,9 @@
 //! streamed from there. A client that reads slowly or disconnects holds a file and no part of the
 //! store; the view is released before the first byte is sent.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
-use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,10 +16,9 @@ use tokio::sync::OwnedSemaphorePermit;
 use tonic::Status;
 
 use super::call::{Services, StreamCall};
-use crate::bolt::HEAD_BYTES;
-use crate::disk::{Disk as _, FileDisk};
+use crate::server::core::spool::{SpoolError, spool};
 use crate::server::listen::quiet::Quiet;
-use crate::snapshot::{self, Contents, STORAGE_VERSION};
+use crate::snapshot::STORAGE_VERSION;
 use crate::wire::error::EtcdError;
 use crate::wire::etcd::SnapshotResponse;
 
@@ -28,10 +26,6 @@ use crate::wire::etcd::SnapshotResponse;
 const BLOB: usize = 32 << 10;
 /// Bytes read from the spool at once.
 const BATCH: u64 = 1 << 20;
-/// Bytes between two syncs at most, so that no sync delays the log's for long.
-const SYNC_EVERY: u64 = 8 << 20;
-/// Bytes of the disk that stay free for the log.
-const RESERVE: u64 = 64 << 20;
 
 /// Limits log lines that clients can cause at any rate.
 static SENT: Quiet = Quiet::new();
@@ -59,23 +53,20 @@ pub(super) async fn begin(services: &Services) -> Result<Snapshot, Status> {
     let one = Arc::clone(&shared.snapshots)
         .try_acquire_owned()
         .map_err(|_| EtcdError::TooManyRequests)?;
-    let state = shared.member.published();
-    let contents = Contents {
-        view: Arc::clone(&state.view),
-        membership: Arc::clone(&state.membership),
-        index: state.applied,
-        term: state.term,
-    };
-    drop(state);
-    let directory = shared.data_dir.clone();
-    let number = shared.member.unique();
-    let spooled = tokio::task::spawn_blocking(move || spool(&directory, number, &contents)).await;
-    let (spool, length) = spooled.map_err(|error| Status::internal(error.to_string()))??;
+    let spooled = spool(&shared.member, shared.data_dir.clone()).await;
+    let spooled = spooled.map_err(|error| {
+        let text = format!("etcdserver: {error}");
+        match error {
+            SpoolError::Space { .. } => Status::resource_exhausted(text),
+            SpoolError::Failed(_) => Status::internal(text),
+        }
+    })?;
+    let length = spooled.length;
     if let Some(left_out) = SENT.line(Instant::now()) {
         tracing::info!(bytes = length, left_out, "sending a snapshot to a client");
     }
     Ok(Snapshot {
-        spool: Arc::new(spool),
+        spool: Arc::new(spooled.file),
         length,
         read: 0,
         sent: 0,
@@ -147,55 +138,4 @@ impl Snapshot {
         self.read += bytes;
         Ok(())
     }
-}
-
-/// Writes the database into a file and unlinks it. Returns its length.
-fn spool(directory: &Path, number: u64, contents: &Contents) -> Result<(File, u64), Status> {
-    let failed = |error: snapshot::Error| {
-        let why = match &error {
-            snapshot::Error::Write(source) => format!("{error}: {source}"),
-            _ => error.to_string(),
-        };
-        if let Some(left_out) = FAILED.line(Instant::now()) {
-            tracing::warn!(left_out, "a snapshot cannot be made: {why}");
-        }
-        Status::internal(format!("etcdserver: the snapshot cannot be made: {why}"))
-    };
-    let free = FileDisk::new(directory).and_then(|disk| disk.free_bytes());
-    let free = free.map_err(|error| failed(error.into()))?;
-    let needed = snapshot::estimate(&contents.view) + RESERVE;
-    if needed > free {
-        return Err(Status::resource_exhausted(format!(
-            "etcdserver: a snapshot may need {needed} bytes in the data directory for a moment, and {free} are free"
-        )));
-    }
-    write(directory, number, contents).map_err(failed)
-}
-
-fn write(
-    directory: &Path,
-    number: u64,
-    contents: &Contents,
-) -> Result<(File, u64), snapshot::Error> {
-    // Left behind only by a crash in between; a start removes files with this suffix.
-    let path = directory.join(format!("snapshot-{number:016x}.tmp"));
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create_new(true)
-        .open(&path)?;
-    fs::remove_file(&path)?;
-    let mut offset = HEAD_BYTES as u64;
-    let mut synced = 0;
-    let (head, length) = snapshot::export(contents, |bytes| {
-        file.write_all_at(bytes, offset)?;
-        offset += bytes.len() as u64;
-        if offset - synced >= SYNC_EVERY {
-            file.sync_data()?;
-            synced = offset;
-        }
-        Ok(())
-    })?;
-    file.write_all_at(&head, 0)?;
-    Ok((file, length))
 }

@@ -4,6 +4,7 @@
 //! Never decides consensus: it pins disks, refuses unknown hosts and moves bytes.
 
 mod alarmed;
+mod backup;
 mod checkpoint;
 mod join;
 mod maintenance;

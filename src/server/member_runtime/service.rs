@@ -10,7 +10,7 @@ use tonic::{Request, Response, Status};
 
 use super::join::Founding;
 use super::start::retire;
-use super::{Happening, MemberRuntime, alarmed};
+use super::{Happening, MemberRuntime, alarmed, backup};
 use crate::disk;
 use crate::node::{ChangeKind, MemberRecord, MemberStatus, MembershipError};
 use crate::server::core::handle::{Fence, Health, MembershipRequest, Phase, RequestError, Role};
@@ -22,13 +22,15 @@ use crate::server::tls::ports::PortSecurity;
 use crate::store::{Alarm, AlarmKind};
 use crate::wire::member as proto;
 
-/// The service as a router for the peer port.
+/// The services of `quorate.v1` as a router for the peer port.
 pub(super) fn router(local: Arc<MemberRuntime>, verifier: Verifier) -> axum::Router {
+    let backup = backup::service(Arc::clone(&local), &verifier);
     let service = proto::member_server::MemberServer::new(Service {
         local,
         newest: AtomicU64::new(0),
     });
-    tonic::service::Routes::new(Verified::new(service, verifier)).into_axum_router()
+    let routes = tonic::service::Routes::new(Verified::new(service, verifier));
+    routes.add_service(backup).into_axum_router()
 }
 
 /// 2024-01-01, in Unix seconds: operators count their epochs from there.

@@ -23,8 +23,8 @@ use tower::Service;
 use crate::mutants::mutant;
 
 use super::proof::{
-    Call, DESCRIBE, FORM, FROM, NEWEST, NONCE, OLD_PROOF, PROOF, RESPONSE_PROOF, Response, TIME,
-    TO, fits, text,
+    Call, Caller, FORM, FROM, NEWEST, NONCE, OLD_PROOF, PROOF, RESPONSE_PROOF, Response, TIME, TO,
+    fits, text,
 };
 pub use super::proof::{Key, Recipient};
 use crate::server::process::clock;
@@ -105,6 +105,7 @@ pub struct Verifier {
     key: Arc<Mutex<Option<Known>>>,
     nonces: Arc<Mutex<Nonces>>,
     own: Arc<str>,
+    caller: Caller,
 }
 
 /// The key, and the file that may contain a newer one.
@@ -186,6 +187,18 @@ impl Verifier {
             key: Arc::new(Mutex::new(known)),
             nonces: Arc::default(),
             own: own.to_string().into(),
+            caller: Caller::Operator,
+        }
+    }
+
+    /// The same of the key of backups, which follows from the operator's and changes with it.
+    #[must_use]
+    pub(in crate::server) fn for_backups(&self) -> Verifier {
+        Verifier {
+            // Others than the operator's: a holder of this key cannot use those up.
+            nonces: Arc::default(),
+            caller: Caller::Backup,
+            ..self.clone()
         }
     }
 
@@ -227,10 +240,12 @@ impl Verifier {
         )?;
         let call = signed_call.call(body);
         let is_right = |key: &Key| fits(key.of_call(call), signed_call.proof);
+        let key = self.caller.key(&key);
         let key = match is_right(&key) {
             true => key,
             false => self
                 .newer(now_ms)
+                .map(|operators| self.caller.key(&operators))
                 .filter(is_right)
                 .ok_or("the proof was not made with this cluster's operator key")?,
         };
@@ -249,7 +264,7 @@ impl Verifier {
                 "the proof is older than 60 s: compare the clocks of operator and member",
             );
         }
-        if signed_call.to.is_empty() && signed_call.path != DESCRIBE {
+        if signed_call.to.is_empty() && signed_call.path != self.caller.first_call() {
             return refused("the call names no recipient: it is for whoever captures it");
         }
         let elsewhere = !signed_call.to.is_empty() && *signed_call.to != *self.own;

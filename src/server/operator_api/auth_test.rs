@@ -1,5 +1,6 @@
 //! The calls that a member accepts, and for which recipient.
 
+use super::super::proof::DESCRIBE;
 use super::*;
 
 const RETIRE: &str = "/quorate.v1.Member/Retire";
@@ -157,4 +158,26 @@ fn recreated_secret_replaces_the_key() {
     std::fs::write(&file, "short").expect("written");
     assert!(!check(&old, 13_003));
     assert!(check(&new, 13_004));
+}
+
+/// The key of a backup is in a Secret of its own, and lets its holder read the data and change nothing.
+#[test]
+fn key_of_backups_opens_backups_alone() {
+    const OPEN: &str = "/quorate.v1.Backup/Open";
+    const STANDING: &str = "/quorate.v1.Backup/Standing";
+    let operators = Verifier::new(Some(key()), None, &own("one", "1"));
+    let backups = operators.for_backups();
+    let derived = key().for_backups();
+    for path in [RETIRE, DESCRIBE] {
+        let call = sent(&derived, path, "one/1", 1_000_000, "a");
+        assert!(check(&operators, 1_000_000, &call).is_err(), "{path}");
+    }
+    let call = sent(&key(), OPEN, "one/1", 1_000_000, "a");
+    assert!(check(&backups, 1_000_000, &call).is_err());
+    let call = sent(&derived, OPEN, "one/1", 1_000_000, "b");
+    assert_eq!(check(&backups, 1_000_000, &call), Ok(()));
+    let nameless = sent(&derived, OPEN, "", 1_000_000, "c");
+    assert!(check(&backups, 1_000_000, &nameless).is_err());
+    let nameless = sent(&derived, STANDING, "", 1_000_000, "d");
+    assert_eq!(check(&backups, 1_000_000, &nameless), Ok(()));
 }

@@ -40,6 +40,35 @@ pub struct MemberClient {
     signed: Signed<Way>,
 }
 
+/// The transport to `host:port`. Connects at the first call; each call, including the connection, takes at most
+/// `timeout`. Without `secure` it uses no TLS.
+pub(in crate::server) fn dial(
+    address: &str,
+    timeout: Duration,
+    secure: Option<&Secure>,
+) -> Result<Way, AddressError> {
+    let endpoint = Endpoint::from_shared(format!("http://{address}"))
+        .map_err(|source| AddressError::Address {
+            address: address.to_owned(),
+            source,
+        })?
+        .connect_timeout(timeout)
+        .timeout(timeout)
+        .tcp_nodelay(true);
+    let channel = match secure {
+        None => endpoint.connect_lazy(),
+        Some(secure) => {
+            let connector =
+                Connector::new(address, secure).map_err(|source| AddressError::Secure {
+                    address: address.to_owned(),
+                    source,
+                })?;
+            endpoint.connect_with_connector_lazy(connector)
+        }
+    };
+    Ok(channel.map_err(WayError::new).boxed_clone())
+}
+
 /// Why an address cannot be dialled at all.
 #[derive(Debug, thiserror::Error)]
 pub enum AddressError {
@@ -70,27 +99,7 @@ impl MemberClient {
         timeout: Duration,
         secure: Option<&Secure>,
     ) -> Result<MemberClient, AddressError> {
-        let endpoint = Endpoint::from_shared(format!("http://{address}"))
-            .map_err(|source| AddressError::Address {
-                address: address.to_owned(),
-                source,
-            })?
-            .connect_timeout(timeout)
-            .timeout(timeout)
-            .tcp_nodelay(true);
-        let channel = match secure {
-            None => endpoint.connect_lazy(),
-            Some(secure) => {
-                let connector =
-                    Connector::new(address, secure).map_err(|source| AddressError::Secure {
-                        address: address.to_owned(),
-                        source,
-                    })?;
-                endpoint.connect_with_connector_lazy(connector)
-            }
-        };
-        let channel = channel.map_err(WayError::new);
-        Ok(Self::over(channel.boxed_clone(), key))
+        Ok(Self::over(dial(address, timeout, secure)?, key))
     }
 
     /// A client of the member at the end of this transport.

@@ -4,6 +4,7 @@
 //! Never decides which calls to make, and rejects every answer that is not signed.
 
 pub mod auth;
+pub mod backup_client;
 pub mod client;
 pub(in crate::server) mod proof;
 pub mod secure;

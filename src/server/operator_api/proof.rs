@@ -29,13 +29,17 @@ pub(in crate::server) const RESPONSE_PROOF: &str = "quorate-answer-proof";
 pub(in crate::server) const FORM: &str = "quorate-form";
 /// The format of this version.
 pub(in crate::server) const NEWEST: &str = "2";
-/// The one method that changes nothing, and so needs no recipient.
+/// The operator's one method that changes nothing, and so needs no recipient.
 pub(in crate::server) const DESCRIBE: &str = "/quorate.v1.Member/Describe";
+/// That of a backup.
+const STANDING: &str = "/quorate.v1.Backup/Standing";
 
 /// Prefix of the data under an HMAC, so that one for a call cannot be used for an answer. That of
 /// 0.1.0 begins with the method, and so with a slash.
 const CALL: &str = "quorate call 2";
 const RESPONSE: &str = "quorate answer 2";
+/// The data under the HMAC that is the key of backups.
+const BACKUPS: &[u8] = b"quorate backup key 1";
 
 /// The key that operator and members share.
 #[derive(Clone, PartialEq, Eq)]
@@ -44,6 +48,33 @@ pub struct Key(Arc<[u8]>);
 impl std::fmt::Debug for Key {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Key(..)")
+    }
+}
+
+/// Who calls a member, which decides the service and the key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::server) enum Caller {
+    /// The operator.
+    Operator,
+    /// A backup of the cluster, with a key that fits [`STANDING`]'s service alone.
+    Backup,
+}
+
+impl Caller {
+    /// This caller's key, where the operator's is known.
+    pub(in crate::server) fn key(self, operators: &Key) -> Key {
+        match self {
+            Caller::Operator => operators.clone(),
+            Caller::Backup => operators.for_backups(),
+        }
+    }
+
+    /// The method that needs no recipient.
+    pub(in crate::server) fn first_call(self) -> &'static str {
+        match self {
+            Caller::Operator => DESCRIBE,
+            Caller::Backup => STANDING,
+        }
     }
 }
 
@@ -102,6 +133,21 @@ impl Key {
     #[must_use]
     pub fn new(bytes: &[u8]) -> Key {
         Key(bytes.trim_ascii().into())
+    }
+
+    /// The key of backups, as text: it follows from the operator's, which does not follow from it.
+    #[must_use]
+    pub fn for_backups(&self) -> Key {
+        let mut mac =
+            Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes a key of any length");
+        mac.update(BACKUPS);
+        Key::new(text(mac).as_bytes())
+    }
+
+    /// Its bytes, to be kept in a Secret.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
     }
 
     /// Its length in bytes.
@@ -219,6 +265,18 @@ mod tests {
             key().of_call(call()),
             &text(key().of_response(answer))
         ));
+    }
+
+    /// Computed by Python's hmac: Secrets hold it, so it stays what it is.
+    #[test]
+    fn key_of_backups_is_fixed_and_another_one() {
+        let derived = key().for_backups();
+        assert_eq!(
+            derived.bytes(),
+            b"f775d05f88e5a92b4dd4d2b362cb46de1c3b90ecd182bc215f3579cfb284a0b8"
+        );
+        assert_ne!(derived, key());
+        assert!(!fits(key().of_call(call()), &text(derived.of_call(call()))));
     }
 
     #[test]

@@ -21,7 +21,7 @@ use crate::mutants::mutant;
 
 use super::auth::{CALL_LIMIT, Whole, gather};
 use super::proof::{
-    Call, DESCRIBE, FORM, FROM, Key, NONCE, OLD_PROOF, PROOF, Recipient, TIME, TO, text,
+    Call, Caller, FORM, FROM, Key, NONCE, OLD_PROOF, PROOF, Recipient, TIME, TO, text,
 };
 use crate::server::listen::quiet::printable;
 use crate::server::process::clock;
@@ -73,6 +73,7 @@ impl Author {
 #[derive(Debug)]
 pub(in crate::server) struct Signed<S> {
     inner: Arc<Mutex<S>>,
+    caller: Caller,
     key: Key,
     standing: Arc<Mutex<Standing>>,
     /// The server has signed before, so it cannot be a member of 0.1.0. A caller that knows that
@@ -87,6 +88,7 @@ impl<S> Clone for Signed<S> {
     fn clone(&self) -> Signed<S> {
         Signed {
             inner: Arc::clone(&self.inner),
+            caller: self.caller,
             key: self.key.clone(),
             standing: Arc::clone(&self.standing),
             has_signed: Arc::clone(&self.has_signed),
@@ -110,10 +112,20 @@ enum Outcome {
 }
 
 impl<S> Signed<S> {
-    /// Signs the calls to `inner`.
+    /// Signs the operator's calls to `inner`.
     pub(in crate::server) fn new(inner: S, key: Key) -> Signed<S> {
+        Self::of(Caller::Operator, inner, key)
+    }
+
+    /// Signs the calls of a backup to `inner`.
+    pub(in crate::server) fn for_backups(inner: S, key: Key) -> Signed<S> {
+        Self::of(Caller::Backup, inner, key)
+    }
+
+    fn of(caller: Caller, inner: S, key: Key) -> Signed<S> {
         Signed {
             inner: Arc::new(Mutex::new(inner)),
+            caller,
             key,
             standing: Arc::default(),
             has_signed: Arc::default(),
@@ -154,11 +166,12 @@ where
     S::Error: Into<StdError>,
 {
     async fn answer(&self, call: Unsigned) -> Result<Whole, StdError> {
-        if call.parts.uri.path() == DESCRIBE {
+        let first = self.caller.first_call();
+        if call.parts.uri.path() == first {
             return self.describe(&call).await;
         }
         if self.only.is_none() && self.signer().is_none() {
-            let described = self.describe(&call.describe_call()?).await?;
+            let described = self.describe(&call.first_call(first)?).await?;
             if described.status().code() != Code::Ok {
                 return Ok(described);
             }
@@ -190,6 +203,15 @@ where
             }
             Outcome::Unproven(whole) => whole,
         };
+        if self.caller == Caller::Backup {
+            return Err(match whole.status().code() {
+                Code::Unimplemented => tonic::Status::unimplemented(
+                    "the server there gives no backups: it is of an older version, or no member",
+                )
+                .into(),
+                _ => unbelieved(Some(&whole)),
+            });
+        }
         let refused = whole.status().code() == Code::Unauthenticated;
         // A downgrade to 0.1.0 is not accepted: an attacker that removes signatures would cause the
         // same.
@@ -290,11 +312,11 @@ where
 }
 
 impl Unsigned {
-    /// A describe call, to learn which server would answer this one.
-    fn describe_call(&self) -> Result<Unsigned, StdError> {
+    /// A call without a recipient, to learn which server would answer this one.
+    fn first_call(&self, path: &'static str) -> Result<Unsigned, StdError> {
         let mut parts = self.parts.clone();
         let mut uri = parts.uri.into_parts();
-        uri.path_and_query = Some(http::uri::PathAndQuery::from_static(DESCRIBE));
+        uri.path_and_query = Some(http::uri::PathAndQuery::from_static(path));
         parts.uri = http::Uri::from_parts(uri)?;
         Ok(Unsigned {
             parts,

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::super::auth::{Verified, Verifier};
-use super::super::proof::{self, RESPONSE_PROOF};
+use super::super::proof::{self, DESCRIBE, RESPONSE_PROOF};
 use super::*;
 use crate::server::operator_api::client::{MemberClient, Way, WayError};
 use crate::wire::member as proto;

@@ -1,0 +1,78 @@
+//! A client of `quorate.v1.Backup`: reads one member's state as a file. Signs every call and rejects every answer that
+//! is not signed, as the operator's client does, with a key that fits these calls alone. Never retries.
+
+use std::time::Duration;
+
+use super::auth::Key;
+use super::client::{AddressError, Way, dial};
+use super::secure::Secure;
+use super::signed::Signed;
+use crate::wire::member as proto;
+use proto::backup_client::BackupClient as Generated;
+
+/// Bytes that a call reads at most.
+pub const READ: u64 = 1 << 20;
+
+/// Calls to one member's peer port.
+#[derive(Clone, Debug)]
+pub struct BackupClient(Generated<Signed<Way>>);
+
+impl BackupClient {
+    /// A client of the member at `host:port`. Connects at the first call; each call takes at most `timeout`.
+    ///
+    /// # Errors
+    /// An address that cannot be dialled at all.
+    pub fn new(
+        address: &str,
+        key: Key,
+        timeout: Duration,
+        secure: Option<&Secure>,
+    ) -> Result<BackupClient, AddressError> {
+        let way = dial(address, timeout, secure)?;
+        let signed = Signed::for_backups(way, key);
+        Ok(BackupClient(Generated::new(signed)))
+    }
+
+    /// Whether a snapshot of this member is a good one.
+    ///
+    /// # Errors
+    /// No answer, or one that is not signed.
+    pub async fn standing(&mut self) -> Result<proto::StandingResponse, tonic::Status> {
+        let answer = self.0.standing(proto::StandingRequest {}).await?;
+        Ok(answer.into_inner())
+    }
+
+    /// Writes the state into a file there.
+    ///
+    /// # Errors
+    /// The same; no space, or another backup reads this member.
+    pub async fn open(&mut self) -> Result<proto::OpenResponse, tonic::Status> {
+        Ok(self.0.open(proto::OpenRequest {}).await?.into_inner())
+    }
+
+    /// Bytes of the file, at most [`READ`].
+    ///
+    /// # Errors
+    /// The same; the file was given up.
+    pub async fn read(
+        &mut self,
+        file: u64,
+        offset: u64,
+        length: u64,
+    ) -> Result<bytes::Bytes, tonic::Status> {
+        let request = proto::ReadRequest {
+            file,
+            offset,
+            length,
+        };
+        Ok(self.0.read(request).await?.into_inner().data)
+    }
+
+    /// Gives the file up.
+    ///
+    /// # Errors
+    /// No answer, or one that is not signed.
+    pub async fn close(&mut self, file: u64) -> Result<(), tonic::Status> {
+        self.0.close(proto::CloseRequest { file }).await.map(drop)
+    }
+}
