@@ -53,6 +53,7 @@ const PURE: &[(&str, &[&str])] = &[
     ("plan", &["crd"]),
     ("model", &["crd", "plan"]),
     ("build", &["crd", "plan"]),
+    ("backup_plan", &["crd"]),
 ];
 
 /// The other rooms and the rooms that they may use; rooms not listed here may use every room.

@@ -82,6 +82,8 @@ pub(super) fn policy_inputs(cluster: &ValidatedCluster, settings: &Settings) -> 
     hash(&json!({
         "access": cluster.spec.network_policy,
         "operator": settings.operator_namespace,
+        // Policies of operators that knew no backups do not admit them.
+        "backups": true,
     }))
 }
 

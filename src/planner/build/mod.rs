@@ -5,6 +5,7 @@
 //! object next to the builder's number. A newer builder that would render differently therefore changes nothing until
 //! the inputs change or the member is recreated.
 
+mod backup_job;
 mod cert_manager;
 mod certificates;
 mod common;
@@ -21,12 +22,18 @@ mod server;
 mod service;
 
 #[cfg(test)]
+mod backup_test;
+#[cfg(test)]
 mod release_test;
 #[cfg(test)]
 mod server_test;
 #[cfg(test)]
 mod tests;
 
+pub use backup_job::{
+    BACKUP_CONTAINER, BackupOwner, BackupWork, backup_job, backup_job_name, backup_key_name,
+    backup_key_secret, store_url,
+};
 pub use cert_manager::{
     Certificate, CertificateCondition, CertificateSpec, CertificateStatus, Issue,
     cert_manager_certificate, cert_manager_names, issue_of,

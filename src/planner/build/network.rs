@@ -1,7 +1,7 @@
 //! Who may reach the members over the network: one NetworkPolicy a cluster, over all of its members'
 //! pods. What it does not name is refused by networks that enforce policies; others ignore it.
 //!
-//! The peer port is open to the other members and the operator, the metrics port to the peers named in the resource,
+//! The peer port is open to the other members, the operator and Jobs that save the cluster, the metrics port to the peers named in the resource,
 //! the client port to everyone unless the resource restricts it. Probes come from the kubelet, and traffic from a pod's
 //! own node is allowed by Kubernetes' rules. Egress is not restricted.
 
@@ -12,8 +12,9 @@ use k8s_openapi::api::networking::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use crate::crd::{APP, ValidatedCluster, network_policy_name};
+use crate::crd::{APP, LABEL_BACKUP_OF, ValidatedCluster, network_policy_name};
 
+use super::backup_job::BACKUP_COMPONENT;
 use super::common::{
     CLIENT_PORT, METRICS_PORT, PEER_PORT, Settings, metadata, policy_inputs, selector, strings,
 };
@@ -47,7 +48,7 @@ pub fn network_policy(cluster: &ValidatedCluster, settings: &Settings) -> Networ
     }
 }
 
-/// The other members, and the operator's pods. The address of an operator outside of Kubernetes is unknown: then the
+/// The other members, Jobs that save the cluster, and the operator's pods. The address of an operator outside of Kubernetes is unknown: then the
 /// port has to be open to all.
 fn peers(cluster: &ValidatedCluster, settings: &Settings) -> Vec<NetworkPolicyPeer> {
     let Some(namespace) = &settings.operator_namespace else {
@@ -66,6 +67,13 @@ fn peers(cluster: &ValidatedCluster, settings: &Settings) -> Vec<NetworkPolicyPe
         }),
         ..NetworkPolicyPeer::default()
     };
+    let backups = NetworkPolicyPeer {
+        pod_selector: select(&[
+            ("app.kubernetes.io/component", BACKUP_COMPONENT),
+            (LABEL_BACKUP_OF, &cluster.uid),
+        ]),
+        ..NetworkPolicyPeer::default()
+    };
     let operator = NetworkPolicyPeer {
         namespace_selector: select(&[(NAMESPACE, namespace)]),
         pod_selector: select(&[
@@ -74,7 +82,7 @@ fn peers(cluster: &ValidatedCluster, settings: &Settings) -> Vec<NetworkPolicyPe
         ]),
         ip_block: None,
     };
-    vec![members, operator]
+    vec![members, operator, backups]
 }
 
 /// A port and who may reach it; empty: everyone.

@@ -159,9 +159,7 @@ fn container(
     member: &str,
     plaintext_peers: bool,
 ) -> Container {
-    let image = cluster.spec.image.clone();
-    let image =
-        image.unwrap_or_else(|| format!("{}:{}", settings.image_repository, cluster.spec.version));
+    let image = cluster_image(cluster, settings);
     let port = |name: &str, number: u16| ContainerPort {
         name: Some(name.to_owned()),
         container_port: i32::from(number),
@@ -217,6 +215,12 @@ fn container(
         termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
         ..Container::default()
     }
+}
+
+/// The image of a cluster's servers.
+pub(super) fn cluster_image(cluster: &ValidatedCluster, settings: &Settings) -> String {
+    let image = cluster.spec.image.clone();
+    image.unwrap_or_else(|| format!("{}:{}", settings.image_repository, cluster.spec.version))
 }
 
 fn probe(path: &str, period_seconds: i32, failures: i32) -> Probe {

@@ -14,6 +14,27 @@ pub fn rules() -> Vec<PolicyRule> {
     vec![
         rule("quorate.dev", &["etcdclusters"], WATCH),
         rule("quorate.dev", &["etcdclusters/status"], &["get", "patch"]),
+        // Schedules create backups and delete those that their retention has deleted.
+        rule("quorate.dev", &["etcdbackups"], MANAGE),
+        rule(
+            "quorate.dev",
+            &["etcdbackupstores", "etcdbackupschedules"],
+            WATCH,
+        ),
+        rule(
+            "quorate.dev",
+            &[
+                "etcdbackups/status",
+                "etcdbackupstores/status",
+                "etcdbackupschedules/status",
+            ],
+            &["get", "patch"],
+        ),
+        rule(
+            "batch",
+            &["jobs"],
+            &["get", "list", "watch", "create", "delete"],
+        ),
         rule("apps", &["statefulsets"], MANAGE),
         // The specification that was last admitted.
         rule(

@@ -10,7 +10,7 @@ use super::*;
 use crate::crd::{EtcdCluster, TlsPort, ValidatedCluster, parse, validate};
 use crate::plan::{Owner, PvcState};
 
-fn cluster(yaml: &str) -> ValidatedCluster {
+pub(super) fn cluster(yaml: &str) -> ValidatedCluster {
     let head = "apiVersion: quorate.dev/v1alpha1\nkind: EtcdCluster\nmetadata: {name: demo, namespace: prod}\n";
     let mut cluster: EtcdCluster = parse(&format!("{head}{yaml}")).expect("a valid resource");
     cluster.metadata.uid = Some("6f1c2d3e-aaaa-bbbb-cccc-0123456789ab".into());
@@ -18,7 +18,7 @@ fn cluster(yaml: &str) -> ValidatedCluster {
     validate(&cluster).expect("valid")
 }
 
-fn settings() -> Settings {
+pub(super) fn settings() -> Settings {
     Settings {
         image_repository: "quorate".into(),
         operator_namespace: Some("quorate-system".into()),
@@ -57,7 +57,7 @@ spec:
       affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: pool, operator: In, values: [etcd]}]}]}}}
 ";
 
-fn golden(name: &str, text: &str) {
+pub(super) fn golden(name: &str, text: &str) {
     let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("tests/build");
     let path = folder.join(name);
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
@@ -73,16 +73,16 @@ fn golden(name: &str, text: &str) {
     );
 }
 
-fn yaml(objects: &[&dyn erased::Yaml]) -> String {
+pub(super) fn yaml(objects: &[&dyn erased::Yaml]) -> String {
     objects
         .iter()
         .map(|object| format!("---\n{}", object.yaml()))
         .collect()
 }
 
-mod erased {
+pub(super) mod erased {
     //! Several kinds in one list.
-    pub(super) trait Yaml {
+    pub(in super::super) trait Yaml {
         fn yaml(&self) -> String;
     }
     impl<T: super::Serialize> Yaml for T {
@@ -530,10 +530,10 @@ fn ports_of(policy: &k8s_openapi::api::networking::v1::NetworkPolicy) -> Vec<(i3
 #[test]
 fn network_policy_opens_only_named_ports() {
     let of = |yaml: &str, settings: &Settings| ports_of(&network_policy(&cluster(yaml), settings));
-    assert_eq!(of("spec: {}", &settings()), [(2380, 2), (2379, 0)]);
+    assert_eq!(of("spec: {}", &settings()), [(2380, 3), (2379, 0)]);
     let named = "spec: {networkPolicy: {clients: [{podSelector: {}}],
         metrics: [{ipBlock: {cidr: 10.0.0.0/8}}, {namespaceSelector: {}}]}}";
-    assert_eq!(of(named, &settings()), [(2380, 2), (2379, 1), (2381, 2)]);
+    assert_eq!(of(named, &settings()), [(2380, 3), (2379, 1), (2381, 2)]);
     // An operator outside of Kubernetes must not lock itself out.
     let outside = Settings {
         operator_namespace: None,

@@ -29,6 +29,23 @@ pub const ANNOTATION_INPUTS: &str = "quorate.dev/inputs";
 /// Number of the builder that rendered an object.
 pub const ANNOTATION_BUILDER: &str = "quorate.dev/builder";
 
+/// On the objects of a backup or a schedule: `backup` or `schedule`.
+pub const LABEL_BACKUP_OWNER_KIND: &str = "quorate.dev/backup-owner-kind";
+/// Its name.
+pub const LABEL_BACKUP_OWNER: &str = "quorate.dev/backup-owner";
+/// On a Job: what it does.
+pub const LABEL_BACKUP_JOB: &str = "quorate.dev/backup-job";
+/// On a Job: its number.
+pub const LABEL_BACKUP_ATTEMPT: &str = "quorate.dev/backup-attempt";
+/// On the pods of a Job that saves: UID of the cluster whose peer ports admit it.
+pub const LABEL_BACKUP_OF: &str = "quorate.dev/backup-of";
+/// On an `EtcdBackup`: name of the schedule that created it.
+pub const LABEL_BACKUP_SCHEDULE: &str = "quorate.dev/backup-schedule";
+/// On an `EtcdBackup`: it is verified again if its last verification is older than this time (RFC 3339).
+pub const ANNOTATION_VERIFY: &str = "quorate.dev/verify";
+/// On an `EtcdBackup`: since when its store does not have it (RFC 3339).
+pub const ANNOTATION_GONE: &str = "quorate.dev/gone";
+
 /// Hash of a StatefulSet's rendering.
 pub const ANNOTATION_RENDERED: &str = "quorate.dev/rendered";
 

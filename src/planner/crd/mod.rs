@@ -4,6 +4,7 @@
 //! strictly), and [`parse()`] refuses it for files that are not sent to an API server. Types and rules only: nothing
 //! here talks to Kubernetes.
 
+pub mod backup;
 mod condition;
 mod labels;
 mod network;
@@ -25,7 +26,7 @@ mod tests;
 pub use condition::{ConditionStatus, ConditionType};
 pub use labels::*;
 pub use network::NetworkAccess;
-pub use parse::{ParseError, crd_yaml, parse};
+pub use parse::{ParseError, definition_yaml, definitions, parse};
 pub use pod::{PodMetadata, PodSpecSubset, PodTemplate};
 pub use quantity::{Quantity, QuantityError, bytes_of};
 pub use server::{

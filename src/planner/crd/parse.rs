@@ -1,9 +1,11 @@
 //! The resource from a YAML text without an API server: unknown fields, defaults and rules as an
 //! API server would treat them, and the definition itself as YAML.
 
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube_core::CustomResourceExt;
 use serde_json::{Map, Value};
 
+use super::backup::{EtcdBackup, EtcdBackupSchedule, EtcdBackupStore};
 use super::spec::EtcdCluster;
 
 /// Why a text is not a valid `EtcdCluster`.
@@ -61,13 +63,23 @@ pub fn parse(yaml: &str) -> Result<EtcdCluster, ParseError> {
     }
 }
 
-/// The custom resource definition as YAML, as in `crds/`.
+/// The custom resource definitions, that of clusters first.
+#[must_use]
+pub fn definitions() -> Vec<CustomResourceDefinition> {
+    vec![
+        EtcdCluster::crd(),
+        EtcdBackupStore::crd(),
+        EtcdBackup::crd(),
+        EtcdBackupSchedule::crd(),
+    ]
+}
+
+/// A custom resource definition as YAML, as in `crds/`.
 ///
 /// # Errors
 /// [`ParseError::Yaml`] when the definition cannot be written as YAML.
-pub fn crd_yaml() -> Result<String, ParseError> {
-    serde_saphyr::to_string(&EtcdCluster::crd())
-        .map_err(|error| ParseError::Yaml(error.to_string()))
+pub fn definition_yaml(definition: &CustomResourceDefinition) -> Result<String, ParseError> {
+    serde_saphyr::to_string(definition).map_err(|error| ParseError::Yaml(error.to_string()))
 }
 
 /// The schema of the served version, as JSON.

@@ -44,6 +44,38 @@ pub(super) fn conditions(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
+/// A time of the status.
+pub(super) fn time(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "string", "format": "date-time"})
+}
+
+/// A folder in a store.
+pub(super) fn store_prefix(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "string",
+        "minLength": 1,
+        "maxLength": 512,
+        "nullable": true,
+        "x-kubernetes-validations": rules(&[(
+            "self.matches('^[A-Za-z0-9_=.-]+(/[A-Za-z0-9_=.-]+)*$') && !self.split('/').exists(part, part == '.' || part == '..')",
+            "prefix is a path such as backups/prod, without a slash at either end",
+        )]),
+    })
+}
+
+/// A URL of a store.
+pub(super) fn store_endpoint(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "string",
+        "maxLength": 512,
+        "nullable": true,
+        "x-kubernetes-validations": rules(&[(
+            "self.matches('^https?://[^@?# ]+$')",
+            "endpoint is a URL with http:// or https://, without credentials: those belong into credentialsSecretRef",
+        )]),
+    })
+}
+
 /// Host names and IP addresses in certificates, each once.
 pub(super) fn alternative_names(_: &mut SchemaGenerator) -> Schema {
     json_schema!({

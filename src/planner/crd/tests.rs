@@ -420,14 +420,17 @@ fn the_definition_has_what_kubectl_shows() {
         scale.label_selector_path.as_deref(),
         Some(".status.selector")
     );
-    let written = crd_yaml().expect("YAML");
-    let file = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../crds/quorate.dev_etcdclusters.yaml"
-    );
-    let kept = std::fs::read_to_string(file).expect("the definition in crds/");
-    assert!(
-        kept.ends_with(&written),
-        "crds/ differs from the code: run `make generate`"
-    );
+    for definition in definitions() {
+        let written = definition_yaml(&definition).expect("YAML");
+        let plural = &definition.spec.names.plural;
+        let file = format!(
+            "{}/../../crds/quorate.dev_{plural}.yaml",
+            env!("CARGO_MANIFEST_DIR")
+        );
+        let kept = std::fs::read_to_string(file).expect("the definition in crds/");
+        assert!(
+            kept.ends_with(&written),
+            "crds/ differs from the code: run `make generate`"
+        );
+    }
 }

@@ -1,0 +1,390 @@
+//! The plan of one `EtcdBackup`: saved by a Job, repeated until it is stored or its deadline is over, and verified by
+//! another Job where that was asked for.
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+
+use super::observed::{ClusterFacts, JobFacts, JobKind, JobState, ObservedBackup};
+use super::result::{FailureClass, JobResult, Saved, Verified};
+use super::{BackupPlan, BackupStep};
+use crate::crd::backup::{BackupPhase, EtcdBackupStatus, READY, VerificationStatus};
+
+/// Before the second attempt; doubled for each further one.
+const PAUSE: SignedDuration = SignedDuration::from_secs(20);
+/// The longest pause: so long after credentials were renewed a backup is repeated.
+const LONGEST_PAUSE: SignedDuration = SignedDuration::from_mins(5);
+/// Between two observations while a Job runs.
+const WATCHED_MS: u64 = 30_000;
+/// Between two observations while something is missing.
+const MISSING_MS: u64 = 10_000;
+
+/// The next step of a backup, and its status.
+#[must_use]
+pub fn plan_backup(observed: &ObservedBackup) -> BackupPlan {
+    let mut plan = Draft::new(observed).plan();
+    let conditions = conditions(observed, &plan.status);
+    plan.status.conditions = conditions;
+    plan
+}
+
+struct Draft<'a> {
+    observed: &'a ObservedBackup,
+    status: EtcdBackupStatus,
+}
+
+impl Draft<'_> {
+    fn new(observed: &ObservedBackup) -> Draft<'_> {
+        Draft {
+            observed,
+            status: observed.status.clone(),
+        }
+    }
+
+    fn plan(mut self) -> BackupPlan {
+        if self.observed.gone && self.stored() {
+            self.status.phase = BackupPhase::Failed;
+            return self.rest("the store does not have it any more: somebody else deleted it");
+        }
+        match self.status.phase {
+            BackupPhase::Failed => self.end(),
+            BackupPhase::Pending | BackupPhase::Streaming => self.save(),
+            BackupPhase::Uploaded | BackupPhase::Verified => match self.verification_due() {
+                true => self.verify(),
+                false => self.end(),
+            },
+        }
+    }
+
+    fn stored(&self) -> bool {
+        matches!(
+            self.status.phase,
+            BackupPhase::Uploaded | BackupPhase::Verified
+        )
+    }
+
+    fn save(mut self) -> BackupPlan {
+        let Some(job) = self.newest(JobKind::Save) else {
+            return self.begin(JobKind::Save);
+        };
+        match &job.state {
+            JobState::Ended {
+                result: Some(JobResult::Saved(saved)),
+                ..
+            } => {
+                self.record_saved(saved);
+                match self.verification_due() {
+                    true => self.verify(),
+                    false => self.end(),
+                }
+            }
+            _ => self.follow(&job),
+        }
+    }
+
+    fn verify(mut self) -> BackupPlan {
+        let Some(job) = self.newest(JobKind::Verify) else {
+            return self.begin(JobKind::Verify);
+        };
+        match &job.state {
+            JobState::Ended {
+                result: Some(JobResult::Verified(verified)),
+                ..
+            } => {
+                self.record_verified(verified);
+                self.end()
+            }
+            _ => self.follow(&job),
+        }
+    }
+
+    fn verification_due(&self) -> bool {
+        let last = self.status.verification.as_ref().map(|last| last.time.0);
+        match (self.observed.verification_requested, last) {
+            (Some(requested), Some(last)) => requested > last,
+            (Some(_), None) => true,
+            (None, Some(_)) => false,
+            (None, None) => self.observed.spec.verify,
+        }
+    }
+
+    /// A Job that has not come to a good end.
+    fn follow(mut self, job: &JobFacts) -> BackupPlan {
+        match &job.state {
+            JobState::Waiting(why) => {
+                let why = why.clone().unwrap_or_else(|| "its pod starts".to_owned());
+                self.wait(format!("Job {}: {why}", job.name), WATCHED_MS)
+            }
+            JobState::Running => {
+                if job.kind == JobKind::Save {
+                    self.status.phase = BackupPhase::Streaming;
+                }
+                let what = match job.kind {
+                    JobKind::Save => "the data are read and stored",
+                    _ => "it is restored into a member that is thrown away",
+                };
+                self.wait(format!("{what} by Job {}", job.name), WATCHED_MS)
+            }
+            JobState::Deleting => {
+                self.wait(format!("Job {} is being deleted", job.name), MISSING_MS)
+            }
+            JobState::Ended {
+                at, result, reason, ..
+            } => {
+                let why = match result {
+                    Some(JobResult::Failed { message, .. }) => message.clone(),
+                    _ => format!("it ended without a result: {reason}"),
+                };
+                self.again(job, *at, &why, result.as_ref())
+            }
+        }
+    }
+
+    /// Whether and when a failed Job is repeated.
+    fn again(
+        mut self,
+        job: &JobFacts,
+        ended: Timestamp,
+        why: &str,
+        result: Option<&JobResult>,
+    ) -> BackupPlan {
+        let attempts = i32::try_from(job.attempt).unwrap_or(i32::MAX);
+        self.status.attempts = Some(attempts);
+        if job.kind == JobKind::Save {
+            self.status.phase = BackupPhase::Pending;
+        }
+        let class = match result {
+            Some(JobResult::Failed { class, .. }) => Some(*class),
+            _ => None,
+        };
+        if job.kind == JobKind::Verify && class == Some(FailureClass::NotFound) {
+            self.status.phase = BackupPhase::Failed;
+            return self.rest(&format!("the store does not have it any more: {why}"));
+        }
+        if self.observed.now >= self.deadline(ended) {
+            if job.kind == JobKind::Save {
+                self.status.phase = BackupPhase::Failed;
+            }
+            let tries = job.attempt;
+            return self.rest(&format!(
+                "given up after {tries} attempts, the last one: {why}"
+            ));
+        }
+        let due = ended + pause(job.attempt);
+        if self.observed.now < due {
+            let left = (due - self.observed.now).total(jiff::Unit::Second);
+            let left = left.unwrap_or(1.0).max(1.0);
+            let text = format!("attempt {attempts} failed, repeated in {left:.0} s: {why}");
+            return self.wait(text, (left * 1000.0) as u64);
+        }
+        self.begin(job.kind)
+    }
+
+    /// For a save, counted from the backup's creation; for a verification, from the request for it.
+    fn deadline(&self, ended: Timestamp) -> Timestamp {
+        let from = match self.stored() {
+            false => self.observed.created,
+            true => self
+                .observed
+                .verification_requested
+                .or(self.status.completion_time.as_ref().map(|time| time.0))
+                .unwrap_or(ended),
+        };
+        from + SignedDuration::from_secs(self.observed.spec.deadline_seconds.into())
+    }
+
+    /// Creates the next Job, if what it needs is there.
+    fn begin(mut self, kind: JobKind) -> BackupPlan {
+        let newest = self.newest(kind).map_or(0, |job| job.attempt);
+        let counted = u32::try_from(self.status.attempts.unwrap_or(0)).unwrap_or(0);
+        let (cluster, store) = (
+            &self.observed.spec.cluster_ref,
+            &self.observed.spec.store_ref,
+        );
+        let missing = match (&self.observed.cluster, &self.observed.store) {
+            (_, None) => Some(format!("there is no EtcdBackupStore {}", store.name)),
+            (None, _) => Some(format!("there is no EtcdCluster {}", cluster.name)),
+            (
+                Some(ClusterFacts {
+                    invalid: Some(why), ..
+                }),
+                _,
+            ) => Some(format!("EtcdCluster {}: {why}", cluster.name)),
+            (Some(facts), _) if kind == JobKind::Save && facts.hibernated => Some(format!(
+                "EtcdCluster {} is hibernated: set spec.replicas",
+                cluster.name
+            )),
+            (Some(facts), _) if !facts.has_key => {
+                Some(format!("EtcdCluster {} is not set up yet", cluster.name))
+            }
+            _ => None,
+        };
+        let over = self.observed.now >= self.deadline(self.observed.now);
+        if over && kind == JobKind::Save {
+            self.status.phase = BackupPhase::Failed;
+            let why = missing.unwrap_or_else(|| "its Jobs were deleted".to_owned());
+            return self.rest(&format!("given up: {why}"));
+        }
+        if let Some(missing) = missing {
+            return self.wait(missing, MISSING_MS);
+        }
+        let attempt = newest.max(counted) + 1;
+        self.step(BackupStep::CreateJob { kind, attempt }, WATCHED_MS)
+    }
+
+    /// Nothing is left to do, but for Jobs of earlier steps.
+    fn end(self) -> BackupPlan {
+        let done = self.observed.jobs.iter().find(|job| {
+            // Its pods have the only log of a failure.
+            let kept = self.status.phase == BackupPhase::Failed;
+            !kept && matches!(job.state, JobState::Ended { .. })
+        });
+        match done {
+            Some(job) => {
+                let name = job.name.clone();
+                self.step(BackupStep::DeleteJob { name }, MISSING_MS)
+            }
+            None => BackupPlan {
+                status: self.status,
+                step: None,
+                again_ms: None,
+            },
+        }
+    }
+
+    fn newest(&self, kind: JobKind) -> Option<JobFacts> {
+        let jobs = self.observed.jobs.iter().filter(|job| job.kind == kind);
+        jobs.max_by_key(|job| job.attempt).cloned()
+    }
+
+    fn record_saved(&mut self, saved: &Saved) {
+        let number = |value: u64| Some(i64::try_from(value).unwrap_or(i64::MAX));
+        let seconds = saved.completed.duration_since(saved.started).as_secs();
+        let verification = self.status.verification.take();
+        self.status = EtcdBackupStatus {
+            phase: BackupPhase::Uploaded,
+            message: None,
+            attempts: None,
+            id: Some(saved.id.clone()),
+            url: self.observed.store.clone(),
+            start_time: Some(Time(saved.started)),
+            completion_time: Some(Time(saved.completed)),
+            duration_seconds: Some(seconds.max(0)),
+            cluster_id: Some(saved.cluster_id.clone()),
+            member_id: Some(saved.member_id.clone()),
+            revision: Some(saved.revision),
+            raft_index: number(saved.raft_index),
+            raft_term: number(saved.raft_term),
+            hash: number(saved.hash.into()),
+            keys: number(saved.keys),
+            size_bytes: number(saved.size),
+            size: Some(size(saved.size)),
+            stored_bytes: number(saved.stored),
+            encryption_key_id: saved.key_id.clone(),
+            verification,
+            conditions: std::mem::take(&mut self.status.conditions),
+        };
+    }
+
+    fn record_verified(&mut self, verified: &Verified) {
+        self.status.attempts = None;
+        match &verified.failure {
+            Some(failure) => {
+                self.status.phase = BackupPhase::Failed;
+                self.status.message = Some(format!("it cannot be restored: {failure}"));
+            }
+            None => {
+                self.status.phase = BackupPhase::Verified;
+                self.status.message = None;
+                // The clock of whoever asked may be ahead of the Job's.
+                let asked = self.observed.verification_requested;
+                self.status.verification = Some(VerificationStatus {
+                    time: Time(asked.map_or(verified.at, |asked| asked.max(verified.at))),
+                    seconds: (verified.seconds.ceil() as i64).max(1),
+                    version: verified.version.clone(),
+                });
+            }
+        }
+    }
+
+    fn wait(mut self, message: String, again_ms: u64) -> BackupPlan {
+        self.status.message = Some(message);
+        BackupPlan {
+            status: self.status,
+            step: None,
+            again_ms: Some(again_ms),
+        }
+    }
+
+    fn rest(mut self, message: &str) -> BackupPlan {
+        self.status.message = Some(message.to_owned());
+        BackupPlan {
+            status: self.status,
+            step: None,
+            again_ms: None,
+        }
+    }
+
+    fn step(self, step: BackupStep, again_ms: u64) -> BackupPlan {
+        BackupPlan {
+            status: self.status,
+            step: Some(step),
+            again_ms: Some(again_ms),
+        }
+    }
+}
+
+fn pause(attempt: u32) -> SignedDuration {
+    let factor = 1 << attempt.saturating_sub(1).min(8);
+    (PAUSE * factor).min(LONGEST_PAUSE)
+}
+
+/// Ready, with the time of its last change.
+fn conditions(observed: &ObservedBackup, status: &EtcdBackupStatus) -> Vec<Condition> {
+    let (holds, reason) = match status.phase {
+        BackupPhase::Pending => ("False", "Pending"),
+        BackupPhase::Streaming => ("False", "Streaming"),
+        BackupPhase::Uploaded => ("True", "Uploaded"),
+        BackupPhase::Verified => ("True", "Verified"),
+        BackupPhase::Failed => ("False", "Failed"),
+    };
+    let message = status.message.clone().unwrap_or_default();
+    vec![condition(
+        &status.conditions,
+        (holds, reason, message),
+        None,
+        observed.now,
+    )]
+}
+
+/// The condition Ready, whose time is that of its last change.
+pub(super) fn condition(
+    before: &[Condition],
+    (status, reason, message): (&str, &str, String),
+    generation: Option<i64>,
+    now: Timestamp,
+) -> Condition {
+    let known = before.iter().find(|known| known.type_ == READY);
+    let since = known.filter(|known| known.status == status);
+    Condition {
+        type_: READY.to_owned(),
+        status: status.to_owned(),
+        reason: reason.to_owned(),
+        message,
+        observed_generation: generation,
+        last_transition_time: since.map_or(Time(now), |known| known.last_transition_time.clone()),
+    }
+}
+
+/// A number of bytes for people.
+fn size(bytes: u64) -> String {
+    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    let (mut value, mut unit) = (bytes as f64 / 1024.0, 0);
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    format!("{value:.1} {}", UNITS[unit])
+}

@@ -1,0 +1,87 @@
+//! What the operator does about backups: from what was observed of one `EtcdBackup` or `EtcdBackupSchedule` to the next
+//! step and the status. Pure: time, calendar and what Jobs reported are arguments.
+//!
+//! A Job of the server's image does the work (`quorate backup save`, `verify`, `prune`) and reports it in one line,
+//! [`JobResult`]. Whatever ends in the middle, a Job, a node or the operator, is repeated under the same name in the
+//! store, where who comes second finds what the first one has finished. Never holds up a cluster: nothing here is an
+//! input of its plan.
+
+mod backup;
+mod cron;
+mod observed;
+mod result;
+mod schedule;
+mod store;
+
+#[cfg(test)]
+mod tests;
+
+pub use backup::plan_backup;
+pub use cron::{Calendar, CalendarError};
+pub use observed::{
+    BackupFacts, ClusterFacts, JobFacts, JobKind, JobState, ObservedBackup, ObservedSchedule,
+};
+pub use result::{FailureClass, JobResult, Pruned, Saved, Verified};
+pub use schedule::plan_schedule;
+pub use store::{StoreFinding, plan_store};
+
+use crate::crd::backup::{EtcdBackupScheduleStatus, EtcdBackupStatus};
+
+/// A write that the plan asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BackupStep {
+    /// Create a Job; the number is part of its name.
+    CreateJob {
+        /// What it does.
+        kind: JobKind,
+        /// Counts from 1.
+        attempt: u32,
+    },
+    /// Delete a Job that has ended, and its pods.
+    DeleteJob {
+        /// Its name.
+        name: String,
+    },
+    /// Create an `EtcdBackup` for this time of the schedule.
+    CreateBackup {
+        /// Its name.
+        name: String,
+    },
+    /// Ask for the verification of an `EtcdBackup`.
+    RequestVerification {
+        /// Its name.
+        backup: String,
+    },
+    /// Delete an `EtcdBackup` whose objects were deleted by the retention.
+    DeleteBackup {
+        /// Its name.
+        backup: String,
+    },
+    /// Record at an `EtcdBackup` that the store does not have it any more.
+    MarkGone {
+        /// Its name.
+        backup: String,
+    },
+}
+
+/// The next step of a backup, its status, and when to look again.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BackupPlan {
+    /// Written before the step: what a Job reported is kept before the Job is deleted.
+    pub status: EtcdBackupStatus,
+    /// At most one write.
+    pub step: Option<BackupStep>,
+    /// Milliseconds; `None`: only when something changes.
+    pub again_ms: Option<u64>,
+}
+
+/// The next step of a schedule, its status, and when to look again.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SchedulePlan {
+    /// Written after the step: it says which backup was created.
+    pub status: EtcdBackupScheduleStatus,
+    /// At most one write.
+    pub step: Option<BackupStep>,
+    /// Milliseconds; `None`: only when something changes.
+    pub again_ms: Option<u64>,
+}

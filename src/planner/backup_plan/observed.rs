@@ -1,0 +1,183 @@
+//! What the plan of a backup is made from.
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
+use super::result::JobResult;
+use crate::crd::backup::{
+    BackupPhase, EtcdBackupScheduleSpec, EtcdBackupScheduleStatus, EtcdBackupSpec, EtcdBackupStatus,
+};
+
+/// What a Job does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum JobKind {
+    /// Saves.
+    Save,
+    /// Restores and compares.
+    Verify,
+    /// Applies the retention.
+    Prune,
+}
+
+impl JobKind {
+    /// Part of a Job's name, and the value of its label.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            JobKind::Save => "save",
+            JobKind::Verify => "verify",
+            JobKind::Prune => "prune",
+        }
+    }
+
+    /// Parses the value of a Job's label.
+    #[must_use]
+    pub fn read(text: &str) -> Option<JobKind> {
+        let all = [JobKind::Save, JobKind::Verify, JobKind::Prune];
+        all.into_iter().find(|kind| kind.as_str() == text)
+    }
+}
+
+/// A Job, as observed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JobFacts {
+    /// Its name.
+    pub name: String,
+    /// What it does.
+    pub kind: JobKind,
+    /// Its number.
+    pub attempt: u32,
+    /// How far it is.
+    pub state: JobState,
+}
+
+/// How far a Job is.
+#[derive(Clone, Debug, PartialEq)]
+pub enum JobState {
+    /// Its pod does not run; why, if it is known.
+    Waiting(Option<String>),
+    /// Its pod runs.
+    Running,
+    /// It has ended, at this time.
+    Ended {
+        /// When.
+        at: Timestamp,
+        /// Whether its process ended with 0.
+        succeeded: bool,
+        /// What it reported; `None` if it could not, as after a kill.
+        result: Option<JobResult>,
+        /// Why it ended, as Kubernetes has it.
+        reason: String,
+    },
+    /// It is being deleted.
+    Deleting,
+}
+
+/// The cluster of a backup, as far as it matters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterFacts {
+    /// Its `status.version`: the lowest that a voter runs.
+    pub version: Option<String>,
+    /// Why its spec cannot be used.
+    pub invalid: Option<String>,
+    /// It has no running members.
+    pub hibernated: bool,
+    /// It has the key that the Jobs' key is derived from.
+    pub has_key: bool,
+}
+
+/// An `EtcdBackup` and what belongs to it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ObservedBackup {
+    /// Its spec.
+    pub spec: EtcdBackupSpec,
+    /// Its status.
+    pub status: EtcdBackupStatus,
+    /// When it was created.
+    pub created: Timestamp,
+    /// A verification was asked for at this time.
+    pub verification_requested: Option<Timestamp>,
+    /// The store was found not to have it.
+    pub gone: bool,
+    /// The cluster, if it exists.
+    pub cluster: Option<ClusterFacts>,
+    /// The store, if it exists: its URL.
+    pub store: Option<String>,
+    /// Its Jobs.
+    pub jobs: Vec<JobFacts>,
+    /// Now.
+    pub now: Timestamp,
+}
+
+/// An `EtcdBackup` of a schedule's cluster and store.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BackupFacts {
+    /// Its name.
+    pub name: String,
+    /// This schedule created it.
+    pub of_schedule: bool,
+    /// When it was created.
+    pub created: Timestamp,
+    /// Its status.
+    pub status: EtcdBackupStatus,
+    /// A verification was asked for at this time.
+    pub verification_requested: Option<Timestamp>,
+    /// The store was found not to have it.
+    pub gone: bool,
+}
+
+impl BackupFacts {
+    /// Stored, and nothing is known against it.
+    pub(super) fn good(&self) -> bool {
+        let stored = matches!(
+            self.status.phase,
+            BackupPhase::Uploaded | BackupPhase::Verified
+        );
+        stored && !self.gone
+    }
+
+    /// It will be something else.
+    pub(super) fn unfinished(&self) -> bool {
+        matches!(
+            self.status.phase,
+            BackupPhase::Pending | BackupPhase::Streaming
+        )
+    }
+
+    /// When its data were read.
+    pub(super) fn taken(&self) -> Timestamp {
+        self.status
+            .start_time
+            .as_ref()
+            .map_or(self.created, |time| time.0)
+    }
+}
+
+/// An `EtcdBackupSchedule` and what belongs to it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ObservedSchedule {
+    /// Its name.
+    pub name: String,
+    /// Its UID, from which its delay follows.
+    pub uid: String,
+    /// Its generation.
+    pub generation: Option<i64>,
+    /// Its spec.
+    pub spec: EtcdBackupScheduleSpec,
+    /// Its status.
+    pub status: EtcdBackupScheduleStatus,
+    /// When it was created.
+    pub created: Timestamp,
+    /// Its time zone; `None` if there is none of this name.
+    pub zone: Option<TimeZone>,
+    /// The cluster, if it exists.
+    pub cluster: Option<ClusterFacts>,
+    /// Whether the store exists.
+    pub store: bool,
+    /// The backups of this cluster in this store.
+    pub backups: Vec<BackupFacts>,
+    /// Its Jobs.
+    pub jobs: Vec<JobFacts>,
+    /// Now.
+    pub now: Timestamp,
+}

@@ -1,0 +1,166 @@
+//! What a Job reports of its end: one line of JSON, in its termination message. Written by `quorate backup
+//! --result-file`, read by the operator, which may be of another version: fields are only ever added.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// Bytes that Kubernetes keeps of a termination message.
+pub(super) const LIMIT: usize = 4096;
+
+/// How a Job ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "result", rename_all = "camelCase")]
+pub enum JobResult {
+    /// A backup is stored.
+    Saved(Saved),
+    /// A backup was restored and compared.
+    Verified(Verified),
+    /// Backups were deleted by the retention.
+    Pruned(Pruned),
+    /// It did not come to an end.
+    Failed {
+        /// What is to be done about it.
+        class: FailureClass,
+        /// Why, in words.
+        message: String,
+    },
+}
+
+/// What is stored.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Saved {
+    /// Its name.
+    pub id: String,
+    /// When the member was asked.
+    pub started: Timestamp,
+    /// When everything was stored.
+    pub completed: Timestamp,
+    /// ID of the cluster, in hexadecimal.
+    pub cluster_id: String,
+    /// ID of the member, in hexadecimal.
+    pub member_id: String,
+    /// Revision of the data.
+    pub revision: i64,
+    /// Index of the last entry in them.
+    pub raft_index: u64,
+    /// Its term.
+    pub raft_term: u64,
+    /// etcd's HashKV.
+    pub hash: u32,
+    /// Keys.
+    pub keys: u64,
+    /// Bytes of the data.
+    pub size: u64,
+    /// Bytes in the store.
+    pub stored: u64,
+    /// Name of the key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key_id: Option<String>,
+}
+
+/// What a verification found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Verified {
+    /// The backup.
+    pub id: String,
+    /// When it ended.
+    pub at: Timestamp,
+    /// From the first byte read to a member that answers.
+    pub seconds: f64,
+    /// Version of the member.
+    pub version: String,
+    /// Why the backup cannot be restored; absent if it can.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
+}
+
+/// What a prune did.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Pruned {
+    /// Backups that it deleted.
+    pub deleted: Vec<String>,
+    /// Backups that are there.
+    pub kept: Vec<String>,
+    /// More of them than there is room for here: what is missing above says nothing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shortened: bool,
+}
+
+/// What is to be done about a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum FailureClass {
+    /// The store refuses the credentials.
+    Credentials,
+    /// The store cannot be reached, is full, or fails.
+    Store,
+    /// No member gave its data.
+    Source,
+    /// The user's key is missing or another one.
+    Key,
+    /// The backup is not in the store.
+    NotFound,
+    /// The backup cannot be restored.
+    Damaged,
+    /// The settings cannot be used.
+    Settings,
+    /// Anything else: the Job's machine, a signal.
+    #[serde(other)]
+    Other,
+}
+
+impl JobResult {
+    /// Its line, never longer than [`LIMIT`].
+    #[must_use]
+    pub fn line(&self) -> String {
+        let text = |result: &JobResult| serde_json::to_string(result).unwrap_or_default();
+        let line = text(self);
+        if line.len() <= LIMIT {
+            return line;
+        }
+        match self {
+            JobResult::Failed { class, message } => {
+                let message = message.chars().take(LIMIT / 8).collect();
+                let class = *class;
+                text(&JobResult::Failed { class, message })
+            }
+            JobResult::Verified(verified) => text(&JobResult::Verified(Verified {
+                failure: verified
+                    .failure
+                    .as_ref()
+                    .map(|failure| failure.chars().take(LIMIT / 8).collect()),
+                ..verified.clone()
+            })),
+            JobResult::Pruned(pruned) => text(&JobResult::Pruned(pruned.shorten())),
+            JobResult::Saved(_) => line,
+        }
+    }
+
+    /// Reads a termination message; `None` if it is none of these, as that of a Job that was killed.
+    #[must_use]
+    pub fn read(message: &str) -> Option<JobResult> {
+        serde_json::from_str(message.trim()).ok()
+    }
+}
+
+impl Pruned {
+    /// As many of them as surely fit.
+    fn shorten(&self) -> Pruned {
+        let mut room = LIMIT - 128;
+        let mut fits = |id: &&String| {
+            // Names are of characters that JSON does not escape.
+            room = room.saturating_sub(id.len() + 3);
+            room > 0
+        };
+        let deleted: Vec<String> = self.deleted.iter().take_while(&mut fits).cloned().collect();
+        let kept = self.kept.iter().take_while(&mut fits).cloned().collect();
+        Pruned {
+            deleted,
+            kept,
+            shortened: true,
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! The plan of one `EtcdBackupSchedule`: a backup when it is due, then the retention, then a verification of the newest
+//! backup. One at a time, so that a slow store has one Job of a schedule at most.
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::backup::condition;
+use super::cron::Calendar;
+use super::observed::{BackupFacts, JobFacts, JobKind, JobState, ObservedSchedule};
+use super::result::{JobResult, Pruned};
+use super::{BackupStep, SchedulePlan};
+use crate::crd::backup::{BackupPhase, EtcdBackupScheduleStatus, LastBackup};
+
+/// Between two observations while something is under way.
+const WATCHED_MS: u64 = 30_000;
+/// The longest wait: the clock of a machine may be set.
+const LONGEST_MS: u64 = 600_000;
+/// A prune that failed is repeated after this.
+const PRUNE_AGAIN: SignedDuration = SignedDuration::from_mins(10);
+
+/// The next step of a schedule, and its status.
+#[must_use]
+pub fn plan_schedule(observed: &ObservedSchedule) -> SchedulePlan {
+    let mut draft = Draft::new(observed);
+    let step = match draft.calendar() {
+        Ok(calendar) => draft.step(&calendar),
+        Err(why) => {
+            draft.problem = Some(("InvalidSchedule", why));
+            draft.status.next_schedule_time = None;
+            None
+        }
+    };
+    draft.finish(step)
+}
+
+struct Draft<'a> {
+    observed: &'a ObservedSchedule,
+    status: EtcdBackupScheduleStatus,
+    /// What goes on.
+    message: Option<String>,
+    /// Why the condition Ready is False: a reason and a text.
+    problem: Option<(&'static str, String)>,
+    again_ms: Option<u64>,
+}
+
+impl Draft<'_> {
+    fn new(observed: &ObservedSchedule) -> Draft<'_> {
+        let mut status = observed.status.clone();
+        status.observed_generation = observed.generation;
+        let good = || observed.backups.iter().filter(|backup| backup.good());
+        let newest = good().max_by_key(|backup| backup.taken());
+        let verified = good()
+            .filter(|backup| backup.status.verification.is_some())
+            .max_by_key(|backup| backup.taken());
+        status.last_success = newest.map(last);
+        status.recovery_seconds = verified
+            .and_then(|backup| backup.status.verification.as_ref())
+            .map(|verification| verification.seconds);
+        status.last_verified = verified.map(last);
+        Draft {
+            observed,
+            status,
+            message: None,
+            problem: None,
+            again_ms: None,
+        }
+    }
+
+    fn calendar(&self) -> Result<Calendar, String> {
+        let spec = &self.observed.spec;
+        let zone = self.observed.zone.clone().ok_or_else(|| {
+            format!(
+                "there is no time zone {:?}: give a name such as Europe/Berlin",
+                spec.time_zone
+            )
+        })?;
+        let calendar = Calendar::new(
+            &spec.schedule,
+            zone,
+            spec.jitter_seconds,
+            &self.observed.uid,
+        );
+        let calendar = calendar.map_err(|error| error.to_string())?;
+        calendar
+            .next(self.observed.now)
+            .map_err(|error| error.to_string())?;
+        Ok(calendar)
+    }
+
+    fn step(&mut self, calendar: &Calendar) -> Option<BackupStep> {
+        let observed = self.observed;
+        if observed.spec.suspend {
+            self.status.next_schedule_time = None;
+            self.message = Some("suspended".to_owned());
+            return None;
+        }
+        let next = calendar.next(observed.now).ok()?;
+        self.status.next_schedule_time = Some(Time(next));
+        let left = next.duration_since(observed.now).as_millis();
+        self.look_again(u64::try_from(left).unwrap_or(LONGEST_MS));
+        if !observed.store {
+            let store = &observed.spec.store_ref.name;
+            self.problem = Some((
+                "StoreNotFound",
+                format!("there is no EtcdBackupStore {store}: create it"),
+            ));
+        } else if observed.cluster.is_none() {
+            let cluster = &observed.spec.cluster_ref.name;
+            self.problem = Some((
+                "ClusterNotFound",
+                format!("there is no EtcdCluster {cluster}"),
+            ));
+        }
+        if let Some(step) = self.backup(calendar) {
+            return Some(step);
+        }
+        // What is under way ends first.
+        if let Some(unfinished) = self.unfinished() {
+            let text = format!("EtcdBackup {} is under way", unfinished.name);
+            self.message.get_or_insert(text);
+            self.look_again(WATCHED_MS);
+            return None;
+        }
+        self.report_newest();
+        if !observed.store {
+            return None;
+        }
+        self.prune().or_else(|| self.verify())
+    }
+
+    /// The backup that is due.
+    fn backup(&mut self, calendar: &Calendar) -> Option<BackupStep> {
+        let observed = self.observed;
+        let since = self.status.last_schedule_time.as_ref();
+        let since = since.map_or(observed.created, |time| time.0);
+        let due = calendar.due(since, observed.now).ok()??;
+        if observed.cluster.is_none() || !observed.store {
+            // The condition says why, and the newest time that is over is made up for.
+            return None;
+        }
+        if let Some(unfinished) = self.unfinished() {
+            let text = format!(
+                "the backup of {due} waits: EtcdBackup {} is under way",
+                unfinished.name
+            );
+            self.message = Some(text);
+            self.look_again(WATCHED_MS);
+            return None;
+        }
+        self.status.last_schedule_time = Some(Time(due));
+        let name = format!("{}-{}", observed.name, due.strftime("%Y%m%d%H%M"));
+        self.message = Some(format!("EtcdBackup {name} was created"));
+        Some(BackupStep::CreateBackup { name })
+    }
+
+    fn unfinished(&self) -> Option<&BackupFacts> {
+        let mut backups = self.observed.backups.iter();
+        backups.find(|backup| backup.of_schedule && backup.unfinished())
+    }
+
+    /// Whether the newest backup of this schedule is a good one.
+    fn report_newest(&mut self) {
+        let mut of_schedule: Vec<&BackupFacts> = self
+            .observed
+            .backups
+            .iter()
+            .filter(|backup| backup.of_schedule)
+            .collect();
+        of_schedule.sort_by_key(|backup| backup.created);
+        let Some(newest) = of_schedule.last() else {
+            return;
+        };
+        if newest.status.phase == BackupPhase::Failed && self.problem.is_none() {
+            let why = newest.status.message.clone().unwrap_or_default();
+            self.problem = Some(("BackupFailed", format!("EtcdBackup {}: {why}", newest.name)));
+        }
+    }
+
+    /// After each backup.
+    fn prune(&mut self) -> Option<BackupStep> {
+        let newest = self.observed.jobs.iter().max_by_key(|job| job.attempt);
+        let attempt = newest.map_or(0, |job| job.attempt) + 1;
+        let step = BackupStep::CreateJob {
+            kind: JobKind::Prune,
+            attempt,
+        };
+        match newest {
+            Some(job) => self.pruned(job),
+            None => self.prune_is_due().then_some(step),
+        }
+    }
+
+    /// A good backup is newer than the last prune.
+    fn prune_is_due(&self) -> bool {
+        let last = self.status.last_prune_time.as_ref().map(|time| time.0);
+        let mut good = self.observed.backups.iter().filter(|backup| backup.good());
+        good.any(|backup| {
+            let stored = backup.status.completion_time.as_ref();
+            stored.is_some_and(|stored| last.is_none_or(|last| stored.0 > last))
+        })
+    }
+
+    fn pruned(&mut self, job: &JobFacts) -> Option<BackupStep> {
+        let remove = BackupStep::DeleteJob {
+            name: job.name.clone(),
+        };
+        match &job.state {
+            JobState::Waiting(_) | JobState::Running | JobState::Deleting => {
+                self.message = Some(format!("Job {} applies the retention", job.name));
+                self.look_again(WATCHED_MS);
+                None
+            }
+            JobState::Ended {
+                result: Some(JobResult::Pruned(pruned)),
+                at,
+                ..
+            } => {
+                if let Some(step) = self.account(pruned, *at) {
+                    self.look_again(0);
+                    return Some(step);
+                }
+                self.status.last_prune_time = Some(Time(*at));
+                self.look_again(0);
+                Some(remove)
+            }
+            JobState::Ended {
+                at, result, reason, ..
+            } => {
+                let why = match result {
+                    Some(JobResult::Failed { message, .. }) => message,
+                    _ => reason,
+                };
+                let text = format!("the retention was not applied: {why}");
+                self.problem = self.problem.take().or(Some(("PruneFailed", text)));
+                self.look_again(WATCHED_MS);
+                (self.observed.now > *at + PRUNE_AGAIN).then_some(remove)
+            }
+        }
+    }
+
+    /// One resource of a backup that was deleted, or that somebody else has deleted.
+    fn account(&self, pruned: &Pruned, at: Timestamp) -> Option<BackupStep> {
+        self.observed.backups.iter().find_map(|backup| {
+            let id = backup.status.id.as_ref()?;
+            let backup_name = backup.name.clone();
+            if pruned.deleted.contains(id) {
+                return Some(BackupStep::DeleteBackup {
+                    backup: backup_name,
+                });
+            }
+            let before = backup.status.completion_time.as_ref();
+            // Stored long before the listing, or the listing may not have had it yet.
+            let before = before.is_some_and(|time| time.0 + SignedDuration::from_mins(30) < at);
+            let missing = before && !pruned.shortened && !pruned.kept.contains(id);
+            (missing && backup.good()).then_some(BackupStep::MarkGone {
+                backup: backup_name,
+            })
+        })
+    }
+
+    /// The newest good backup, once a while and after each change of version.
+    fn verify(&mut self) -> Option<BackupStep> {
+        let every = i64::from(self.observed.spec.verify_every_seconds);
+        if every == 0 {
+            return None;
+        }
+        let good = self.observed.backups.iter().filter(|backup| backup.good());
+        let newest = good.clone().max_by_key(|backup| backup.taken())?;
+        let verifications = good.filter_map(|backup| backup.status.verification.as_ref());
+        let last = verifications.max_by_key(|last| last.time.0);
+        let version = self
+            .observed
+            .cluster
+            .as_ref()
+            .and_then(|cluster| cluster.version.clone());
+        let due = match last {
+            None => true,
+            Some(last) => {
+                let old = self.observed.now.duration_since(last.time.0).as_secs() >= every;
+                old || version.is_some_and(|version| version != last.version)
+            }
+        };
+        let asked = self.observed.backups.iter().any(|backup| {
+            let done = backup.status.verification.as_ref();
+            let done = done.map(|done| done.time.0);
+            let waits = backup
+                .verification_requested
+                .is_some_and(|asked| done.is_none_or(|done| asked > done));
+            waits && backup.good()
+        });
+        if !due || asked {
+            return None;
+        }
+        Some(BackupStep::RequestVerification {
+            backup: newest.name.clone(),
+        })
+    }
+
+    fn look_again(&mut self, ms: u64) {
+        let ms = ms.clamp(1_000, LONGEST_MS);
+        self.again_ms = Some(self.again_ms.map_or(ms, |known| known.min(ms)));
+    }
+
+    fn finish(mut self, step: Option<BackupStep>) -> SchedulePlan {
+        let ready = match &self.problem {
+            Some((reason, text)) => ("False", *reason, text.clone()),
+            None if self.observed.spec.suspend => ("True", "Suspended", "suspended".to_owned()),
+            None => ("True", "Scheduled", String::new()),
+        };
+        self.status.message = self
+            .problem
+            .as_ref()
+            .map(|(_, text)| text.clone())
+            .or(self.message.take());
+        self.status.conditions = vec![condition(
+            &self.observed.status.conditions,
+            ready,
+            self.observed.generation,
+            self.observed.now,
+        )];
+        SchedulePlan {
+            status: self.status,
+            step,
+            again_ms: self.again_ms,
+        }
+    }
+}
+
+fn last(backup: &BackupFacts) -> LastBackup {
+    LastBackup {
+        name: backup.name.clone(),
+        time: Time(backup.taken()),
+        revision: backup.status.revision.unwrap_or(0),
+    }
+}

@@ -1,0 +1,517 @@
+//! The Job of a backup, a verification or a prune, and the Secret with the key by which it reads a member. One pod of
+//! the server's image, restricted as the members' are; its result is its termination message.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::batch::v1::{
+    Job, JobSpec, PodFailurePolicy, PodFailurePolicyOnExitCodesRequirement,
+    PodFailurePolicyOnPodConditionsPattern, PodFailurePolicyRule,
+};
+use k8s_openapi::api::core::v1::{
+    Capabilities, Container, EmptyDirVolumeSource, EnvFromSource, EnvVar, EphemeralVolumeSource,
+    KeyToPath, PersistentVolumeClaimSpec, PersistentVolumeClaimTemplate,
+    PersistentVolumeClaimVolumeSource, PodSecurityContext, PodSpec, PodTemplateSpec,
+    ResourceRequirements, SeccompProfile, Secret, SecretEnvSource, SecretVolumeSource,
+    SecurityContext, Volume, VolumeMount, VolumeResourceRequirements,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+
+use crate::crd::backup::{EtcdBackupStoreSpec, ScheduleRetention, Scratch, SecretKeyRef};
+use crate::crd::{
+    APP, LABEL_BACKUP_ATTEMPT, LABEL_BACKUP_JOB, LABEL_BACKUP_OF, LABEL_BACKUP_OWNER,
+    LABEL_BACKUP_OWNER_KIND, MANAGER, TlsPort, ValidatedCluster, authority_secret_name,
+    peers_service_name,
+};
+
+use super::certificates::CA_CERTIFICATES;
+use super::common::{PEER_PORT, Settings, strings};
+use super::pod::cluster_image;
+
+/// Value of `app.kubernetes.io/component` of a backup's pods.
+pub(super) const BACKUP_COMPONENT: &str = "backup";
+/// The only container.
+pub const BACKUP_CONTAINER: &str = "backup";
+/// Where Kubernetes takes a result from.
+const RESULT_FILE: &str = "/dev/termination-log";
+const SCRATCH: &str = "/scratch";
+const STORE: &str = "/backups";
+const MEMBER_KEY: &str = "/etc/quorate/backup";
+const ROOTS: &str = "/etc/quorate/peer";
+const STORE_ROOTS: &str = "/etc/quorate/store";
+const KEYS: &str = "/etc/quorate/encryption";
+/// A Job that has ended is deleted after a day, if the operator has not done it.
+const KEPT_SECONDS: i32 = 86_400;
+/// A Job is ended after this; `quorate backup save` gives up by itself before.
+const LONGEST_SECONDS: i64 = 13 * 3600;
+/// Exit code of a process that was called wrongly: repeating it does not help.
+const USAGE_CODE: i32 = 2;
+
+/// The resource that a Job belongs to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BackupOwner {
+    /// `EtcdBackup` or `EtcdBackupSchedule`.
+    pub kind: &'static str,
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+}
+
+impl BackupOwner {
+    /// The value of the label of the kind.
+    #[must_use]
+    pub fn label(&self) -> &'static str {
+        match self.kind {
+            "EtcdBackup" => "backup",
+            _ => "schedule",
+        }
+    }
+}
+
+/// What a Job does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BackupWork {
+    /// Saves under a name.
+    Save {
+        /// The name in the store.
+        id: String,
+        /// MiB a second at most.
+        rate: Option<i32>,
+    },
+    /// Verifies a backup.
+    Verify {
+        /// The name in the store.
+        id: String,
+    },
+    /// Applies a retention.
+    Prune {
+        /// What is kept.
+        retention: ScheduleRetention,
+        /// Where days and weeks begin.
+        time_zone: String,
+    },
+}
+
+impl BackupWork {
+    fn name(&self) -> &'static str {
+        match self {
+            BackupWork::Save { .. } => "save",
+            BackupWork::Verify { .. } => "verify",
+            BackupWork::Prune { .. } => "prune",
+        }
+    }
+}
+
+/// The name of a Job.
+#[must_use]
+pub fn backup_job_name(owner: &str, work: &str, attempt: u32) -> String {
+    format!("{owner}-{work}-{attempt}")
+}
+
+/// The name of the Secret with the key of an `EtcdBackup`'s Jobs.
+#[must_use]
+pub fn backup_key_name(backup: &str) -> String {
+    format!("{backup}-member-key")
+}
+
+/// The URL of a store.
+#[must_use]
+pub fn store_url(store: &EtcdBackupStoreSpec) -> String {
+    let below = |prefix: &Option<String>| match prefix {
+        Some(prefix) => format!("/{prefix}"),
+        None => String::new(),
+    };
+    match store {
+        EtcdBackupStoreSpec { s3: Some(it), .. } => {
+            format!("s3://{}{}", it.bucket, below(&it.prefix))
+        }
+        EtcdBackupStoreSpec { gcs: Some(it), .. } => {
+            format!("gs://{}{}", it.bucket, below(&it.prefix))
+        }
+        EtcdBackupStoreSpec {
+            azure: Some(it), ..
+        } => {
+            format!("az://{}{}", it.container, below(&it.prefix))
+        }
+        EtcdBackupStoreSpec {
+            volume: Some(it), ..
+        } => {
+            format!("file://{STORE}{}", below(&it.prefix))
+        }
+        _ => String::new(),
+    }
+}
+
+/// The Secret with the key by which a backup reads a member.
+#[must_use]
+pub fn backup_key_secret(namespace: &str, owner: &BackupOwner, key: &[u8]) -> Secret {
+    let data = BTreeMap::from([("key".to_owned(), ByteString(key.to_vec()))]);
+    Secret {
+        metadata: metadata(namespace, backup_key_name(&owner.name), owner),
+        type_: Some("quorate.dev/backup-key".to_owned()),
+        data: Some(data),
+        ..Secret::default()
+    }
+}
+
+/// A Job.
+#[must_use]
+pub fn backup_job(
+    cluster: &ValidatedCluster,
+    settings: &Settings,
+    store: &EtcdBackupStoreSpec,
+    owner: &BackupOwner,
+    work: &BackupWork,
+    attempt: u32,
+) -> Job {
+    let name = backup_job_name(&owner.name, work.name(), attempt);
+    let mut metadata = metadata(&cluster.namespace, name, owner);
+    let labels = metadata.labels.get_or_insert_default();
+    labels.insert(LABEL_BACKUP_JOB.to_owned(), work.name().to_owned());
+    labels.insert(LABEL_BACKUP_ATTEMPT.to_owned(), attempt.to_string());
+    let mut pod_labels = labels.clone();
+    if matches!(work, BackupWork::Save { .. }) {
+        pod_labels.insert(LABEL_BACKUP_OF.to_owned(), cluster.uid.clone());
+    }
+    let template = ObjectMeta {
+        labels: Some(pod_labels),
+        ..ObjectMeta::default()
+    };
+    Job {
+        metadata,
+        spec: Some(JobSpec {
+            // The operator repeats it: it knows for how long, and whether it helps.
+            backoff_limit: Some(0),
+            active_deadline_seconds: Some(LONGEST_SECONDS),
+            ttl_seconds_after_finished: Some(KEPT_SECONDS),
+            pod_failure_policy: Some(failure_policy()),
+            template: PodTemplateSpec {
+                metadata: Some(template),
+                spec: Some(pod(cluster, settings, store, owner, work)),
+            },
+            ..JobSpec::default()
+        }),
+        status: None,
+    }
+}
+
+/// A pod that was evicted is made again, and does not count as a failure.
+fn failure_policy() -> PodFailurePolicy {
+    PodFailurePolicy {
+        rules: vec![
+            PodFailurePolicyRule {
+                action: "Ignore".to_owned(),
+                on_pod_conditions: Some(vec![PodFailurePolicyOnPodConditionsPattern {
+                    type_: "DisruptionTarget".to_owned(),
+                    status: "True".to_owned(),
+                }]),
+                ..PodFailurePolicyRule::default()
+            },
+            PodFailurePolicyRule {
+                action: "FailJob".to_owned(),
+                on_exit_codes: Some(PodFailurePolicyOnExitCodesRequirement {
+                    container_name: Some(BACKUP_CONTAINER.to_owned()),
+                    operator: "In".to_owned(),
+                    values: vec![USAGE_CODE],
+                }),
+                ..PodFailurePolicyRule::default()
+            },
+        ],
+    }
+}
+
+fn pod(
+    cluster: &ValidatedCluster,
+    settings: &Settings,
+    store: &EtcdBackupStoreSpec,
+    owner: &BackupOwner,
+    work: &BackupWork,
+) -> PodSpec {
+    let user = &cluster.spec.pod_template.spec;
+    let some = |list: &Vec<_>| (!list.is_empty()).then(|| list.clone());
+    let mounted = mounted(cluster, store, owner, work);
+    let (volumes, mounts) = mounted.into_iter().unzip();
+    PodSpec {
+        restart_policy: Some("Never".to_owned()),
+        automount_service_account_token: Some(store.service_account_name.is_some()),
+        service_account_name: store.service_account_name.clone(),
+        enable_service_links: Some(false),
+        security_context: Some(PodSecurityContext {
+            run_as_non_root: Some(true),
+            run_as_user: settings.user,
+            run_as_group: settings.user,
+            fs_group: settings.user,
+            fs_group_change_policy: Some("OnRootMismatch".to_owned()),
+            seccomp_profile: Some(SeccompProfile {
+                type_: "RuntimeDefault".to_owned(),
+                localhost_profile: None,
+            }),
+            ..PodSecurityContext::default()
+        }),
+        node_selector: (!user.node_selector.is_empty()).then(|| user.node_selector.clone()),
+        tolerations: (!user.tolerations.is_empty()).then(|| user.tolerations.clone()),
+        image_pull_secrets: some(&user.image_pull_secrets),
+        containers: vec![Container {
+            name: BACKUP_CONTAINER.to_owned(),
+            image: Some(cluster_image(cluster, settings)),
+            args: Some(arguments(cluster, store, work)),
+            env: Some(environment(store)).filter(|all| !all.is_empty()),
+            env_from: store.credentials_secret_ref.as_ref().map(|secret| {
+                vec![EnvFromSource {
+                    secret_ref: Some(SecretEnvSource {
+                        name: secret.name.clone(),
+                        optional: None,
+                    }),
+                    ..EnvFromSource::default()
+                }]
+            }),
+            resources: Some(ResourceRequirements {
+                requests: Some(BTreeMap::from([
+                    ("cpu".to_owned(), Quantity("50m".to_owned())),
+                    ("memory".to_owned(), Quantity("128Mi".to_owned())),
+                ])),
+                ..ResourceRequirements::default()
+            }),
+            volume_mounts: Some(mounts),
+            security_context: Some(SecurityContext {
+                allow_privilege_escalation: Some(false),
+                read_only_root_filesystem: Some(true),
+                capabilities: Some(Capabilities {
+                    add: None,
+                    drop: Some(vec!["ALL".to_owned()]),
+                }),
+                ..SecurityContext::default()
+            }),
+            ..Container::default()
+        }],
+        volumes: Some(volumes),
+        ..PodSpec::default()
+    }
+}
+
+fn arguments(
+    cluster: &ValidatedCluster,
+    store: &EtcdBackupStoreSpec,
+    work: &BackupWork,
+) -> Vec<String> {
+    let mut all = vec![
+        "backup".to_owned(),
+        work.name().to_owned(),
+        format!("--result-file={RESULT_FILE}"),
+        format!("--to={}", store_url(store)),
+        format!("--prefix={}/{}", cluster.namespace, cluster.name),
+    ];
+    let endpoint = store.s3.as_ref().and_then(|it| it.endpoint.as_ref());
+    let endpoint = endpoint.or(store.azure.as_ref().and_then(|it| it.endpoint.as_ref()));
+    all.extend(endpoint.map(|url| format!("--store-endpoint={url}")));
+    if store.ca_secret_ref.is_some() {
+        all.push(format!("--store-ca-file={STORE_ROOTS}/{CA_CERTIFICATES}"));
+    }
+    let keys = 0..keys(store, work).len();
+    all.extend(keys.map(|number| format!("--key-file={KEYS}/{number}/key")));
+    match work {
+        BackupWork::Save { id, rate } => {
+            let (peers, namespace) = (peers_service_name(&cluster.name), &cluster.namespace);
+            all.push(format!("--members={peers}.{namespace}.svc:{PEER_PORT}"));
+            all.push(format!("--member-key-file={MEMBER_KEY}/key"));
+            if cluster.spec.tls.is_some() {
+                all.push(format!("--member-cacert={ROOTS}/{CA_CERTIFICATES}"));
+            }
+            all.push(format!("--id={id}"));
+            all.push(format!("--scratch={SCRATCH}"));
+            all.extend(rate.map(|rate| format!("--rate={rate}")));
+        }
+        BackupWork::Verify { id } => {
+            all.push(format!("--scratch={SCRATCH}"));
+            all.push(id.clone());
+        }
+        BackupWork::Prune {
+            retention,
+            time_zone,
+        } => {
+            let kept = [
+                ("keep-last", retention.last),
+                ("keep-hourly", retention.hourly),
+                ("keep-daily", retention.daily),
+                ("keep-weekly", retention.weekly),
+                ("min-keep", retention.min_keep),
+            ];
+            all.extend(kept.map(|(flag, count)| format!("--{flag}={count}")));
+            all.push(format!("--time-zone={time_zone}"));
+        }
+    }
+    all
+}
+
+/// The newest key first, with which alone a backup is encrypted.
+fn keys<'a>(store: &'a EtcdBackupStoreSpec, work: &BackupWork) -> Vec<&'a SecretKeyRef> {
+    let encryption = store.encryption.iter();
+    let all = encryption
+        .flat_map(|it| std::iter::once(&it.key_secret_ref).chain(&it.previous_key_secret_refs));
+    match work {
+        BackupWork::Save { .. } => all.take(1).collect(),
+        _ => all.collect(),
+    }
+}
+
+fn environment(store: &EtcdBackupStoreSpec) -> Vec<EnvVar> {
+    let pairs = [
+        (
+            "AWS_REGION",
+            store.s3.as_ref().and_then(|it| it.region.clone()),
+        ),
+        (
+            "AZURE_STORAGE_ACCOUNT_NAME",
+            store.azure.as_ref().map(|it| it.account.clone()),
+        ),
+    ];
+    let given = pairs.into_iter().filter_map(|(name, value)| {
+        Some(EnvVar {
+            name: name.to_owned(),
+            value: Some(value?),
+            value_from: None,
+        })
+    });
+    given.collect()
+}
+
+/// Volumes, and where they are mounted.
+fn mounted(
+    cluster: &ValidatedCluster,
+    store: &EtcdBackupStoreSpec,
+    owner: &BackupOwner,
+    work: &BackupWork,
+) -> Vec<(Volume, VolumeMount)> {
+    let mut all = Vec::new();
+    if !matches!(work, BackupWork::Prune { .. }) {
+        all.push(at(SCRATCH, false, scratch(store.scratch.as_ref())));
+    }
+    if let Some(volume) = &store.volume {
+        let claim = Volume {
+            name: "store".to_owned(),
+            persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {
+                claim_name: volume.claim_name.clone(),
+                read_only: None,
+            }),
+            ..Volume::default()
+        };
+        all.push(at(STORE, false, claim));
+    }
+    if matches!(work, BackupWork::Save { .. }) {
+        let name = backup_key_name(&owner.name);
+        all.push(secret("member-key", MEMBER_KEY, &name, "key", "key"));
+        if let Some(tls) = &cluster.spec.tls {
+            let trusted = match tls.user_secrets(&cluster.name, TlsPort::Peer) {
+                Some((_, trusted)) => trusted,
+                None => authority_secret_name(&cluster.name, TlsPort::Peer),
+            };
+            let roots = secret("peer", ROOTS, &trusted, CA_CERTIFICATES, CA_CERTIFICATES);
+            all.push(roots);
+        }
+    }
+    if let Some(roots) = &store.ca_secret_ref {
+        let volume = secret(
+            "store-ca",
+            STORE_ROOTS,
+            &roots.name,
+            &roots.key,
+            CA_CERTIFICATES,
+        );
+        all.push(volume);
+    }
+    for (number, key) in keys(store, work).into_iter().enumerate() {
+        let (name, folder) = (format!("key-{number}"), format!("{KEYS}/{number}"));
+        all.push(secret(&name, &folder, &key.name, &key.key, "key"));
+    }
+    all
+}
+
+/// One key of a Secret as one file.
+fn secret(
+    volume: &str,
+    folder: &str,
+    secret: &str,
+    key: &str,
+    file: &str,
+) -> (Volume, VolumeMount) {
+    let volume = Volume {
+        name: volume.to_owned(),
+        secret: Some(SecretVolumeSource {
+            secret_name: Some(secret.to_owned()),
+            default_mode: Some(0o440),
+            items: Some(vec![KeyToPath {
+                key: key.to_owned(),
+                path: file.to_owned(),
+                mode: None,
+            }]),
+            optional: None,
+        }),
+        ..Volume::default()
+    };
+    at(folder, true, volume)
+}
+
+fn at(folder: &str, read_only: bool, volume: Volume) -> (Volume, VolumeMount) {
+    let mount = VolumeMount {
+        name: volume.name.clone(),
+        mount_path: folder.to_owned(),
+        read_only: read_only.then_some(true),
+        ..VolumeMount::default()
+    };
+    (volume, mount)
+}
+
+fn scratch(asked: Option<&Scratch>) -> Volume {
+    let name = "scratch".to_owned();
+    let Some(asked) = asked else {
+        return Volume {
+            name,
+            empty_dir: Some(EmptyDirVolumeSource::default()),
+            ..Volume::default()
+        };
+    };
+    let requests = BTreeMap::from([("storage".to_owned(), Quantity(asked.size.clone()))]);
+    Volume {
+        name,
+        ephemeral: Some(EphemeralVolumeSource {
+            volume_claim_template: Some(PersistentVolumeClaimTemplate {
+                metadata: None,
+                spec: PersistentVolumeClaimSpec {
+                    access_modes: Some(vec!["ReadWriteOnce".to_owned()]),
+                    storage_class_name: asked.storage_class_name.clone(),
+                    resources: Some(VolumeResourceRequirements {
+                        requests: Some(requests),
+                        limits: None,
+                    }),
+                    ..PersistentVolumeClaimSpec::default()
+                },
+            }),
+        }),
+        ..Volume::default()
+    }
+}
+
+fn metadata(namespace: &str, name: String, owner: &BackupOwner) -> ObjectMeta {
+    ObjectMeta {
+        name: Some(name),
+        namespace: Some(namespace.to_owned()),
+        labels: Some(strings(&[
+            ("app.kubernetes.io/name", APP),
+            ("app.kubernetes.io/component", BACKUP_COMPONENT),
+            ("app.kubernetes.io/managed-by", MANAGER),
+            (LABEL_BACKUP_OWNER_KIND, owner.label()),
+            (LABEL_BACKUP_OWNER, &owner.name),
+        ])),
+        owner_references: Some(vec![OwnerReference {
+            api_version: "quorate.dev/v1alpha1".to_owned(),
+            kind: owner.kind.to_owned(),
+            name: owner.name.clone(),
+            uid: owner.uid.clone(),
+            controller: Some(true),
+            block_owner_deletion: None,
+        }]),
+        ..ObjectMeta::default()
+    }
+}

@@ -1,0 +1,132 @@
+//! Golden renderings of the Jobs of backups, in `tests/build/backup.yaml`, and what they may hold.
+
+use k8s_openapi::api::batch::v1::Job;
+
+use super::backup_job::*;
+use super::tests::{cluster, golden, settings, yaml};
+use crate::crd::backup::{
+    EtcdBackupStoreSpec, LocalRef, S3Store, ScheduleRetention, Scratch, SecretKeyRef,
+    StoreEncryption, VolumeStore,
+};
+
+fn key(name: &str) -> SecretKeyRef {
+    SecretKeyRef {
+        name: name.to_owned(),
+        key: "key".to_owned(),
+    }
+}
+
+fn s3() -> EtcdBackupStoreSpec {
+    EtcdBackupStoreSpec {
+        s3: Some(S3Store {
+            bucket: "bucket".to_owned(),
+            prefix: Some("prod/etcd".to_owned()),
+            region: Some("eu-central-1".to_owned()),
+            endpoint: Some("https://s3.example:9000".to_owned()),
+        }),
+        credentials_secret_ref: Some(LocalRef {
+            name: "credentials".to_owned(),
+        }),
+        ca_secret_ref: Some(SecretKeyRef {
+            name: "store-ca".to_owned(),
+            key: "root.pem".to_owned(),
+        }),
+        service_account_name: Some("uploader".to_owned()),
+        encryption: Some(StoreEncryption {
+            key_secret_ref: key("new-key"),
+            previous_key_secret_refs: vec![key("old-key")],
+        }),
+        scratch: Some(Scratch {
+            size: "8Gi".to_owned(),
+            storage_class_name: Some("fast".to_owned()),
+        }),
+        ..EtcdBackupStoreSpec::default()
+    }
+}
+
+fn volume() -> EtcdBackupStoreSpec {
+    EtcdBackupStoreSpec {
+        volume: Some(VolumeStore {
+            claim_name: "backups".to_owned(),
+            prefix: None,
+        }),
+        ..EtcdBackupStoreSpec::default()
+    }
+}
+
+fn owner(kind: &'static str, name: &str) -> BackupOwner {
+    BackupOwner {
+        kind,
+        name: name.to_owned(),
+        uid: "b5d1".to_owned(),
+    }
+}
+
+fn save() -> BackupWork {
+    BackupWork::Save {
+        id: "monday-b5d1".to_owned(),
+        rate: Some(20),
+    }
+}
+
+fn job(spec: &str, store: &EtcdBackupStoreSpec, work: &BackupWork) -> Job {
+    let owner = match work {
+        BackupWork::Prune { .. } => owner("EtcdBackupSchedule", "nightly"),
+        _ => owner("EtcdBackup", "monday"),
+    };
+    backup_job(&cluster(spec), &settings(), store, &owner, work, 2)
+}
+
+#[test]
+fn jobs_of_backups() {
+    let verify = BackupWork::Verify {
+        id: "monday-b5d1".to_owned(),
+    };
+    let prune = BackupWork::Prune {
+        retention: ScheduleRetention::default(),
+        time_zone: "Europe/Berlin".to_owned(),
+    };
+    let secret = backup_key_secret("default", &owner("EtcdBackup", "monday"), b"k3y");
+    let text = yaml(&[
+        &secret,
+        &job("spec: {tls: {}}", &s3(), &save()),
+        &job("spec: {}", &volume(), &save()),
+        &job("spec: {}", &s3(), &verify),
+        &job("spec: {}", &volume(), &prune),
+    ]);
+    golden("backup.yaml", &text);
+}
+
+/// The key of a backup is for Jobs that save, and the operator's key, which can change members, is in none.
+#[test]
+fn jobs_hold_no_key_that_they_do_not_need() {
+    let given = "spec: {tls: {peer: {source: Secret, certificateSecretRef: {name: peer-cert}, caSecretRef: {name: peer-ca}}}}";
+    let verify = BackupWork::Verify { id: "a".to_owned() };
+    for spec in ["spec: {}", "spec: {tls: {}}", given] {
+        for (work, reads) in [(save(), true), (verify.clone(), false)] {
+            let job = job(spec, &volume(), &work);
+            let pod = job.spec.and_then(|spec| spec.template.spec).expect("a pod");
+            assert_eq!(pod.automount_service_account_token, Some(false));
+            let volumes = pod.volumes.expect("volumes");
+            let secrets: Vec<String> = volumes
+                .iter()
+                .filter_map(|volume| {
+                    let secret = volume.secret.as_ref()?;
+                    let keys = secret.items.iter().flatten().map(|item| item.key.clone());
+                    let name = secret.secret_name.clone().unwrap_or_default();
+                    Some(format!("{name}: {}", keys.collect::<Vec<_>>().join(" ")))
+                })
+                .collect();
+            let mut wanted = Vec::new();
+            if reads {
+                wanted.push("monday-member-key: key".to_owned());
+                match spec {
+                    "spec: {}" => {}
+                    "spec: {tls: {}}" => wanted.push("demo-peer-ca: ca.crt".to_owned()),
+                    _ => wanted.push("peer-ca: ca.crt".to_owned()),
+                }
+            }
+            assert_eq!(secrets, wanted, "{spec} {work:?}");
+        }
+    }
+}
