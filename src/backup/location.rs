@@ -31,6 +31,8 @@ const REQUEST: Duration = Duration::from_secs(200);
 pub struct Location {
     /// `s3://BUCKET/PREFIX`, `gs://BUCKET/PREFIX`, `az://CONTAINER/PREFIX` or `file:///DIRECTORY`.
     pub url: String,
+    /// A folder below it, which need not exist.
+    pub folder: Option<String>,
     /// The endpoint of a store other than the provider's own.
     pub endpoint: Option<String>,
     /// PEM roots of the store's certificate, beside the usual ones.
@@ -62,13 +64,22 @@ impl Location {
             return Err(self.unknown());
         }
         let prefix = self.prefix(prefix)?;
+        let url = self.whole_url();
         let store = match scheme {
             "s3" => self.s3(bucket)?,
             "gs" => self.gcs(bucket)?,
             "az" => self.azure(bucket)?,
             _ => return Err(self.unknown()),
         };
-        Ok(Repository::new(store, prefix, self.url.clone()))
+        Ok(Repository::new(store, prefix, url))
+    }
+
+    /// As it is shown.
+    fn whole_url(&self) -> String {
+        match &self.folder {
+            Some(folder) => format!("{}/{folder}", self.url.trim_end_matches('/')),
+            None => self.url.clone(),
+        }
     }
 
     fn unknown(&self) -> Error {
@@ -79,8 +90,10 @@ impl Location {
     }
 
     fn prefix(&self, prefix: &str) -> Result<Path, Error> {
-        let path = Path::parse(prefix.trim_end_matches('/'));
-        path.map_err(|error| Error::Usage(format!("{:?}: {error}", self.url)))
+        let folder = self.folder.as_deref().unwrap_or_default();
+        let both = format!("{}/{folder}", prefix.trim_end_matches('/'));
+        let path = Path::parse(both.trim_matches('/'));
+        path.map_err(|error| Error::Usage(format!("{:?}: {error}", self.whole_url())))
     }
 
     fn refused(&self, error: &object_store::Error) -> Error {
@@ -105,8 +118,8 @@ impl Location {
         let store = LocalFileSystem::new_with_prefix(path)
             .map_err(|error| self.refused(&error))?
             .with_fsync(true);
-        let prefix = Path::default();
-        Ok(Repository::new(Arc::new(store), prefix, self.url.clone()))
+        let prefix = self.prefix("")?;
+        Ok(Repository::new(Arc::new(store), prefix, self.whole_url()))
     }
 
     fn s3(&self, bucket: &str) -> Result<Arc<dyn ObjectStore>, Error> {

@@ -4,7 +4,9 @@
 mod fetch;
 mod list;
 mod prune;
+mod report;
 mod save;
+mod source;
 mod store;
 mod verify;
 
@@ -16,6 +18,8 @@ use clap::{Args, Subcommand};
 use super::{USAGE, chain};
 use crate::backup::Error;
 use crate::backup::cipher::Key;
+use crate::backup_plan::JobResult;
+use report::Report;
 
 /// Backups of a cluster, of etcd's or of ours, in an object store or a directory.
 #[derive(Debug, Args)]
@@ -46,27 +50,76 @@ pub(super) fn run(arguments: Arguments) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let (name, result) = match arguments.command {
-        Command::Save(it) => ("save", runtime.block_on(until_signalled(save::run(it)))),
-        Command::List(it) => ("list", runtime.block_on(until_signalled(list::run(it)))),
-        Command::Fetch(it) => ("fetch", runtime.block_on(until_signalled(fetch::run(it)))),
-        Command::Verify(it) => ("verify", runtime.block_on(until_signalled(verify::run(it)))),
-        Command::Prune(it) => ("prune", runtime.block_on(until_signalled(prune::run(it)))),
+    let (name, report, result) = match arguments.command {
+        Command::Save(it) => {
+            let report = it.report();
+            (
+                "save",
+                report,
+                runtime.block_on(until_signalled(save::run(it))),
+            )
+        }
+        Command::Verify(it) => {
+            let report = it.report();
+            (
+                "verify",
+                report,
+                runtime.block_on(until_signalled(verify::run(it))),
+            )
+        }
+        Command::Prune(it) => {
+            let report = it.report();
+            (
+                "prune",
+                report,
+                runtime.block_on(until_signalled(prune::run(it))),
+            )
+        }
+        Command::List(it) => (
+            "list",
+            Report::default(),
+            runtime.block_on(until_signalled(unreported(list::run(it)))),
+        ),
+        Command::Fetch(it) => (
+            "fetch",
+            Report::default(),
+            runtime.block_on(until_signalled(unreported(fetch::run(it)))),
+        ),
     };
     if name == "save" {
         // What still reads its file, which has no name, is not waited for.
         runtime.shutdown_background();
     }
+    let result = result.and_then(|ended| {
+        report.write(ended.result.as_ref())?;
+        Ok(ended.code)
+    });
     match result {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("quorate backup {name}: {}", printable(&chain(&error)));
+            let text = printable(&chain(&error));
+            eprintln!("quorate backup {name}: {text}");
+            if let Err(error) = report.write(Some(&report::failed(&error, text))) {
+                eprintln!("quorate backup {name}: {}", chain(&error));
+            }
             match error {
                 Error::Usage(_) => ExitCode::from(USAGE),
                 _ => ExitCode::FAILURE,
             }
         }
     }
+}
+
+/// How a subcommand ended.
+struct Ended {
+    code: ExitCode,
+    /// What `--result-file` holds.
+    result: Option<JobResult>,
+}
+
+async fn unreported(future: impl Future<Output = Result<ExitCode, Error>>) -> Result<Ended, Error> {
+    let code = future.await?;
+    Ok(Ended { code, result: None })
 }
 
 /// Keys for reading backups that are encrypted.
@@ -98,8 +151,8 @@ fn printable(text: &str) -> String {
 
 /// Ends with the future, or with the first signal: what is dropped then removes its files and ends its member.
 async fn until_signalled(
-    future: impl Future<Output = Result<ExitCode, Error>>,
-) -> Result<ExitCode, Error> {
+    future: impl Future<Output = Result<Ended, Error>>,
+) -> Result<Ended, Error> {
     use tokio::signal::unix::{SignalKind, signal};
     let stops = signal(SignalKind::terminate());
     let mut stops = stops.map_err(|error| Error::Usage(format!("no signals: {error}")))?;

@@ -6,10 +6,13 @@ use clap::Args;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
+use super::Ended;
+use super::report::Report;
 use super::store::Backups;
 use crate::backup::Error;
 use crate::backup::prune::{Plan, carry_out, plan};
 use crate::backup::retention::Retention;
+use crate::backup_plan::{JobResult, Pruned};
 
 /// Deletes backups that no rule keeps, and what a `save` that was interrupted a day ago left. The newest good backup
 /// and the newest verified one always stay.
@@ -38,9 +41,17 @@ pub(super) struct Arguments {
     /// Say what would be deleted, and delete nothing.
     #[arg(long)]
     dry_run: bool,
+    #[command(flatten)]
+    report: Report,
 }
 
-pub(super) async fn run(arguments: Arguments) -> Result<ExitCode, Error> {
+impl Arguments {
+    pub(super) fn report(&self) -> Report {
+        self.report.clone()
+    }
+}
+
+pub(super) async fn run(arguments: Arguments) -> Result<Ended, Error> {
     let policy = Retention {
         last: arguments.keep_last,
         hourly: arguments.keep_hourly,
@@ -59,10 +70,21 @@ pub(super) async fn run(arguments: Arguments) -> Result<ExitCode, Error> {
     let now = Timestamp::now();
     let plan = plan(&stored, &policy, &zone, now);
     print!("{}", text(&plan, arguments.dry_run));
-    if !arguments.dry_run {
-        carry_out(&repository, &plan, &policy, &zone, &keys, now).await?;
-    }
-    Ok(ExitCode::SUCCESS)
+    let deleted = match arguments.dry_run {
+        true => Vec::new(),
+        false => carry_out(&repository, &plan, &policy, &zone, &keys, now).await?,
+    };
+    let planned = plan.deleted.iter().map(|deletion| &deletion.id);
+    let all = plan.kept.keys().chain(planned);
+    let pruned = Pruned {
+        kept: all.filter(|id| !deleted.contains(id)).cloned().collect(),
+        deleted,
+        shortened: false,
+    };
+    Ok(Ended {
+        code: ExitCode::SUCCESS,
+        result: Some(JobResult::Pruned(pruned)),
+    })
 }
 
 fn text(plan: &Plan, dry_run: bool) -> String {

@@ -17,6 +17,9 @@ pub(super) struct Store {
     /// s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX or file:///DIRECTORY.
     #[arg(long, value_name = "URL")]
     to: String,
+    /// A folder below that URL, which need not exist.
+    #[arg(long, value_name = "PATH")]
+    prefix: Option<String>,
     /// Endpoint of a store other than the provider's own, with http:// or https://.
     #[arg(long, value_name = "URL")]
     store_endpoint: Option<String>,
@@ -48,6 +51,7 @@ impl Store {
     pub(super) fn open(self) -> Result<Repository, Error> {
         let location = Location {
             url: self.to,
+            folder: self.prefix,
             endpoint: self.store_endpoint,
             ca_file: self.store_ca_file,
             retries: self.store_retries,

@@ -5,9 +5,12 @@ use std::process::ExitCode;
 
 use clap::Args;
 
+use super::Ended;
+use super::report::Report;
 use super::store::Backups;
 use crate::backup::Error;
 use crate::backup::verify::verify;
+use crate::backup_plan::{JobResult, Verified};
 
 /// Restores a backup into a member that is thrown away, compares its hash and counts with what was saved, and records
 /// the result beside the backup. Ends with 1 if the backup cannot be restored.
@@ -21,9 +24,17 @@ pub(super) struct Arguments {
     /// files.
     #[arg(long, value_name = "DIRECTORY")]
     scratch: Option<PathBuf>,
+    #[command(flatten)]
+    report: Report,
 }
 
-pub(super) async fn run(arguments: Arguments) -> Result<ExitCode, Error> {
+impl Arguments {
+    pub(super) fn report(&self) -> Report {
+        self.report.clone()
+    }
+}
+
+pub(super) async fn run(arguments: Arguments) -> Result<Ended, Error> {
     let (repository, keys) = arguments.backups.open()?;
     let id = match arguments.id {
         Some(id) => id,
@@ -52,7 +63,14 @@ pub(super) async fn run(arguments: Arguments) -> Result<ExitCode, Error> {
     })?;
     let scratch = arguments.scratch.unwrap_or_else(std::env::temp_dir);
     let result = verify(&repository, &id, &keys, &scratch, &program).await?;
-    Ok(match result.failure {
+    let verified = JobResult::Verified(Verified {
+        id: id.clone(),
+        at: result.at,
+        seconds: result.seconds,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        failure: result.failure.clone(),
+    });
+    let code = match result.failure {
         None => {
             println!(
                 "verified {id}: restored and compared in {:.1} s",
@@ -64,5 +82,9 @@ pub(super) async fn run(arguments: Arguments) -> Result<ExitCode, Error> {
             eprintln!("quorate backup verify: the backup {id} cannot be restored: {failure}");
             ExitCode::FAILURE
         }
+    };
+    Ok(Ended {
+        code,
+        result: Some(verified),
     })
 }

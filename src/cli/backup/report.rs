@@ -1,0 +1,76 @@
+//! `--result-file`: the end of a subcommand as one line of JSON, for the operator whose Job it runs in.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::backup::Error;
+use crate::backup::manifest::Manifest;
+use crate::backup_plan::{FailureClass, JobResult, Saved};
+
+/// Where the end is reported.
+#[derive(Clone, Debug, Default, Args)]
+pub(super) struct Report {
+    /// Also write the result into this file, as one line of JSON of at most 4 KiB, success or not.
+    #[arg(long, value_name = "FILE")]
+    result_file: Option<PathBuf>,
+}
+
+impl Report {
+    pub(super) fn write(&self, result: Option<&JobResult>) -> Result<(), Error> {
+        let (Some(file), Some(result)) = (&self.result_file, result) else {
+            return Ok(());
+        };
+        let written = std::fs::write(file, format!("{}\n", result.line()));
+        written.map_err(|source| Error::File {
+            path: file.clone(),
+            source,
+        })
+    }
+}
+
+/// The report of an error, with its text.
+pub(super) fn failed(error: &Error, message: String) -> JobResult {
+    JobResult::Failed {
+        class: class(error),
+        message,
+    }
+}
+
+fn class(error: &Error) -> FailureClass {
+    match error {
+        Error::Usage(_) => FailureClass::Settings,
+        Error::Store {
+            error:
+                object_store::Error::PermissionDenied { .. }
+                | object_store::Error::Unauthenticated { .. },
+            ..
+        } => FailureClass::Credentials,
+        Error::Store { .. } | Error::Unclear { .. } => FailureClass::Store,
+        Error::NotFound { .. } => FailureClass::NotFound,
+        Error::Damaged { .. } => FailureClass::Damaged,
+        Error::Key(_) => FailureClass::Key,
+        Error::Source(_) | Error::Snapshot { .. } => FailureClass::Source,
+        Error::File { .. } | Error::Interrupted(_) | Error::Member(_) => FailureClass::Other,
+    }
+}
+
+/// The report of a backup that is stored.
+pub(super) fn saved(manifest: &Manifest) -> JobResult {
+    let snapshot = &manifest.snapshot;
+    JobResult::Saved(Saved {
+        id: manifest.id.clone(),
+        started: manifest.started,
+        completed: manifest.completed,
+        cluster_id: manifest.source.cluster_id.clone(),
+        member_id: manifest.source.member_id.clone(),
+        revision: snapshot.revision,
+        raft_index: snapshot.raft_index,
+        raft_term: snapshot.raft_term,
+        hash: snapshot.hash,
+        keys: snapshot.keys,
+        size: snapshot.size,
+        stored: manifest.parts.iter().map(|part| part.stored).sum(),
+        key_id: manifest.encryption.as_ref().map(|it| it.key_id.clone()),
+    })
+}
