@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod address;
+mod backups;
 mod copies;
 mod corruption;
 mod faults;

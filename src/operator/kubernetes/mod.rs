@@ -2,6 +2,7 @@
 //! events and probes. It carries out requests; what to do is the plan's alone.
 
 mod act;
+mod backups;
 pub mod cache;
 pub(crate) mod callers;
 mod cert_manager;

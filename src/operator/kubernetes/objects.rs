@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::crd::{EtcdCluster, EtcdClusterStatus, MANAGER as FIELD_MANAGER};
+use crate::crd::MANAGER as FIELD_MANAGER;
 use crate::operator::platform::Failure;
 
 /// Whose an object must be before it is written.
@@ -195,13 +195,13 @@ pub async fn evict(
 ///
 /// For a status the API server ignores the UID in the body, so the status of an earlier incarnation would land on the
 /// next one: the UID is checked here, and the resourceVersion guards it.
-pub async fn apply_status(
+pub async fn apply_status<K: Object>(
     client: &Client,
     (namespace, name): (&str, &str),
     uid: &str,
-    status: &EtcdClusterStatus,
+    status: &impl Serialize,
 ) -> Result<bool, Failure> {
-    let api: Api<DeserializeGuard<EtcdCluster>> = Api::namespaced(client.clone(), namespace);
+    let api: Api<DeserializeGuard<K>> = Api::namespaced(client.clone(), namespace);
     let found = api
         .get_opt(name)
         .await
@@ -210,8 +210,8 @@ pub async fn apply_status(
         return Ok(false);
     };
     let body = json!({
-        "apiVersion": EtcdCluster::api_version(&()),
-        "kind": EtcdCluster::kind(&()),
+        "apiVersion": K::api_version(&()),
+        "kind": K::kind(&()),
         "metadata": {"name": name, "resourceVersion": found.meta().resource_version},
         "status": status,
     });

@@ -106,13 +106,22 @@ async fn status_is_never_written_to_another_uid() {
     };
     let (id, none) = (("prod", "demo"), Delete::default());
     let first = made();
-    assert_eq!(apply_status(&client, id, &first, &status).await, Ok(true));
+    assert_eq!(
+        apply_status::<EtcdCluster>(&client, id, &first, &status).await,
+        Ok(true)
+    );
     assert_eq!(stored(), "abc");
     let gone = shared.lock().delete("user", Kind::EtcdCluster, id, &none);
     gone.expect("deleted");
-    assert_eq!(apply_status(&client, id, &first, &status).await, Ok(false));
+    assert_eq!(
+        apply_status::<EtcdCluster>(&client, id, &first, &status).await,
+        Ok(false)
+    );
     made();
-    assert_eq!(apply_status(&client, id, &first, &status).await, Ok(false));
+    assert_eq!(
+        apply_status::<EtcdCluster>(&client, id, &first, &status).await,
+        Ok(false)
+    );
     assert!(stored().is_null(), "{}", stored());
 }
 

@@ -4,7 +4,7 @@ use kube::runtime::events::{Event as KubeEvent, EventType};
 use kube::{Resource, ResourceExt};
 
 use super::objects::apply_status;
-use crate::crd::EtcdClusterStatus;
+use crate::crd::{EtcdCluster, EtcdClusterStatus};
 use crate::operator::platform::{Failure, Report, Severity};
 
 use super::context::Written;
@@ -40,7 +40,7 @@ impl OneCluster {
         let (name, over) = (&self.key.1, view.resource.resource_version());
         let uid = view.resource.uid().unwrap_or_default();
         let client = &self.shared.client;
-        if !apply_status(client, (&self.key.0, name), &uid, status).await? {
+        if !apply_status::<EtcdCluster>(client, (&self.key.0, name), &uid, status).await? {
             return Ok(());
         }
         self.shared.metrics.status_write();

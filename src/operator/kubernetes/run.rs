@@ -15,6 +15,7 @@ use prometheus_client::registry::Registry;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
+use super::backups;
 use super::cache::{Cache, Namespaces};
 use super::callers::Callers;
 use super::context::{Caches, Context, Environment};
@@ -220,6 +221,7 @@ pub async fn run(options: Options) -> Result<(), Error> {
         operator_namespace: options.own_namespace,
         user: member_user(&client, options.member_user).await,
     };
+    let reader = client.clone();
     let client = lease::fenced(client, leadership.clone(), Some(lease::REQUEST));
     let recorder = Recorder::new(client.clone(), reporter);
     let outside = Environment {
@@ -235,6 +237,11 @@ pub async fn run(options: Options) -> Result<(), Error> {
             let _ = trigger.send(key);
         }
     }
+    tokio::spawn(backups::run(
+        reader,
+        options.namespaces.clone(),
+        shared.clone(),
+    ));
     let reconciling = |key: Key| reconcile_one(shared.clone(), health.clone(), key);
     let lost = tokio::select! {
         lost = candidate.hold() => Some(lost),

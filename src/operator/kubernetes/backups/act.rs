@@ -1,0 +1,231 @@
+//! Carries out one step of a backup or a schedule.
+
+use jiff::Timestamp;
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Resource, ResourceExt};
+use serde::de::DeserializeOwned;
+use serde_json::json;
+
+use super::Backups;
+use crate::backup_plan::{BackupStep, JobKind};
+use crate::build::{self, BackupOwner, BackupWork};
+use crate::crd::backup::{EtcdBackup, EtcdBackupSchedule, EtcdBackupSpec};
+use crate::crd::{
+    ANNOTATION_GONE, ANNOTATION_VERIFY, APP, LABEL_BACKUP_SCHEDULE, MANAGER, operator_secret_name,
+};
+use crate::operator::kubernetes::objects::{Owned, apply, create, delete, failure};
+use crate::operator::platform::Failure;
+use crate::server::operator_api::auth::Key;
+
+/// What is read live.
+pub(super) trait Live:
+    Resource<DynamicType = (), Scope = NamespaceResourceScope>
+    + Clone
+    + std::fmt::Debug
+    + DeserializeOwned
+{
+}
+
+impl<K> Live for K where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + std::fmt::Debug
+        + DeserializeOwned
+{
+}
+
+/// The name of a backup in the store: that of the resource, and part of its UID, since names are used again.
+fn id(backup: &EtcdBackup) -> String {
+    let uid: String = backup.uid().unwrap_or_default().chars().take(8).collect();
+    format!("{}-{uid}", backup.name_any())
+}
+
+impl Backups {
+    pub(super) async fn act_for_backup(
+        &self,
+        backup: &EtcdBackup,
+        step: &BackupStep,
+    ) -> Result<(), Failure> {
+        let namespace = backup.namespace().unwrap_or_default();
+        let owner = BackupOwner {
+            kind: "EtcdBackup",
+            name: backup.name_any(),
+            uid: backup.uid().unwrap_or_default(),
+        };
+        let spec = &backup.spec;
+        match step {
+            BackupStep::CreateJob { kind, attempt } => {
+                let known = backup.status.as_ref().and_then(|status| status.id.clone());
+                let id = known.unwrap_or_else(|| id(backup));
+                let work = match kind {
+                    JobKind::Verify => BackupWork::Verify { id },
+                    _ => BackupWork::Save {
+                        id,
+                        rate: spec.rate_mib_per_second,
+                    },
+                };
+                if *kind == JobKind::Save {
+                    self.apply_key(&namespace, &spec.cluster_ref.name, &owner)
+                        .await?;
+                }
+                let references = (&*spec.cluster_ref.name, &*spec.store_ref.name);
+                self.create_job(&namespace, references, &owner, &work, *attempt)
+                    .await
+            }
+            BackupStep::DeleteJob { name } => self.delete_job(&namespace, name).await,
+            other => Err(unexpected(other)),
+        }
+    }
+
+    pub(super) async fn act_for_schedule(
+        &self,
+        schedule: &EtcdBackupSchedule,
+        step: &BackupStep,
+    ) -> Result<(), Failure> {
+        let namespace = schedule.namespace().unwrap_or_default();
+        let spec = &schedule.spec;
+        match step {
+            BackupStep::CreateJob { attempt, .. } => {
+                let owner = BackupOwner {
+                    kind: "EtcdBackupSchedule",
+                    name: schedule.name_any(),
+                    uid: schedule.uid().unwrap_or_default(),
+                };
+                let work = BackupWork::Prune {
+                    retention: spec.retention.clone(),
+                    time_zone: spec.time_zone.clone(),
+                };
+                let references = (&*spec.cluster_ref.name, &*spec.store_ref.name);
+                self.create_job(&namespace, references, &owner, &work, *attempt)
+                    .await
+            }
+            BackupStep::DeleteJob { name } => self.delete_job(&namespace, name).await,
+            BackupStep::CreateBackup { name } => self.create_backup(schedule, name).await,
+            BackupStep::RequestVerification { backup } => {
+                self.annotate(&namespace, backup, ANNOTATION_VERIFY).await
+            }
+            BackupStep::MarkGone { backup } => {
+                self.annotate(&namespace, backup, ANNOTATION_GONE).await
+            }
+            BackupStep::DeleteBackup { backup } => {
+                let api: Api<EtcdBackup> = Api::namespaced(self.shared.client.clone(), &namespace);
+                let found = api.get_opt(backup).await;
+                match found.map_err(|error| failure("read", backup, &error))? {
+                    None => Ok(()),
+                    Some(found) => {
+                        let uid = found.uid().unwrap_or_default();
+                        delete::<EtcdBackup>(&self.shared.client, &namespace, backup, (&uid, None))
+                            .await
+                            .map(|_| ())
+                    }
+                }
+            }
+        }
+    }
+
+    async fn create_job(
+        &self,
+        namespace: &str,
+        (cluster, store): (&str, &str),
+        owner: &BackupOwner,
+        work: &BackupWork,
+        attempt: u32,
+    ) -> Result<(), Failure> {
+        let cluster = self.cluster(namespace, cluster)?;
+        let missing = || Failure::Changed(format!("there is no EtcdBackupStore {store} any more"));
+        let store = self.store(namespace, store).ok_or_else(missing)?;
+        let settings = &self.shared.settings;
+        let job = build::backup_job(&cluster, settings, &store.spec, owner, work, attempt);
+        tracing::info!(%namespace, job = %job.name_any(), "creates a Job");
+        let ours = Owned::Controller(&owner.uid);
+        create(&self.shared.client, namespace, &job, ours)
+            .await
+            .map(|_| ())
+    }
+
+    /// The Secret with the key by which a Job reads a member; it follows from the operator's and changes with it.
+    async fn apply_key(
+        &self,
+        namespace: &str,
+        cluster: &str,
+        owner: &BackupOwner,
+    ) -> Result<(), Failure> {
+        let name = operator_secret_name(cluster);
+        let api: Api<Secret> = Api::namespaced(self.shared.client.clone(), namespace);
+        let found = api.get_opt(&name).await;
+        let found = found.map_err(|error| failure("read", &name, &error))?;
+        let key = found.as_ref().and_then(build::operator_key);
+        let key = key.ok_or_else(|| Failure::Changed(format!("the Secret {name} has no key")))?;
+        let key = Key::new(&key).for_backups();
+        let secret = build::backup_key_secret(namespace, owner, key.bytes());
+        let ours = Owned::Controller(&owner.uid);
+        apply(&self.shared.client, namespace, &secret, ours)
+            .await
+            .map(|_| ())
+    }
+
+    async fn delete_job(&self, namespace: &str, name: &str) -> Result<(), Failure> {
+        let api: Api<Job> = Api::namespaced(self.shared.client.clone(), namespace);
+        let found = api.get_opt(name).await;
+        match found.map_err(|error| failure("read", name, &error))? {
+            None => Ok(()),
+            Some(job) => {
+                let uid = job.uid().unwrap_or_default();
+                delete::<Job>(&self.shared.client, namespace, name, (&uid, None))
+                    .await
+                    .map(|_| ())
+            }
+        }
+    }
+
+    /// Repeated, it finds the one that it has created.
+    async fn create_backup(
+        &self,
+        schedule: &EtcdBackupSchedule,
+        name: &str,
+    ) -> Result<(), Failure> {
+        let namespace = schedule.namespace().unwrap_or_default();
+        let spec = EtcdBackupSpec {
+            cluster_ref: schedule.spec.cluster_ref.clone(),
+            store_ref: schedule.spec.store_ref.clone(),
+            rate_mib_per_second: schedule.spec.rate_mib_per_second,
+            verify: false,
+            deadline_seconds: EtcdBackupSpec::DEADLINE_SECONDS,
+        };
+        let mut backup = EtcdBackup::new(name, spec);
+        let labels = [
+            ("app.kubernetes.io/name", APP.to_owned()),
+            ("app.kubernetes.io/managed-by", MANAGER.to_owned()),
+            (LABEL_BACKUP_SCHEDULE, schedule.name_any()),
+        ];
+        let labels = labels.map(|(key, value)| (key.to_owned(), value));
+        backup.metadata.labels = Some(labels.into());
+        let api: Api<EtcdBackup> = Api::namespaced(self.shared.client.clone(), &namespace);
+        match api.create(&PostParams::default(), &backup).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => Ok(()),
+            Err(error) => Err(failure("create", name, &error)),
+        }
+    }
+
+    /// Sets an annotation to the time.
+    async fn annotate(&self, namespace: &str, backup: &str, key: &str) -> Result<(), Failure> {
+        let now: Timestamp = self.now();
+        let now = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let change = json!({"metadata": {"annotations": {key: now}}});
+        let api: Api<EtcdBackup> = Api::namespaced(self.shared.client.clone(), namespace);
+        let (parameters, change) = (PatchParams::default(), Patch::Merge(&change));
+        match api.patch(backup, &parameters, &change).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            Err(error) => Err(failure("annotate", backup, &error)),
+        }
+    }
+}
+
+fn unexpected(step: &BackupStep) -> Failure {
+    Failure::Refused(format!("{step:?} is no step of a backup"))
+}

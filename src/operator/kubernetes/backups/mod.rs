@@ -1,0 +1,235 @@
+//! Backups: one reconcile of an `EtcdBackup` or an `EtcdBackupSchedule` observes it with its Jobs, plans
+//! (`crate::backup_plan`), and carries out one step. Apart from the reconciles of clusters, which never wait for it: its
+//! caches are its own, and an API server without these resources only leaves it without work.
+
+mod act;
+mod facts;
+mod observe;
+mod status;
+
+use std::sync::Arc;
+
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Pod;
+use kube::Client;
+use kube::api::ObjectMeta;
+use kube::core::DeserializeGuard;
+use kube::runtime::watcher;
+use tokio::sync::mpsc;
+
+use super::cache::{Cache, Namespaces};
+use super::context::Context;
+use super::workers::{self, Key};
+use crate::backup_plan::{BackupStep, JobState, StoreFinding, plan_backup, plan_schedule};
+use crate::crd::backup::{EtcdBackup, EtcdBackupSchedule, EtcdBackupStore};
+use crate::crd::{LABEL_BACKUP_OWNER, LABEL_BACKUP_OWNER_KIND, LABEL_BACKUP_SCHEDULE};
+use crate::operator::platform::{Failure, Freshness};
+use crate::operator::queue::Ended;
+
+/// Reconciles at the same time, beside those of clusters.
+const CONCURRENCY: usize = 4;
+/// At least this often, in milliseconds: changes without events.
+const PERIOD_MS: u64 = 300_000;
+
+/// What is watched.
+#[derive(Clone)]
+struct Caches {
+    stores: Cache<DeserializeGuard<EtcdBackupStore>>,
+    backups: Cache<DeserializeGuard<EtcdBackup>>,
+    schedules: Cache<DeserializeGuard<EtcdBackupSchedule>>,
+    jobs: Cache<Job>,
+    pods: Cache<Pod>,
+}
+
+/// What all reconciles share.
+pub(super) struct Backups {
+    shared: Arc<Context>,
+    caches: Caches,
+}
+
+/// Runs reconciles for as long as this operator acts. `reader` follows, `shared` changes.
+pub(super) async fn run(reader: Client, namespaces: Namespaces, shared: Arc<Context>) {
+    let (trigger, triggers) = mpsc::unbounded_channel();
+    let caches = watch(&reader, &namespaces, &trigger);
+    caches.ready().await;
+    tracing::info!("the caches of backups are filled");
+    let backups = Arc::new(Backups { shared, caches });
+    let reconciling = move |key: Key| {
+        let backups = backups.clone();
+        async move { backups.reconcile(&key).await }
+    };
+    workers::run(triggers, CONCURRENCY, std::future::pending(), reconciling).await;
+}
+
+fn watch(client: &Client, namespaces: &Namespaces, trigger: &mpsc::UnboundedSender<Key>) -> Caches {
+    let everything = watcher::Config::default();
+    let ours = watcher::Config::default().labels(LABEL_BACKUP_OWNER);
+    let send = |kind: &'static str| {
+        let trigger = trigger.clone();
+        move |meta: &ObjectMeta| {
+            if let (Some(namespace), Some(name)) = (&meta.namespace, &meta.name) {
+                let _ = trigger.send((namespace.clone(), format!("{kind}/{name}")));
+            }
+        }
+    };
+    let owner = {
+        let trigger = trigger.clone();
+        move |meta: &ObjectMeta| {
+            if let Some(key) = owner_of(meta) {
+                let _ = trigger.send(key);
+            }
+        }
+    };
+    let (backup, schedule) = (send("backup"), send("schedule"));
+    let of_schedule = {
+        let trigger = trigger.clone();
+        move |meta: &ObjectMeta| {
+            let labels = meta.labels.as_ref();
+            let schedule = labels.and_then(|labels| labels.get(LABEL_BACKUP_SCHEDULE));
+            if let (Some(namespace), Some(name)) = (&meta.namespace, schedule) {
+                let _ = trigger.send((namespace.clone(), format!("schedule/{name}")));
+            }
+        }
+    };
+    let job = owner.clone();
+    let store = send("store");
+    Caches {
+        stores: Cache::namespaced_as_allowed(client, namespaces, &everything, move |object| {
+            store(kube::Resource::meta(object));
+        }),
+        backups: Cache::namespaced_as_allowed(client, namespaces, &everything, move |object| {
+            let meta = kube::Resource::meta(object);
+            backup(meta);
+            of_schedule(meta);
+        }),
+        schedules: Cache::namespaced_as_allowed(client, namespaces, &everything, move |object| {
+            schedule(kube::Resource::meta(object));
+        }),
+        jobs: Cache::namespaced_as_allowed(client, namespaces, &ours, move |object: &Job| {
+            job(&object.metadata);
+        }),
+        pods: Cache::namespaced_as_allowed(client, namespaces, &ours, move |object: &Pod| {
+            owner(&object.metadata);
+        }),
+    }
+}
+
+/// The resource that an object's labels name.
+fn owner_of(meta: &ObjectMeta) -> Option<Key> {
+    let labels = meta.labels.as_ref()?;
+    let (kind, name) = (
+        labels.get(LABEL_BACKUP_OWNER_KIND)?,
+        labels.get(LABEL_BACKUP_OWNER)?,
+    );
+    Some((meta.namespace.clone()?, format!("{kind}/{name}")))
+}
+
+impl Caches {
+    async fn ready(&self) {
+        self.stores.ready().await;
+        self.backups.ready().await;
+        self.schedules.ready().await;
+        self.jobs.ready().await;
+        self.pods.ready().await;
+    }
+}
+
+impl Backups {
+    async fn reconcile(&self, key: &Key) -> Ended {
+        let (namespace, name) = key;
+        let (kind, name) = name.split_once('/').unwrap_or_default();
+        let done = match kind {
+            "backup" => self.reconcile_backup(namespace, name).await,
+            "schedule" => self.reconcile_schedule(namespace, name).await,
+            _ => self.reconcile_store(namespace, name).await,
+        };
+        done.unwrap_or_else(|failure| {
+            tracing::warn!(%namespace, %kind, %name, %failure, "a backup's step was not carried out");
+            Ended::Failed
+        })
+    }
+
+    /// Plans on the caches; what is written is planned once more on live objects.
+    async fn reconcile_backup(&self, namespace: &str, name: &str) -> Result<Ended, Failure> {
+        let cached = self
+            .observe_backup(namespace, name, Freshness::Cached)
+            .await?;
+        let Some((_, cached)) = cached else {
+            return Ok(Ended::Gone);
+        };
+        let plan = plan_backup(&cached);
+        if plan.status == cached.status && plan.step.is_none() {
+            return Ok(Ended::After(plan.again_ms.unwrap_or(PERIOD_MS)));
+        }
+        let live = self
+            .observe_backup(namespace, name, Freshness::Live)
+            .await?;
+        let Some((resource, live)) = live else {
+            return Ok(Ended::Gone);
+        };
+        let plan = plan_backup(&live);
+        for job in &live.jobs {
+            if let JobState::Ended {
+                at,
+                result: Some(result),
+                ..
+            } = &job.state
+            {
+                let (at, result) = (*at, result.clone());
+                let store = &live.spec.store_ref.name;
+                self.write_finding(namespace, store, &StoreFinding { at, result })
+                    .await?;
+            }
+        }
+        self.write_backup(&resource, &live.status, &plan.status)
+            .await?;
+        if let Some(step) = &plan.step {
+            self.act_for_backup(&resource, step).await?;
+        }
+        Ok(Ended::After(plan.again_ms.unwrap_or(PERIOD_MS)))
+    }
+
+    async fn reconcile_schedule(&self, namespace: &str, name: &str) -> Result<Ended, Failure> {
+        let cached = self
+            .observe_schedule(namespace, name, Freshness::Cached)
+            .await?;
+        let Some((_, cached)) = cached else {
+            return Ok(Ended::Gone);
+        };
+        let plan = plan_schedule(&cached);
+        if plan.status == cached.status && plan.step.is_none() {
+            return Ok(Ended::After(plan.again_ms.unwrap_or(PERIOD_MS)));
+        }
+        let live = self
+            .observe_schedule(namespace, name, Freshness::Live)
+            .await?;
+        let Some((resource, live)) = live else {
+            return Ok(Ended::Gone);
+        };
+        let plan = plan_schedule(&live);
+        // What a Job reported is in the status before the Job is deleted; a backup exists before it is.
+        let first = matches!(plan.step, Some(BackupStep::DeleteJob { .. }));
+        if first {
+            self.write_schedule(&resource, &live.status, &plan.status)
+                .await?;
+        }
+        if let Some(step) = &plan.step {
+            self.act_for_schedule(&resource, step).await?;
+        }
+        if !first {
+            self.write_schedule(&resource, &live.status, &plan.status)
+                .await?;
+        }
+        Ok(Ended::After(plan.again_ms.unwrap_or(PERIOD_MS)))
+    }
+
+    async fn reconcile_store(&self, namespace: &str, name: &str) -> Result<Ended, Failure> {
+        match self.store(namespace, name) {
+            None => Ok(Ended::Gone),
+            Some(store) => {
+                self.write_url(&store).await?;
+                Ok(Ended::After(PERIOD_MS))
+            }
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! What is observed of a backup and of a schedule, from the caches or live.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::ListParams;
+use kube::{Api, ResourceExt};
+
+use super::{Backups, facts};
+use crate::backup_plan::{BackupFacts, ClusterFacts, JobFacts, ObservedBackup, ObservedSchedule};
+use crate::build;
+use crate::crd::backup::{EtcdBackup, EtcdBackupSchedule, EtcdBackupStore};
+use crate::crd::{
+    LABEL_BACKUP_OWNER, LABEL_BACKUP_OWNER_KIND, ValidatedCluster, operator_secret_name,
+};
+use crate::operator::admission::admit;
+use crate::operator::kubernetes::objects::failure;
+use crate::operator::platform::{Failure, Freshness};
+
+impl Backups {
+    /// A backup with its facts; `None` if there is none.
+    pub(super) async fn observe_backup(
+        &self,
+        namespace: &str,
+        name: &str,
+        freshness: Freshness,
+    ) -> Result<Option<(EtcdBackup, ObservedBackup)>, Failure> {
+        let found = match freshness {
+            Freshness::Cached => self.backup(namespace, name),
+            Freshness::Live => self.live(namespace, name).await?,
+        };
+        let Some(backup) = found.filter(|it| it.metadata.deletion_timestamp.is_none()) else {
+            return Ok(None);
+        };
+        let store = self.store(namespace, &backup.spec.store_ref.name);
+        let observed = ObservedBackup {
+            spec: backup.spec.clone(),
+            status: backup.status.clone().unwrap_or_default(),
+            created: facts::created(&backup),
+            verification_requested: facts::verification_requested(&backup),
+            gone: facts::gone(&backup),
+            cluster: self.cluster_facts(namespace, &backup.spec.cluster_ref.name),
+            store: store.map(|store| self.url(&store, namespace, &backup.spec.cluster_ref.name)),
+            jobs: self.jobs(namespace, ("backup", name), freshness).await?,
+            now: self.now(),
+        };
+        Ok(Some((backup, observed)))
+    }
+
+    /// A schedule with its facts; `None` if there is none.
+    pub(super) async fn observe_schedule(
+        &self,
+        namespace: &str,
+        name: &str,
+        freshness: Freshness,
+    ) -> Result<Option<(EtcdBackupSchedule, ObservedSchedule)>, Failure> {
+        let found = match freshness {
+            Freshness::Cached => self.schedule(namespace, name),
+            Freshness::Live => self.live(namespace, name).await?,
+        };
+        let Some(schedule) = found.filter(|it| it.metadata.deletion_timestamp.is_none()) else {
+            return Ok(None);
+        };
+        let spec = &schedule.spec;
+        let observed = ObservedSchedule {
+            name: name.to_owned(),
+            uid: schedule.uid().unwrap_or_default(),
+            generation: schedule.metadata.generation,
+            spec: spec.clone(),
+            status: schedule.status.clone().unwrap_or_default(),
+            created: facts::created(&schedule),
+            zone: TimeZone::get(&spec.time_zone).ok(),
+            cluster: self.cluster_facts(namespace, &spec.cluster_ref.name),
+            store: self.store(namespace, &spec.store_ref.name).is_some(),
+            backups: self.backups_of(namespace, &schedule, freshness).await?,
+            jobs: self.jobs(namespace, ("schedule", name), freshness).await?,
+            now: self.now(),
+        };
+        Ok(Some((schedule, observed)))
+    }
+
+    /// The backups of a schedule's cluster in its store.
+    async fn backups_of(
+        &self,
+        namespace: &str,
+        schedule: &EtcdBackupSchedule,
+        freshness: Freshness,
+    ) -> Result<Vec<BackupFacts>, Failure> {
+        let all: Vec<EtcdBackup> = match freshness {
+            Freshness::Cached => {
+                let guards = self.caches.backups.select(|guard| {
+                    kube::Resource::meta(guard).namespace.as_deref() == Some(namespace)
+                });
+                guards
+                    .iter()
+                    .filter_map(|it| it.0.as_ref().ok().cloned())
+                    .collect()
+            }
+            Freshness::Live => self.live_list(namespace, &ListParams::default()).await?,
+        };
+        let spec = &schedule.spec;
+        let concerned = all.iter().filter(|backup| {
+            backup.spec.cluster_ref == spec.cluster_ref
+                && backup.spec.store_ref == spec.store_ref
+                && backup.metadata.deletion_timestamp.is_none()
+        });
+        let name = schedule.name_any();
+        Ok(concerned
+            .map(|backup| facts::backup(backup, &name))
+            .collect())
+    }
+
+    async fn jobs(
+        &self,
+        namespace: &str,
+        (kind, name): (&str, &str),
+        freshness: Freshness,
+    ) -> Result<Vec<JobFacts>, Failure> {
+        let (jobs, pods): (Vec<Arc<Job>>, Vec<Arc<Pod>>) = match freshness {
+            Freshness::Cached => {
+                let key = (namespace.to_owned(), format!("{kind}/{name}"));
+                let ours =
+                    |meta: &kube::api::ObjectMeta| super::owner_of(meta) == Some(key.clone());
+                let jobs = self.caches.jobs.select(|job| ours(&job.metadata));
+                (jobs, self.caches.pods.select(|pod| ours(&pod.metadata)))
+            }
+            Freshness::Live => {
+                let labels =
+                    format!("{LABEL_BACKUP_OWNER_KIND}={kind},{LABEL_BACKUP_OWNER}={name}");
+                let parameters = ListParams::default().labels(&labels);
+                let jobs: Vec<Job> = self.live_list(namespace, &parameters).await?;
+                let pods: Vec<Pod> = self.live_list(namespace, &parameters).await?;
+                (
+                    jobs.into_iter().map(Arc::new).collect(),
+                    pods.into_iter().map(Arc::new).collect(),
+                )
+            }
+        };
+        let facts = jobs.iter().filter_map(|job| facts::job(job, &pods));
+        Ok(facts.collect())
+    }
+
+    async fn live<K: super::act::Live>(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<K>, Failure> {
+        let api: Api<K> = Api::namespaced(self.shared.client.clone(), namespace);
+        let found = api.get_opt(name).await;
+        found.map_err(|error| failure("read", name, &error))
+    }
+
+    async fn live_list<K: super::act::Live>(
+        &self,
+        namespace: &str,
+        parameters: &ListParams,
+    ) -> Result<Vec<K>, Failure> {
+        let api: Api<K> = Api::namespaced(self.shared.client.clone(), namespace);
+        let found = api.list(parameters).await;
+        let found = found.map_err(|error| failure("list", &K::plural(&()), &error))?;
+        Ok(found.items)
+    }
+
+    fn backup(&self, namespace: &str, name: &str) -> Option<EtcdBackup> {
+        let found = self.caches.backups.get(namespace, name)?;
+        found.0.as_ref().ok().cloned()
+    }
+
+    fn schedule(&self, namespace: &str, name: &str) -> Option<EtcdBackupSchedule> {
+        let found = self.caches.schedules.get(namespace, name)?;
+        found.0.as_ref().ok().cloned()
+    }
+
+    /// From the cache: what a Job is created with decides nothing about data.
+    pub(super) fn store(&self, namespace: &str, name: &str) -> Option<EtcdBackupStore> {
+        let found = self.caches.stores.get(namespace, name)?;
+        found.0.as_ref().ok().cloned()
+    }
+
+    fn url(&self, store: &EtcdBackupStore, namespace: &str, cluster: &str) -> String {
+        format!("{}/{namespace}/{cluster}", build::store_url(&store.spec))
+    }
+
+    pub(super) fn now(&self) -> Timestamp {
+        let ms = i64::try_from(self.shared.outside.clock.unix_ms()).unwrap_or(i64::MAX);
+        Timestamp::from_millisecond(ms).unwrap_or(Timestamp::MAX)
+    }
+
+    fn cluster_facts(&self, namespace: &str, name: &str) -> Option<ClusterFacts> {
+        let found = self.shared.caches.clusters.get(namespace, name)?;
+        let resource = found.0.as_ref().ok()?;
+        let secret = operator_secret_name(name);
+        let key = self.shared.caches.secrets.get(namespace, &secret);
+        let admitted = admit(resource);
+        let status = resource.status.as_ref();
+        Some(ClusterFacts {
+            version: status.and_then(|status| status.version.clone()),
+            invalid: admitted.err().map(|error| error.to_string()),
+            hibernated: resource.spec.replicas == 0,
+            has_key: key.is_some_and(|secret| build::operator_key(&secret).is_some()),
+        })
+    }
+
+    /// The cluster that a Job is built for.
+    pub(super) fn cluster(&self, namespace: &str, name: &str) -> Result<ValidatedCluster, Failure> {
+        let missing = || Failure::Changed(format!("there is no EtcdCluster {name} any more"));
+        let found = self.shared.caches.clusters.get(namespace, name);
+        let found = found.ok_or_else(missing)?;
+        let resource = found.0.as_ref().map_err(|_| missing())?;
+        admit(resource).map_err(|error| Failure::Changed(error.to_string()))
+    }
+}

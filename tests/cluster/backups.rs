@@ -1,0 +1,187 @@
+//! Backups of operated members over their peer ports: with the key of backups and no other, from a follower, without a
+//! user, without a quorum, and under NOSPACE.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use super::fixture::{SECRET, Server, until};
+use super::operated::{call, joins, standbys};
+use quorate::backup_plan::{FailureClass, JobResult};
+use quorate::server::operator_api::auth::Key;
+use quorate::server::operator_api::client::MemberClient;
+use quorate::wire::etcd::AlarmRequest;
+use quorate::wire::etcd::maintenance_client::MaintenanceClient;
+use quorate::wire::member::{Fence, Phase};
+use std::time::Duration;
+
+struct World {
+    home: tempfile::TempDir,
+    servers: Vec<Server>,
+}
+
+impl World {
+    /// Two members; the first one leads.
+    async fn new() -> World {
+        let home = tempfile::tempdir().expect("a folder");
+        let mut servers = standbys(home.path(), &["demo-1", "demo-2"]);
+        for server in &mut servers {
+            server.start();
+        }
+        let seed = &servers[0];
+        let first = seed
+            .describes("a standby", |it| it.phase() == Phase::Standby)
+            .await;
+        seed.operator()
+            .bootstrap(call(&first))
+            .await
+            .expect("a cluster");
+        seed.serves("key").await;
+        let second = servers[1]
+            .describes("a standby", |it| it.phase() == Phase::Standby)
+            .await;
+        joins(seed, &servers[1], &second).await;
+        std::fs::create_dir(home.path().join("store")).expect("a directory");
+        let key = Key::new(SECRET.as_bytes()).for_backups();
+        std::fs::write(home.path().join("key"), key.bytes()).expect("a file");
+        World { home, servers }
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.home.path().join(name).display().to_string()
+    }
+
+    fn save(&self, id: &str, key: &str) -> (Output, Option<JobResult>) {
+        let members: Vec<String> = self.servers.iter().map(Server::peer_address).collect();
+        let result = self.path("result");
+        let _ = std::fs::remove_file(&result);
+        let output = Command::new(env!("CARGO_BIN_EXE_quorate"))
+            .args(["backup", "save", "--prefix=default/demo"])
+            .arg(format!("--to=file://{}", self.path("store")))
+            .arg(format!("--members={}", members.join(",")))
+            .arg(format!("--member-key-file={}", self.path(key)))
+            .arg(format!("--scratch={}", self.path("scratch")))
+            .arg(format!("--result-file={result}"))
+            .arg(format!("--id={id}"))
+            .output();
+        let text = std::fs::read_to_string(&result).unwrap_or_default();
+        (output.expect("runs"), JobResult::read(&text))
+    }
+
+    fn saved(&self, id: &str) -> quorate::backup_plan::Saved {
+        match self.save(id, "key") {
+            (output, Some(JobResult::Saved(saved))) if output.status.success() => saved,
+            (output, _) => panic!("{}", String::from_utf8_lossy(&output.stderr)),
+        }
+    }
+
+    fn verified(&self, id: &str) {
+        let result = self.path("result");
+        let output = Command::new(env!("CARGO_BIN_EXE_quorate"))
+            .args(["backup", "verify", "--prefix=default/demo", id])
+            .arg(format!("--to=file://{}", self.path("store")))
+            .arg(format!("--scratch={}", self.path("scratch")))
+            .arg(format!("--result-file={result}"))
+            .output();
+        let output = output.expect("runs");
+        let text = std::fs::read_to_string(&result).unwrap_or_default();
+        let Some(JobResult::Verified(verified)) = JobResult::read(&text) else {
+            panic!("{text}{}", String::from_utf8_lossy(&output.stderr));
+        };
+        assert_eq!(verified.failure, None);
+    }
+}
+
+#[tokio::test]
+async fn key_of_backups_reads_a_follower_and_changes_nothing() {
+    let mut world = World::new().await;
+    let leader = world.servers[0]
+        .describes("leads", |it| it.leader_with_quorum)
+        .await;
+    let saved = world.saved("one");
+    let follower = leader.members.iter().find(|it| it.id != leader.member_id);
+    let follower = follower.expect("two members").id;
+    assert_eq!(saved.member_id, format!("{follower:x}"));
+    assert_eq!(saved.cluster_id, format!("{:x}", leader.cluster_id));
+    world.verified("one");
+    // A second one of the name is the first one.
+    assert_eq!(world.saved("one"), saved);
+
+    // The operator's own key is for other calls, and this one is not for those.
+    std::fs::write(world.home.path().join("operator"), SECRET).expect("a file");
+    for wrong in ["operator", "missing"] {
+        let (output, result) = world.save("two", wrong);
+        assert!(!output.status.success());
+        let Some(JobResult::Failed { class, message }) = result else {
+            panic!("{result:?}");
+        };
+        assert_eq!(class, FailureClass::Source, "{message}");
+    }
+    let derived = Key::new(SECRET.as_bytes()).for_backups();
+    let address = world.servers[0].peer_address();
+    let patience = Duration::from_secs(5);
+    let mut client = MemberClient::new(&address, derived, patience, None).expect("an address");
+    let fence = Fence {
+        configuration_index: leader.configuration_index,
+        epoch: 1,
+    };
+    let refused = client.remove(fence, follower).await;
+    refused.expect_err("it may only read");
+
+    // NOSPACE, then no quorum: the data are what is needed most.
+    let mut maintenance = MaintenanceClient::new(world.servers[0].channel());
+    let raised = maintenance.alarm(AlarmRequest {
+        action: 1,
+        member_id: leader.member_id,
+        alarm: 1,
+    });
+    raised.await.expect("an alarm");
+    world.saved("no-space");
+    world.servers[0].kill();
+    until("no leader is known", &world.servers[1], async || {
+        let it = world.servers[1].operator().describe(false).await.ok()?;
+        (it.leader_id == 0).then_some(())
+    })
+    .await;
+    let saved = world.saved("no-quorum");
+    assert_eq!(saved.member_id, format!("{follower:x}"));
+    world.verified("no-quorum");
+}
+
+/// A Job that is killed leaves a file that keeps the next one away for a minute; one that ends with an error does not.
+#[tokio::test]
+async fn one_backup_reads_a_member_at_a_time() {
+    use quorate::server::operator_api::backup_client::BackupClient;
+    let world = World::new().await;
+    let key = Key::new(SECRET.as_bytes()).for_backups();
+    let patience = Duration::from_secs(20);
+    let mut clients = Vec::new();
+    for server in &world.servers {
+        let address = server.peer_address();
+        let client = BackupClient::new(&address, key.clone(), patience, None);
+        clients.push(client.expect("an address"));
+    }
+    let opened = clients[1].open().await.expect("a file");
+    let read = clients[1].read(opened.file, 0, 16).await.expect("bytes");
+    assert_eq!(read.len(), 16);
+    let far = clients[1].read(opened.file, opened.length, 1).await;
+    assert_eq!(
+        far.expect_err("behind its end").code(),
+        tonic::Code::OutOfRange
+    );
+    let unknown = clients[1].read(opened.file + 1, 0, 1).await;
+    assert_eq!(unknown.expect_err("no file").code(), tonic::Code::NotFound);
+    let second = clients[1].open().await.expect_err("it is taken");
+    assert_eq!(second.code(), tonic::Code::ResourceExhausted);
+    // The other member gives its data meanwhile.
+    let leader = world.servers[0].describes("leads", |it| it.leader_with_quorum);
+    let leader = leader.await.member_id;
+    assert_eq!(world.saved("meanwhile").member_id, format!("{leader:x}"));
+    clients[1].close(opened.file).await.expect("closed");
+    let again = clients[1].open().await.expect("a file");
+    clients[1].close(again.file).await.expect("closed");
+    assert!(
+        Path::new(&world.path("store"))
+            .join("default/demo")
+            .is_dir()
+    );
+}
