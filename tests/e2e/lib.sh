@@ -11,6 +11,7 @@ die() {
   {
     echo "--- clusters"; kubectl -n "$ns" get qec -o wide
     echo "--- status"; kubectl -n "$ns" get qec -o json | jq '.items[].status'
+    echo "--- backups"; kubectl -n "$ns" get qb,qbs,qbsched -o json | jq '.items[] | {kind, name: .metadata.name, status}'
     echo "--- objects"; kubectl -n "$ns" get sts,pods,pvc,svc,pdb -o wide
     echo "--- events"; kubectl -n "$ns" get events --sort-by=.lastTimestamp | tail -40
     echo "--- operator"; kubectl -n quorate-system logs deployment/quorate --tail=60

@@ -25,7 +25,7 @@
 #   E2E_KEEP=1       leaves the test cluster up
 #   E2E_STORE=etcd   the test cluster keeps its state in etcd, to compare; else in Quorate itself
 #   E2E_EXISTING=1   uses the cluster of $KUBECONFIG instead, with kubectl, helm, jq, flock and setsid.
-#                    Its nodes can pull (or have) the images $E2E_IMAGE and $E2E_ETCDCTL_IMAGE, volumes
+#                    Its nodes can pull (or have) the images $E2E_IMAGE, $E2E_ETCDCTL_IMAGE and $E2E_STORE_IMAGE, volumes
 #                    are of the class $E2E_STORAGE_CLASS or the default one, and the operator is not
 #                    installed there: the run installs it and removes it with all that it made.
 #                    Scenarios marked "own cluster" are left out.
@@ -196,6 +196,7 @@ else
     tests/kubernetes/packages.sh
     tests/needs.sh cc musl
     tests/interop/build.sh
+    tests/stores/build.sh
     tests/kubernetes/build.sh
     tests/kubernetes/quorate-image.sh
     tests/kubernetes/install-yaml.sh --check

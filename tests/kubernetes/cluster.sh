@@ -380,6 +380,8 @@ up() {
   "$here/image.sh" localhost/pause:1 "$bin/pause" "$images/pause.tar"
   "$here/image.sh" localhost/coredns:1 "$bin/coredns" "$images/coredns.tar"
   "$here/image.sh" localhost/etcdctl:1 "$top/target/interop/bin/etcdctl" "$images/etcdctl.tar"
+  # only the scenario "backup" uses it
+  [ ! -x "$top/target/stores/bin/versitygw" ] || "$here/image.sh" localhost/versitygw:1 "$top/target/stores/bin/versitygw" "$images/versitygw.tar"
   control_plane
   for n in $(seq "$nodes"); do node "$n" & boots+=($!); done
   for n in "${boots[@]}"; do wait "$n" || failed=yes; done # all of them, so that none is still running on a failure

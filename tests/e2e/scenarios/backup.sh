@@ -1,0 +1,113 @@
+# shellcheck shell=bash
+# backups as resources: wrong credentials that are corrected, encrypted, verified, scheduled and pruned in S3, and a cluster with TLS on a volume; no write fails
+store_image=${E2E_STORE_IMAGE:-localhost/versitygw:1}
+backup() { kubectl -n "$ns" get qb "$1" -o jsonpath="{.status.$2}"; } # backup NAME FIELD
+is_phase() { [ "$(backup "$1" phase)" = "$2" ]; }
+store_reason() { kubectl -n "$ns" get qbs "$1" -o jsonpath='{.status.conditions[?(@.type=="Ready")].reason}'; }
+is_store() { [ "$(store_reason "$1")" = "$2" ]; }
+
+# An S3 gateway with one bucket: Kubernetes creates a mounted subdirectory.
+kubectl -n "$ns" apply -f - >/dev/null <<EOF
+apiVersion: v1
+kind: Pod
+metadata: {name: s3, labels: {app: s3}}
+spec:
+  securityContext: {runAsNonRoot: true, runAsUser: 65532, fsGroup: 65532, seccompProfile: {type: RuntimeDefault}}
+  containers:
+  - name: s3
+    image: $store_image
+    imagePullPolicy: IfNotPresent
+    args: [--port, ":7070", --health, /health, posix, /data]
+    env: [{name: ROOT_ACCESS_KEY, value: backup}, {name: ROOT_SECRET_KEY, value: right-secret}]
+    readinessProbe: {httpGet: {path: /health, port: 7070}, periodSeconds: 1}
+    securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}
+    volumeMounts: [{name: data, mountPath: /data}, {name: data, mountPath: /bucket, subPath: bucket}]
+  volumes: [{name: data, emptyDir: {}}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: s3}
+spec: {selector: {app: s3}, ports: [{port: 7070}]}
+EOF
+kubectl -n "$ns" create secret generic s3-credentials --from-literal=AWS_ACCESS_KEY_ID=backup --from-literal=AWS_SECRET_ACCESS_KEY=wrong-secret >/dev/null
+kubectl -n "$ns" create secret generic backup-key --from-literal=key="$(head -c 32 /dev/urandom | base64)" >/dev/null
+apply_cluster demo 3
+kubectl -n "$ns" apply -f - >/dev/null <<EOF
+apiVersion: quorate.dev/v1alpha1
+kind: EtcdBackupStore
+metadata: {name: s3}
+spec:
+  s3: {bucket: bucket, prefix: e2e, endpoint: "http://s3.$ns.svc:7070", region: us-east-1}
+  credentialsSecretRef: {name: s3-credentials}
+  encryption: {keySecretRef: {name: backup-key, key: key}}
+---
+apiVersion: quorate.dev/v1alpha1
+kind: EtcdBackup
+metadata: {name: first}
+spec: {clusterRef: {name: demo}, storeRef: {name: s3}, verify: true}
+EOF
+ready demo 3
+witness_start demo backup
+eventually 120 "the store refuses the credentials" is_store s3 CredentialsRejected
+log "$(backup first message)"
+contains "$(backup first message)" "credentials"
+kubectl -n "$ns" create secret generic s3-credentials --from-literal=AWS_ACCESS_KEY_ID=backup --from-literal=AWS_SECRET_ACCESS_KEY=right-secret --dry-run=client -o yaml | kubectl -n "$ns" apply -f - >/dev/null 2>&1
+operator_kill
+eventually 240 "the first backup is verified" is_phase first Verified
+equal "the store" Used "$(store_reason s3)"
+[ "$(backup first revision)" -gt 1 ] || die "no revision: $(backup first revision)"
+[ -n "$(backup first encryptionKeyID)" ] || die "it is not encrypted"
+log "revision $(backup first revision), $(backup first size), restored in $(backup first verification.seconds) s"
+kubectl -n "$ns" get qb,qbs
+
+# Every minute, and only the newest one is kept beside the verified one.
+kubectl -n "$ns" apply -f - >/dev/null <<EOF
+apiVersion: quorate.dev/v1alpha1
+kind: EtcdBackupSchedule
+metadata: {name: often}
+spec:
+  clusterRef: {name: demo}
+  storeRef: {name: s3}
+  schedule: "* * * * *"
+  retention: {last: 1, daily: 0, weekly: 0, minKeep: 1}
+EOF
+created() { kubectl -n "$ns" get events --field-selector reason=Uploaded -o json | jq -r '.items[].involvedObject.name' | grep -c '^often-'; }
+twice() { [ "$(created)" -ge 2 ]; }
+eventually 200 "two backups were scheduled" twice
+# The first of them goes; the newest of all stays, and so does the newest verified one.
+pruned() { [ "$(kubectl -n "$ns" get qb -o name | grep -c often-)" -lt "$(created)" ] && [ -n "$(kubectl -n "$ns" get qbsched often -o jsonpath='{.status.lastPruneTime}')" ]; }
+eventually 120 "the retention was applied" pruned
+kubectl -n "$ns" patch qbsched often --type=merge -p '{"spec":{"suspend":true}}' >/dev/null
+log "last success: $(kubectl -n "$ns" get qbsched often -o jsonpath='{.status.lastSuccess}')"
+witness_stop demo backup
+
+# A cluster with TLS, on a volume.
+kubectl -n "$ns" apply -f - >/dev/null <<EOF
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: backups}
+spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}$(storage_class shared)}
+---
+apiVersion: quorate.dev/v1alpha1
+kind: EtcdBackupStore
+metadata: {name: volume}
+spec: {volume: {claimName: backups, prefix: quorate}}
+---
+apiVersion: quorate.dev/v1alpha1
+kind: EtcdCluster
+metadata: {name: secure}
+spec: {replicas: 1, image: "$quorate_image", tls: {}, storage: {size: 1Gi$(storage_class shared)}}
+---
+apiVersion: quorate.dev/v1alpha1
+kind: EtcdBackup
+metadata: {name: on-volume}
+spec: {clusterRef: {name: secure}, storeRef: {name: volume}, verify: true}
+EOF
+eventually 240 "the backup of a cluster with TLS is verified" is_phase on-volume Verified
+refused() { kubectl -n "$ns" patch qb on-volume --type=merge -p '{"spec":{"verify":false}}' 2>&1; }
+contains "$(refused || true)" "immutable"
+kubectl -n "$ns" delete qb --all --wait=true >/dev/null
+no_jobs() { [ -z "$(kubectl -n "$ns" get jobs,secrets -l quorate.dev/backup-owner-kind=backup -o name)" ]; }
+eventually 60 "Jobs and keys go with their backups" no_jobs
+drop_cluster secure
+drop_cluster demo
