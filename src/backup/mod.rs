@@ -103,20 +103,41 @@ pub enum Error {
 /// What to do about an error of a store, behind the text.
 fn advice(error: &object_store::Error) -> &'static str {
     match error {
-        object_store::Error::PermissionDenied { .. } => {
+        object_store::Error::PermissionDenied { .. } if !is_unknown(error) => {
             " (its credentials do not permit this: they need to list, read, write and delete objects below the prefix)"
         }
-        object_store::Error::Unauthenticated { .. } => {
+        object_store::Error::Unauthenticated { .. }
+        | object_store::Error::PermissionDenied { .. } => {
             " (its credentials are wrong or have expired: renew them and repeat)"
         }
         _ => "",
     }
 }
 
-/// The text of a store, whose answers have several lines, on one.
+/// Whether a store says, with the status of a right that is missing, that it does not know the credentials.
+fn is_unknown(error: &object_store::Error) -> bool {
+    let text = error.to_string();
+    let codes = [
+        "SignatureDoesNotMatch",
+        "InvalidAccessKeyId",
+        "ExpiredToken",
+        "InvalidToken",
+        "AuthenticationFailed",
+    ];
+    codes.iter().any(|code| text.contains(code))
+}
+
+/// Characters of a store's answer that are shown.
+const ANSWER: usize = 500;
+
+/// The text of a store, whose answers have several lines and echo the request, on one line, as far as it says why.
 fn line(error: &object_store::Error) -> String {
     let text = error.to_string();
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    match text.char_indices().nth(ANSWER) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text,
+    }
 }
 
 impl Error {

@@ -63,7 +63,7 @@ struct Quorate {
 enum Command {
     Server(server::Arguments),
     Restore(restore::Arguments),
-    Backup(backup::Arguments),
+    Backup(Box<backup::Arguments>),
     Operator(operator::Arguments),
     Local(local::Arguments),
     Demo(demo::Arguments),
@@ -131,7 +131,7 @@ fn dispatch(command: Command) -> ExitCode {
     match command {
         Command::Server(arguments) => server::run(arguments),
         Command::Restore(arguments) => restore::run(&arguments),
-        Command::Backup(arguments) => backup::run(arguments),
+        Command::Backup(arguments) => backup::run(*arguments),
         Command::Operator(arguments) => operator::run(arguments),
         Command::Local(arguments) => local::run(arguments),
         Command::Demo(arguments) => demo::run(arguments),

@@ -69,7 +69,7 @@ impl World {
 
     fn saved(&self, id: &str) -> quorate::backup_plan::Saved {
         match self.save(id, "key") {
-            (output, Some(JobResult::Saved(saved))) if output.status.success() => saved,
+            (output, Some(JobResult::Saved(saved))) if output.status.success() => *saved,
             (output, _) => panic!("{}", String::from_utf8_lossy(&output.stderr)),
         }
     }

@@ -30,7 +30,7 @@ pub(super) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Save(save::Arguments),
+    Save(Box<save::Arguments>),
     List(list::Arguments),
     Fetch(fetch::Arguments),
     Verify(verify::Arguments),
@@ -56,7 +56,7 @@ pub(super) fn run(arguments: Arguments) -> ExitCode {
             (
                 "save",
                 report,
-                runtime.block_on(until_signalled(save::run(it))),
+                runtime.block_on(until_signalled(save::run(*it))),
             )
         }
         Command::Verify(it) => {

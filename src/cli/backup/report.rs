@@ -58,7 +58,7 @@ fn class(error: &Error) -> FailureClass {
 /// The report of a backup that is stored.
 pub(super) fn saved(manifest: &Manifest) -> JobResult {
     let snapshot = &manifest.snapshot;
-    JobResult::Saved(Saved {
+    JobResult::Saved(Box::new(Saved {
         id: manifest.id.clone(),
         started: manifest.started,
         completed: manifest.completed,
@@ -72,5 +72,5 @@ pub(super) fn saved(manifest: &Manifest) -> JobResult {
         size: snapshot.size,
         stored: manifest.parts.iter().map(|part| part.stored).sum(),
         key_id: manifest.encryption.as_ref().map(|it| it.key_id.clone()),
-    })
+    }))
 }

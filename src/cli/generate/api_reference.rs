@@ -10,7 +10,7 @@ use kube::core::CustomResourceExt;
 use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::Value;
 
-use crate::crd::backup::{EtcdBackup, EtcdBackupSchedule, EtcdBackupStatus, EtcdBackupStore};
+use crate::crd::backups::{EtcdBackup, EtcdBackupSchedule, EtcdBackupStatus, EtcdBackupStore};
 use crate::crd::{EtcdCluster, EtcdClusterSpec, EtcdClusterStatus};
 
 /// A field whose description has this is documented in Kubernetes' own reference, and so are the fields in it.

@@ -7,6 +7,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::api::ObjectMeta;
 
 use super::*;
+use crate::crd::{EtcdCluster, EtcdClusterStatus};
 use crate::opsim::api::{ApiServer, Delete, Kind, SharedApiServer};
 
 fn service(controller: Option<&str>, label: Option<&str>) -> Service {

@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use super::observed::{ClusterFacts, JobFacts, JobKind, JobState, ObservedBackup};
 use super::result::{FailureClass, JobResult, Saved, Verified};
 use super::{BackupPlan, BackupStep};
-use crate::crd::backup::{BackupPhase, EtcdBackupStatus, READY, VerificationStatus};
+use crate::crd::backups::{BackupPhase, EtcdBackupStatus, READY, VerificationStatus};
 
 /// Before the second attempt; doubled for each further one.
 const PAUSE: SignedDuration = SignedDuration::from_secs(20);

@@ -99,6 +99,6 @@ fn delay(jitter_seconds: i32, uid: &str) -> SignedDuration {
     four.copy_from_slice(&digest[..4]);
     let share = u64::from(u32::from_be_bytes(four));
     let most = u64::from(jitter_seconds.unsigned_abs());
-    let seconds = (most + 1) * share >> 32;
+    let seconds = ((most + 1) * share) >> 32;
     SignedDuration::from_secs(i64::try_from(seconds).unwrap_or(0))
 }

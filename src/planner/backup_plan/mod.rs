@@ -25,7 +25,7 @@ pub use result::{FailureClass, JobResult, Pruned, Saved, Verified};
 pub use schedule::plan_schedule;
 pub use store::{StoreFinding, plan_store};
 
-use crate::crd::backup::{EtcdBackupScheduleStatus, EtcdBackupStatus};
+use crate::crd::backups::{EtcdBackupScheduleStatus, EtcdBackupStatus};
 
 /// A write that the plan asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
 use super::result::JobResult;
-use crate::crd::backup::{
+use crate::crd::backups::{
     BackupPhase, EtcdBackupScheduleSpec, EtcdBackupScheduleStatus, EtcdBackupSpec, EtcdBackupStatus,
 };
 

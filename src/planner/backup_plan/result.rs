@@ -12,7 +12,7 @@ pub(super) const LIMIT: usize = 4096;
 #[serde(tag = "result", rename_all = "camelCase")]
 pub enum JobResult {
     /// A backup is stored.
-    Saved(Saved),
+    Saved(Box<Saved>),
     /// A backup was restored and compared.
     Verified(Verified),
     /// Backups were deleted by the retention.

@@ -9,7 +9,7 @@ use super::cron::Calendar;
 use super::observed::{BackupFacts, JobFacts, JobKind, JobState, ObservedSchedule};
 use super::result::{JobResult, Pruned};
 use super::{BackupStep, SchedulePlan};
-use crate::crd::backup::{BackupPhase, EtcdBackupScheduleStatus, LastBackup};
+use crate::crd::backups::{BackupPhase, EtcdBackupScheduleStatus, LastBackup};
 
 /// Between two observations while something is under way.
 const WATCHED_MS: u64 = 30_000;

@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::backup::condition;
 use super::result::{FailureClass, JobResult};
-use crate::crd::backup::EtcdBackupStoreStatus;
+use crate::crd::backups::EtcdBackupStoreStatus;
 
 /// The end of a Job that used the store.
 #[derive(Clone, Debug, PartialEq)]

@@ -9,7 +9,7 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 use super::result::LIMIT;
 use super::*;
-use crate::crd::backup::{
+use crate::crd::backups::{
     BackupPhase, EtcdBackupScheduleSpec, EtcdBackupSpec, EtcdBackupStoreStatus, LocalRef,
     ScheduleRetention, VerificationStatus,
 };
@@ -58,7 +58,7 @@ fn observed(verify: bool) -> ObservedBackup {
 }
 
 fn saved(at: Timestamp) -> JobResult {
-    JobResult::Saved(Saved {
+    JobResult::Saved(Box::new(Saved {
         id: "b-1".to_owned(),
         started: at,
         completed: at + SignedDuration::from_secs(3),
@@ -72,7 +72,7 @@ fn saved(at: Timestamp) -> JobResult {
         size: 3 << 20,
         stored: 1 << 20,
         key_id: None,
-    })
+    }))
 }
 
 fn verified(at: Timestamp, failure: Option<&str>) -> JobResult {

@@ -18,7 +18,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
-use crate::crd::backup::{EtcdBackupStoreSpec, ScheduleRetention, Scratch, SecretKeyRef};
+use crate::crd::backups::{EtcdBackupStoreSpec, ScheduleRetention, Scratch, SecretKeyRef};
 use crate::crd::{
     APP, LABEL_BACKUP_ATTEMPT, LABEL_BACKUP_JOB, LABEL_BACKUP_OF, LABEL_BACKUP_OWNER,
     LABEL_BACKUP_OWNER_KIND, MANAGER, TlsPort, ValidatedCluster, authority_secret_name,

@@ -4,7 +4,7 @@ use k8s_openapi::api::batch::v1::Job;
 
 use super::backup_job::*;
 use super::tests::{cluster, golden, settings, yaml};
-use crate::crd::backup::{
+use crate::crd::backups::{
     EtcdBackupStoreSpec, LocalRef, S3Store, ScheduleRetention, Scratch, SecretKeyRef,
     StoreEncryption, VolumeStore,
 };

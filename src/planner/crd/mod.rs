@@ -4,7 +4,7 @@
 //! strictly), and [`parse()`] refuses it for files that are not sent to an API server. Types and rules only: nothing
 //! here talks to Kubernetes.
 
-pub mod backup;
+pub mod backups;
 mod condition;
 mod labels;
 mod network;

@@ -5,7 +5,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube_core::CustomResourceExt;
 use serde_json::{Map, Value};
 
-use super::backup::{EtcdBackup, EtcdBackupSchedule, EtcdBackupStore};
+use super::backups::{EtcdBackup, EtcdBackupSchedule, EtcdBackupStore};
 use super::spec::EtcdCluster;
 
 /// Why a text is not a valid `EtcdCluster`.

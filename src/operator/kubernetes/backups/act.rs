@@ -12,7 +12,7 @@ use serde_json::json;
 use super::Backups;
 use crate::backup_plan::{BackupStep, JobKind};
 use crate::build::{self, BackupOwner, BackupWork};
-use crate::crd::backup::{EtcdBackup, EtcdBackupSchedule, EtcdBackupSpec};
+use crate::crd::backups::{EtcdBackup, EtcdBackupSchedule, EtcdBackupSpec};
 use crate::crd::{
     ANNOTATION_GONE, ANNOTATION_VERIFY, APP, LABEL_BACKUP_SCHEDULE, MANAGER, operator_secret_name,
 };

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{ContainerState, Pod};
 use kube::ResourceExt;
 
 use crate::backup_plan::{BackupFacts, JobFacts, JobKind, JobResult, JobState};
-use crate::crd::backup::EtcdBackup;
+use crate::crd::backups::EtcdBackup;
 use crate::crd::{
     ANNOTATION_GONE, ANNOTATION_VERIFY, LABEL_BACKUP_ATTEMPT, LABEL_BACKUP_JOB,
     LABEL_BACKUP_SCHEDULE,

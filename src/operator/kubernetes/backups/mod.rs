@@ -21,7 +21,7 @@ use super::cache::{Cache, Namespaces};
 use super::context::Context;
 use super::workers::{self, Key};
 use crate::backup_plan::{BackupStep, JobState, StoreFinding, plan_backup, plan_schedule};
-use crate::crd::backup::{EtcdBackup, EtcdBackupSchedule, EtcdBackupStore};
+use crate::crd::backups::{EtcdBackup, EtcdBackupSchedule, EtcdBackupStore};
 use crate::crd::{LABEL_BACKUP_OWNER, LABEL_BACKUP_OWNER_KIND, LABEL_BACKUP_SCHEDULE};
 use crate::operator::platform::{Failure, Freshness};
 use crate::operator::queue::Ended;
@@ -56,7 +56,7 @@ pub(super) async fn run(reader: Client, namespaces: Namespaces, shared: Arc<Cont
     let backups = Arc::new(Backups { shared, caches });
     let reconciling = move |key: Key| {
         let backups = backups.clone();
-        async move { backups.reconcile(&key).await }
+        async move { Box::pin(backups.reconcile(&key)).await }
     };
     workers::run(triggers, CONCURRENCY, std::future::pending(), reconciling).await;
 }
@@ -139,7 +139,7 @@ impl Backups {
         let (namespace, name) = key;
         let (kind, name) = name.split_once('/').unwrap_or_default();
         let done = match kind {
-            "backup" => self.reconcile_backup(namespace, name).await,
+            "backup" => Box::pin(self.reconcile_backup(namespace, name)).await,
             "schedule" => self.reconcile_schedule(namespace, name).await,
             _ => self.reconcile_store(namespace, name).await,
         };

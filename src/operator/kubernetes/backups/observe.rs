@@ -12,7 +12,7 @@ use kube::{Api, ResourceExt};
 use super::{Backups, facts};
 use crate::backup_plan::{BackupFacts, ClusterFacts, JobFacts, ObservedBackup, ObservedSchedule};
 use crate::build;
-use crate::crd::backup::{EtcdBackup, EtcdBackupSchedule, EtcdBackupStore};
+use crate::crd::backups::{EtcdBackup, EtcdBackupSchedule, EtcdBackupStore};
 use crate::crd::{
     LABEL_BACKUP_OWNER, LABEL_BACKUP_OWNER_KIND, ValidatedCluster, operator_secret_name,
 };

@@ -6,7 +6,7 @@ use kube::{Resource, ResourceExt};
 use super::Backups;
 use crate::backup_plan::{StoreFinding, plan_store};
 use crate::build;
-use crate::crd::backup::{
+use crate::crd::backups::{
     BackupPhase, EtcdBackup, EtcdBackupSchedule, EtcdBackupScheduleStatus, EtcdBackupStatus,
     EtcdBackupStore, EtcdBackupStoreStatus,
 };
