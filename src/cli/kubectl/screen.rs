@@ -72,7 +72,7 @@ fn head(cluster: &EtcdCluster, status: &EtcdClusterStatus) -> Vec<String> {
         lines.push("          it is being deleted".to_owned());
     }
     if status.observed_generation != cluster.metadata.generation && summary.is_some() {
-        lines.push("          the newest spec has not been looked at yet".to_owned());
+        lines.push("          the newest spec has not been reconciled yet".to_owned());
     }
     let hibernated = cluster.spec.replicas == 0 && status.replicas == Some(0);
     let known = status.version.as_deref().filter(|_| !hibernated);
@@ -207,7 +207,7 @@ fn now_and_next(step: &StepStatus, now: Timestamp) -> Vec<String> {
         let words = if deadline > now {
             format!("in {} something else is done", age(now, deadline))
         } else {
-            "its time is over: something else is done at the next look".to_owned()
+            "its deadline has passed: the next reconcile does something else".to_owned()
         };
         lines.extend(wrapped("    at most    ", &words));
     }
