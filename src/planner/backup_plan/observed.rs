@@ -172,8 +172,10 @@ pub struct ObservedSchedule {
     pub zone: Option<TimeZone>,
     /// The cluster, if it exists.
     pub cluster: Option<ClusterFacts>,
-    /// Whether the store exists.
-    pub store: bool,
+    /// The store, if it exists: the URL of the cluster's backups in it.
+    pub store: Option<String>,
+    /// Another schedule of the same cluster and store.
+    pub rival: Option<String>,
     /// The backups of this cluster in this store.
     pub backups: Vec<BackupFacts>,
     /// Its Jobs.

@@ -9,12 +9,19 @@ use super::cron::Calendar;
 use super::observed::{BackupFacts, JobFacts, JobKind, JobState, ObservedSchedule};
 use super::result::{JobResult, Pruned};
 use super::{BackupStep, SchedulePlan};
-use crate::crd::backups::{BackupPhase, EtcdBackupScheduleStatus, LastBackup};
+use crate::crd::backups::{BackupPhase, EtcdBackupScheduleStatus, EtcdBackupSpec, LastBackup};
 
 /// Between two observations while something is under way.
 const WATCHED_MS: u64 = 30_000;
 /// The longest wait: the clock of a machine may be set.
 const LONGEST_MS: u64 = 600_000;
+/// The version of the cluster may be another one than that of the Jobs for as long as it is changed.
+const VERIFY_AGAIN: SignedDuration = SignedDuration::from_hours(1);
+/// After this, a verification that was asked for has been given up.
+const GIVEN_UP: SignedDuration =
+    SignedDuration::from_secs(EtcdBackupSpec::DEADLINE_SECONDS as i64 + 600);
+/// Backups that were never stored, or are gone, of which the resources are kept.
+const FAILURES: usize = 3;
 /// A prune that failed is repeated after this.
 const PRUNE_AGAIN: SignedDuration = SignedDuration::from_mins(10);
 
@@ -98,7 +105,7 @@ impl Draft<'_> {
         self.status.next_schedule_time = Some(Time(next));
         let left = next.duration_since(observed.now).as_millis();
         self.look_again(u64::try_from(left).unwrap_or(LONGEST_MS));
-        if !observed.store {
+        if observed.store.is_none() {
             let store = &observed.spec.store_ref.name;
             self.problem = Some((
                 "StoreNotFound",
@@ -109,6 +116,13 @@ impl Draft<'_> {
             self.problem = Some((
                 "ClusterNotFound",
                 format!("there is no EtcdCluster {cluster}"),
+            ));
+        } else if let Some(rival) = &observed.rival {
+            self.problem = Some((
+                "SharedStore",
+                format!(
+                    "the schedule {rival} saves the same cluster in the same store, and each would delete what the other one keeps: no retention is applied until one of them has an EtcdBackupStore with another prefix"
+                ),
             ));
         }
         if let Some(step) = self.backup(calendar) {
@@ -122,10 +136,11 @@ impl Draft<'_> {
             return None;
         }
         self.report_newest();
-        if !observed.store {
+        if observed.store.is_none() {
             return None;
         }
-        self.prune().or_else(|| self.verify())
+        let tidy = self.tidy();
+        tidy.or_else(|| self.prune()).or_else(|| self.verify())
     }
 
     /// The backup that is due.
@@ -134,7 +149,7 @@ impl Draft<'_> {
         let since = self.status.last_schedule_time.as_ref();
         let since = since.map_or(observed.created, |time| time.0);
         let due = calendar.due(since, observed.now).ok()??;
-        if observed.cluster.is_none() || !observed.store {
+        if observed.cluster.is_none() || observed.store.is_none() {
             // The condition says why, and the newest time that is over is made up for.
             return None;
         }
@@ -176,6 +191,25 @@ impl Draft<'_> {
         }
     }
 
+    /// The resource of an old backup that is nowhere: the retention deletes no such one.
+    fn tidy(&self) -> Option<BackupStep> {
+        let mut nowhere: Vec<&BackupFacts> = self
+            .observed
+            .backups
+            .iter()
+            .filter(|backup| {
+                let failed = backup.status.phase == BackupPhase::Failed;
+                backup.of_schedule && failed && (backup.status.id.is_none() || backup.gone)
+            })
+            .collect();
+        nowhere.sort_by_key(|backup| std::cmp::Reverse(backup.created));
+        nowhere
+            .get(FAILURES)
+            .map(|backup| BackupStep::DeleteBackup {
+                backup: backup.name.clone(),
+            })
+    }
+
     /// After each backup.
     fn prune(&mut self) -> Option<BackupStep> {
         let newest = self.observed.jobs.iter().max_by_key(|job| job.attempt);
@@ -186,6 +220,7 @@ impl Draft<'_> {
         };
         match newest {
             Some(job) => self.pruned(job),
+            None if self.observed.rival.is_some() => None,
             None => self.prune_is_due().then_some(step),
         }
     }
@@ -242,6 +277,10 @@ impl Draft<'_> {
     fn account(&self, pruned: &Pruned, at: Timestamp) -> Option<BackupStep> {
         self.observed.backups.iter().find_map(|backup| {
             let id = backup.status.id.as_ref()?;
+            // The store was somewhere else when it was saved.
+            if backup.status.url != self.observed.store {
+                return None;
+            }
             let backup_name = backup.name.clone();
             if pruned.deleted.contains(id) {
                 return Some(BackupStep::DeleteBackup {
@@ -276,19 +315,29 @@ impl Draft<'_> {
         let due = match last {
             None => true,
             Some(last) => {
-                let old = self.observed.now.duration_since(last.time.0).as_secs() >= every;
-                old || version.is_some_and(|version| version != last.version)
+                let age = self.observed.now.duration_since(last.time.0);
+                let another = version.is_some_and(|version| version != last.version);
+                age.as_secs() >= every || (another && age >= VERIFY_AGAIN)
             }
         };
-        let asked = self.observed.backups.iter().any(|backup| {
-            let done = backup.status.verification.as_ref();
-            let done = done.map(|done| done.time.0);
-            let waits = backup
-                .verification_requested
-                .is_some_and(|asked| done.is_none_or(|done| asked > done));
-            waits && backup.good()
-        });
-        if !due || asked {
+        let waiting: Vec<Timestamp> = self
+            .observed
+            .backups
+            .iter()
+            .filter(|backup| backup.good())
+            .filter_map(waits_since)
+            .collect();
+        let newest_asked = waiting.iter().max().copied();
+        if newest_asked.is_some_and(|asked| self.observed.now < asked + GIVEN_UP) {
+            self.message
+                .get_or_insert_with(|| "a backup is being verified".to_owned());
+            return None;
+        }
+        if let Some(why) = newest_asked.map(|_| newest.status.message.clone().unwrap_or_default()) {
+            let text = format!("no backup could be verified: {why}");
+            self.problem.get_or_insert(("VerificationFailed", text));
+        }
+        if !due {
             return None;
         }
         Some(BackupStep::RequestVerification {
@@ -324,6 +373,13 @@ impl Draft<'_> {
             again_ms: self.again_ms,
         }
     }
+}
+
+/// Since when a verification is asked for that has not ended.
+fn waits_since(backup: &BackupFacts) -> Option<Timestamp> {
+    let done = backup.status.verification.as_ref().map(|done| done.time.0);
+    let asked = backup.verification_requested?;
+    done.is_none_or(|done| asked > done).then_some(asked)
 }
 
 fn last(backup: &BackupFacts) -> LastBackup {

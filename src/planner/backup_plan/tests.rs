@@ -443,7 +443,8 @@ fn schedule(pattern: &str) -> ObservedSchedule {
         created: start(),
         zone: Some(TimeZone::UTC),
         cluster: Some(cluster()),
-        store: true,
+        store: Some("s3://bucket/default/demo".to_owned()),
+        rival: None,
         backups: Vec::new(),
         jobs: Vec::new(),
         now: start(),
@@ -458,6 +459,7 @@ fn backup(name: &str, taken: Timestamp, phase: BackupPhase) -> BackupFacts {
         status: EtcdBackupStatus {
             phase,
             id: Some(format!("{name}-id")),
+            url: Some("s3://bucket/default/demo".to_owned()),
             start_time: Some(Time(taken)),
             completion_time: Some(Time(taken)),
             revision: Some(5),
@@ -627,7 +629,12 @@ fn prune_is_accounted_for() {
     };
     assert_eq!(plan_schedule(&observed).step, Some(gone.clone()));
     observed.jobs = vec![prune_job(pruned(true))];
+    assert_ne!(plan_schedule(&observed).step, Some(gone.clone()));
+    // The store was edited: what was saved elsewhere is not expected here.
+    observed.jobs = vec![prune_job(pruned(false))];
+    observed.backups[1].status.url = Some("s3://before/default/demo".to_owned());
     assert_ne!(plan_schedule(&observed).step, Some(gone));
+    observed.backups[1].status.url = observed.store.clone();
     observed.jobs = vec![prune_job(pruned(false))];
     observed.backups[1].gone = true;
     let plan = plan_schedule(&observed);
@@ -679,13 +686,64 @@ fn newest_backup_is_verified_once_a_week_and_after_each_version() {
     assert_eq!(plan.status.recovery_seconds, Some(4));
     observed.now = start() + SignedDuration::from_hours(24 * 7 + 1);
     assert_eq!(plan_schedule(&observed).step, Some(ask.clone()));
-    observed.now = start();
+    // Not again and again while the members are of two versions.
+    observed.now = start() + SignedDuration::from_mins(50);
     observed.cluster = Some(ClusterFacts {
         version: Some("0.2.0".to_owned()),
         ..cluster()
     });
-    assert_eq!(plan_schedule(&observed).step, Some(ask));
+    assert_eq!(plan_schedule(&observed).step, None);
+    observed.now = start() + SignedDuration::from_mins(70);
+    assert_eq!(plan_schedule(&observed).step, Some(ask.clone()));
+    // One that was given up is said, and asked for again.
+    observed.backups.remove(2);
+    let asked = observed.now;
+    observed.backups[1].verification_requested = Some(asked);
+    assert_eq!(plan_schedule(&observed).step, None);
+    observed.now = asked + SignedDuration::from_hours(7);
+    let plan = plan_schedule(&observed);
+    assert_eq!(plan.status.conditions[0].reason, "VerificationFailed");
+    assert_eq!(plan.step, Some(ask));
     observed.spec.verify_every_seconds = 0;
+    assert_eq!(plan_schedule(&observed).step, None);
+}
+
+/// A schedule every hour that keeps three would delete the weekly backups of another one.
+#[test]
+fn two_schedules_of_one_store_delete_nothing() {
+    let mut observed = schedule("@yearly");
+    observed.backups = vec![backup("a", start(), BackupPhase::Uploaded)];
+    observed.backups[0].verification_requested = Some(start());
+    observed.rival = Some("weekly".to_owned());
+    let plan = plan_schedule(&observed);
+    assert_eq!(plan.step, None);
+    let ready = &plan.status.conditions[0];
+    assert_eq!(ready.reason, "SharedStore");
+    assert!(ready.message.contains("weekly"), "{}", ready.message);
+}
+
+/// A store that was away for a night left a resource an hour behind, for ever.
+#[test]
+fn failed_backups_do_not_pile_up() {
+    let mut observed = schedule("@yearly");
+    let failed = |hour: i64| {
+        let at = start() + SignedDuration::from_hours(hour);
+        let mut failed = backup(&format!("b{hour}"), at, BackupPhase::Failed);
+        failed.status.id = None;
+        failed
+    };
+    observed.backups = (0..5).map(failed).collect();
+    // This one is stored, and damaged: the retention decides about it.
+    observed
+        .backups
+        .push(backup("damaged", start(), BackupPhase::Failed));
+    let delete = |name: &str| BackupStep::DeleteBackup {
+        backup: name.to_owned(),
+    };
+    assert_eq!(plan_schedule(&observed).step, Some(delete("b1")));
+    observed.backups.remove(1);
+    assert_eq!(plan_schedule(&observed).step, Some(delete("b0")));
+    observed.backups.remove(0);
     assert_eq!(plan_schedule(&observed).step, None);
 }
 

@@ -14,14 +14,15 @@ use crate::crd::{
     LABEL_BACKUP_SCHEDULE,
 };
 
-/// The label by which Kubernetes marks the pods of a Job.
-const JOB_NAME: &str = "batch.kubernetes.io/job-name";
-
 /// A Job with its pods; `None` if it is none of ours.
 pub(super) fn job(job: &Job, pods: &[Arc<Pod>]) -> Option<JobFacts> {
     let labels = job.metadata.labels.as_ref()?;
     let name = job.name_any();
-    let of_job = |pod: &&Arc<Pod>| pod.labels().get(JOB_NAME) == Some(&name);
+    // Not by the Job's name: the pods of an earlier one of this name may be there still, with its result.
+    let of_job = |pod: &&Arc<Pod>| {
+        let mut owners = pod.metadata.owner_references.iter().flatten();
+        owners.any(|owner| Some(&owner.uid) == job.metadata.uid.as_ref())
+    };
     let mut pods: Vec<&Pod> = pods.iter().filter(of_job).map(|pod| &**pod).collect();
     pods.sort_by_key(|pod| pod.metadata.creation_timestamp.clone());
     Some(JobFacts {

@@ -20,7 +20,9 @@ use tokio::sync::mpsc;
 use super::cache::{Cache, Namespaces};
 use super::context::Context;
 use super::workers::{self, Key};
-use crate::backup_plan::{BackupStep, JobState, StoreFinding, plan_backup, plan_schedule};
+use crate::backup_plan::{
+    BackupStep, JobFacts, JobState, StoreFinding, plan_backup, plan_schedule,
+};
 use crate::crd::backups::{EtcdBackup, EtcdBackupSchedule, EtcdBackupStore};
 use crate::crd::{LABEL_BACKUP_OWNER, LABEL_BACKUP_OWNER_KIND, LABEL_BACKUP_SCHEDULE};
 use crate::operator::platform::{Failure, Freshness};
@@ -168,19 +170,8 @@ impl Backups {
             return Ok(Ended::Gone);
         };
         let plan = plan_backup(&live);
-        for job in &live.jobs {
-            if let JobState::Ended {
-                at,
-                result: Some(result),
-                ..
-            } = &job.state
-            {
-                let (at, result) = (*at, result.clone());
-                let store = &live.spec.store_ref.name;
-                self.write_finding(namespace, store, &StoreFinding { at, result })
-                    .await?;
-            }
-        }
+        self.write_findings(namespace, &live.spec.store_ref.name, &live.jobs)
+            .await?;
         self.write_backup(&resource, &live.status, &plan.status)
             .await?;
         if let Some(step) = &plan.step {
@@ -207,6 +198,8 @@ impl Backups {
             return Ok(Ended::Gone);
         };
         let plan = plan_schedule(&live);
+        self.write_findings(namespace, &live.spec.store_ref.name, &live.jobs)
+            .await?;
         // What a Job reported is in the status before the Job is deleted; a backup exists before it is.
         let first = matches!(plan.step, Some(BackupStep::DeleteJob { .. }));
         if first {
@@ -221,6 +214,28 @@ impl Backups {
                 .await?;
         }
         Ok(Ended::After(plan.again_ms.unwrap_or(PERIOD_MS)))
+    }
+
+    /// What Jobs found out about a store, before they are deleted.
+    async fn write_findings(
+        &self,
+        namespace: &str,
+        store: &str,
+        jobs: &[JobFacts],
+    ) -> Result<(), Failure> {
+        for job in jobs {
+            if let JobState::Ended {
+                at,
+                result: Some(result),
+                ..
+            } = &job.state
+            {
+                let (at, result) = (*at, result.clone());
+                let finding = StoreFinding { at, result };
+                self.write_finding(namespace, store, &finding).await?;
+            }
+        }
+        Ok(())
     }
 
     async fn reconcile_store(&self, namespace: &str, name: &str) -> Result<Ended, Failure> {

@@ -74,7 +74,10 @@ impl Backups {
             created: facts::created(&schedule),
             zone: TimeZone::get(&spec.time_zone).ok(),
             cluster: self.cluster_facts(namespace, &spec.cluster_ref.name),
-            store: self.store(namespace, &spec.store_ref.name).is_some(),
+            store: self
+                .store(namespace, &spec.store_ref.name)
+                .map(|store| self.url(&store, namespace, &spec.cluster_ref.name)),
+            rival: self.rival(namespace, &schedule),
             backups: self.backups_of(namespace, &schedule, freshness).await?,
             jobs: self.jobs(namespace, ("schedule", name), freshness).await?,
             now: self.now(),
@@ -111,6 +114,23 @@ impl Backups {
         Ok(concerned
             .map(|backup| facts::backup(backup, &name))
             .collect())
+    }
+
+    /// Another schedule of the same cluster and store, whose retention would delete the backups of this one.
+    fn rival(&self, namespace: &str, schedule: &EtcdBackupSchedule) -> Option<String> {
+        let name = schedule.name_any();
+        let guards = self
+            .caches
+            .schedules
+            .select(|guard| kube::Resource::meta(guard).namespace.as_deref() == Some(namespace));
+        let mut others = guards.iter().filter_map(|guard| guard.0.as_ref().ok());
+        let rival = others.find(|other| {
+            other.name_any() != name
+                && other.metadata.deletion_timestamp.is_none()
+                && other.spec.cluster_ref == schedule.spec.cluster_ref
+                && other.spec.store_ref == schedule.spec.store_ref
+        });
+        rival.map(ResourceExt::name_any)
     }
 
     async fn jobs(
