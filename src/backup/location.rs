@@ -55,6 +55,10 @@ impl Location {
             let text = "a store's URL and endpoint contain neither credentials nor a query: give credentials by the environment";
             return Err(Error::Usage(text.to_owned()));
         }
+        if self.folder.as_deref() == Some("") {
+            let text = "--prefix is empty: give a path, or leave the flag out";
+            return Err(Error::Usage(text.to_owned()));
+        }
         let (scheme, rest) = self.url.split_once("://").ok_or_else(|| self.unknown())?;
         if scheme == "file" {
             return self.directory(rest);

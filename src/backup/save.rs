@@ -38,8 +38,8 @@ pub struct Save {
     pub id: Option<String>,
     /// A directory for the snapshot, which needs as many bytes as it has.
     pub scratch: PathBuf,
-    /// The user's key.
-    pub key: Option<Key>,
+    /// The user's keys: the first one encrypts, with all of them an existing backup is read.
+    pub keys: Vec<Key>,
     /// Bytes of the database in a part.
     pub part_bytes: u64,
 }
@@ -60,7 +60,7 @@ impl Save {
         })
     }
 
-    async fn save(mut self, repository: &Repository) -> Result<Saved, Error> {
+    async fn save(self, repository: &Repository) -> Result<Saved, Error> {
         let started = Timestamp::now();
         let attempt = hex(&random::<4>()?);
         let id = match &self.id {
@@ -68,9 +68,9 @@ impl Save {
             None => format!("{}-{attempt}", started.strftime("%Y%m%dT%H%M%SZ")),
         };
         check_id(&id)?;
-        let keys = self.key.take().into_iter().collect::<Vec<Key>>();
+        let keys = &self.keys;
         if repository.manifest_bytes(&id).await?.is_some() {
-            return existing(repository, &id, &keys).await;
+            return existing(repository, &id, keys).await;
         }
         let file = Arc::new(spool(&self.scratch, &attempt)?);
         let fetched = self.source.fetch(&file, &self.scratch).await?;
@@ -103,7 +103,7 @@ impl Save {
             }),
             parts,
         };
-        conclude(repository, manifest, sealing.as_deref(), &keys).await
+        conclude(repository, manifest, sealing.as_deref(), keys).await
     }
 }
 

@@ -1,21 +1,26 @@
 //! Members that an operator runs, by `quorate.v1.Backup` on their peer ports: needs neither a user of the cluster nor a
 //! client certificate, and works under every alarm but CORRUPT.
 
-use std::path::{Path, PathBuf};
+use std::collections::BTreeSet;
+use std::time::Duration;
 
 use super::sink::{Sink, Written};
 use super::{ANSWER, Asked, Error, SILENCE, Standing, silent, text};
 use crate::server::operator_api::auth::Key;
 use crate::server::operator_api::backup_client::{BackupClient, READ};
 use crate::server::operator_api::secure::Secure;
+use crate::wire::member as proto;
+
+/// A member writes its whole state, and reads it once more, before it answers.
+const OPEN: Duration = Duration::from_secs(1800);
 
 /// The members behind some names.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Members {
     /// `host:port` of peer ports: every address of a host is a member.
     pub hosts: Vec<String>,
-    /// File with the key of backups.
-    pub key_file: PathBuf,
+    /// The key of backups.
+    pub key: Key,
     /// PEM roots of the members' certificates, which name the host; without them no TLS is used.
     pub roots: Option<String>,
 }
@@ -27,13 +32,7 @@ impl Members {
     /// What each member answers.
     pub(super) async fn ask(&self) -> Asked {
         let mut asked = Asked::new();
-        let key = match Key::read(&self.key_file) {
-            Ok(key) => key,
-            Err(error) => {
-                let place = place(&self.key_file);
-                return vec![(place, Err(error.to_string()))];
-            }
-        };
+        let mut known = BTreeSet::new();
         for host in &self.hosts {
             match tokio::time::timeout(ANSWER, tokio::net::lookup_host(host)).await {
                 Err(_) => asked.push((host.clone(), Err("its name is not resolved in 5 s".into()))),
@@ -41,7 +40,13 @@ impl Members {
                 Ok(Ok(addresses)) => {
                     for address in addresses {
                         let address = address.to_string();
-                        let answer = self.ask_one(host, &address, key.clone()).await;
+                        let answer = self.ask_one(host, &address).await;
+                        // Under two addresses, it would be busy for the second one.
+                        if let Ok((standing, _)) = &answer
+                            && !known.insert(standing.member_id)
+                        {
+                            continue;
+                        }
                         asked.push((address, answer));
                     }
                 }
@@ -54,15 +59,15 @@ impl Members {
         &self,
         host: &str,
         address: &str,
-        key: Key,
     ) -> Result<(Standing, super::Reader), String> {
         let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+        let name = name.trim_matches(['[', ']']);
         let secure = self.roots.as_ref().map(|roots| Secure {
             roots_pem: roots.clone(),
             server_name: name.to_owned(),
             plaintext_too: false,
         });
-        let client = BackupClient::new(address, key, SILENCE, secure.as_ref());
+        let client = BackupClient::new(address, self.key.clone(), OPEN, secure.as_ref());
         let mut client = client.map_err(|error| error.to_string())?;
         let standing = tokio::time::timeout(ANSWER, client.standing()).await;
         let standing = standing.map_err(|_| format!("no answer in {} s", ANSWER.as_secs()))?;
@@ -87,10 +92,23 @@ impl Reader {
         mut sink: Sink<'_>,
         endpoint: &str,
     ) -> Result<Written, Error> {
+        let opened = tokio::time::timeout(OPEN, self.0.open()).await;
+        let opened = opened.map_err(|_| silent())?;
+        let opened = opened.map_err(|status| Error::Source(text(&status)))?;
+        let read = self.read_all(&mut sink, &opened).await;
+        // Also after an error: whoever tries again finds the member free.
+        let _ = tokio::time::timeout(ANSWER, self.0.close(opened.file)).await;
+        read?;
+        sink.finish(&opened.sha256, endpoint)
+    }
+
+    async fn read_all(
+        &mut self,
+        sink: &mut Sink<'_>,
+        opened: &proto::OpenResponse,
+    ) -> Result<(), Error> {
         let client = &mut self.0;
         let failed = |status: tonic::Status| Error::Source(text(&status));
-        let opened = tokio::time::timeout(SILENCE, client.open()).await;
-        let opened = opened.map_err(|_| silent())?.map_err(failed)?;
         while sink.length() < opened.length {
             let (offset, rest) = (sink.length(), opened.length - sink.length());
             let read = client.read(opened.file, offset, rest.min(READ));
@@ -103,12 +121,12 @@ impl Reader {
             }
             sink.write(&data).await?;
         }
-        // It gives the file up by itself as well.
-        let _ = tokio::time::timeout(ANSWER, client.close(opened.file)).await;
-        sink.finish(&opened.sha256, endpoint)
+        // What was wrong with the member meanwhile was wrong with its data.
+        let standing = tokio::time::timeout(SILENCE, client.standing()).await;
+        let standing = standing.map_err(|_| silent())?.map_err(failed)?;
+        match standing.refused.is_empty() {
+            true => Ok(()),
+            false => Err(Error::Source(standing.refused)),
+        }
     }
-}
-
-fn place(file: &Path) -> String {
-    file.display().to_string()
 }

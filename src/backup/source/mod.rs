@@ -100,7 +100,10 @@ impl Source {
             Access::Members(members) => members.ask().await,
         };
         if asked.is_empty() {
-            failures.push("no endpoint was given".to_owned());
+            failures.push("no endpoint was given: give --endpoints, or --members".to_owned());
+        }
+        if let Some(error) = several_clusters(&asked) {
+            return Err(error);
         }
         for candidate in candidates(asked, &mut failures) {
             let endpoint = candidate.endpoint.clone();
@@ -135,6 +138,24 @@ impl Source {
             sha256: written.sha256,
         })
     }
+}
+
+/// A name may lead to the pods of an earlier cluster too, and nothing says which of them is meant.
+fn several_clusters(asked: &Asked) -> Option<Error> {
+    let answered = asked.iter().filter_map(|(_, answer)| answer.as_ref().ok());
+    let mut clusters: Vec<u64> = answered
+        .map(|(standing, _)| standing.cluster_id)
+        .filter(|id| *id != 0)
+        .collect();
+    clusters.sort_unstable();
+    clusters.dedup();
+    (clusters.len() > 1).then(|| {
+        let ids: Vec<String> = clusters.iter().map(|id| format!("{id:x}")).collect();
+        Error::Source(format!(
+            "the endpoints are of several clusters: {}",
+            ids.join(", ")
+        ))
+    })
 }
 
 /// The members whose data are to be taken, the best one first.

@@ -15,7 +15,8 @@ pub(super) struct Sink<'a> {
     place: &'a Path,
     /// Bytes a second at most.
     rate: Option<u64>,
-    begun: Instant,
+    /// The first byte: what a member does before is no reason to hurry afterwards.
+    begun: Option<Instant>,
     digest: Sha256,
     length: u64,
 }
@@ -39,7 +40,7 @@ impl Sink<'_> {
             file,
             place,
             rate,
-            begun: Instant::now(),
+            begun: None,
             digest: Sha256::new(),
             length: 0,
         })
@@ -47,6 +48,7 @@ impl Sink<'_> {
 
     /// Writes; waits while it is ahead of the rate.
     pub(super) async fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        let begun = *self.begun.get_or_insert_with(Instant::now);
         self.digest.update(bytes);
         self.file
             .write_all(bytes)
@@ -54,7 +56,7 @@ impl Sink<'_> {
         self.length += bytes.len() as u64;
         if let Some(rate) = self.rate {
             let due = Duration::from_secs_f64(self.length as f64 / rate as f64);
-            tokio::time::sleep_until(self.begun + due).await;
+            tokio::time::sleep_until(begun + due).await;
         }
         Ok(())
     }

@@ -50,52 +50,23 @@ pub(super) fn run(arguments: Arguments) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let (name, report, result) = match arguments.command {
-        Command::Save(it) => {
-            let report = it.report();
-            (
-                "save",
-                report,
-                runtime.block_on(until_signalled(save::run(*it))),
-            )
-        }
-        Command::Verify(it) => {
-            let report = it.report();
-            (
-                "verify",
-                report,
-                runtime.block_on(until_signalled(verify::run(it))),
-            )
-        }
-        Command::Prune(it) => {
-            let report = it.report();
-            (
-                "prune",
-                report,
-                runtime.block_on(until_signalled(prune::run(it))),
-            )
-        }
-        Command::List(it) => (
-            "list",
-            Report::default(),
-            runtime.block_on(until_signalled(unreported(list::run(it)))),
-        ),
-        Command::Fetch(it) => (
-            "fetch",
-            Report::default(),
-            runtime.block_on(until_signalled(unreported(fetch::run(it)))),
-        ),
-    };
+    let (name, report) = arguments.command.reported();
+    let result = report
+        .begin()
+        .and_then(|()| runtime.block_on(until_signalled(arguments.command.run())));
     if name == "save" {
         // What still reads its file, which has no name, is not waited for.
         runtime.shutdown_background();
     }
-    let result = result.and_then(|ended| {
-        report.write(ended.result.as_ref())?;
-        Ok(ended.code)
-    });
     match result {
-        Ok(code) => code,
+        Ok(ended) => {
+            // What was done stays done.
+            if let Err(error) = report.write(ended.result.as_ref()) {
+                eprintln!("quorate backup {name}: {}", chain(&error));
+                return ExitCode::FAILURE;
+            }
+            ended.code
+        }
         Err(error) => {
             let text = printable(&chain(&error));
             eprintln!("quorate backup {name}: {text}");
@@ -110,6 +81,29 @@ pub(super) fn run(arguments: Arguments) -> ExitCode {
     }
 }
 
+impl Command {
+    /// Its name, and where its end is reported.
+    fn reported(&self) -> (&'static str, Report) {
+        match self {
+            Command::Save(it) => ("save", it.report()),
+            Command::Verify(it) => ("verify", it.report()),
+            Command::Prune(it) => ("prune", it.report()),
+            Command::List(_) => ("list", Report::default()),
+            Command::Fetch(_) => ("fetch", Report::default()),
+        }
+    }
+
+    async fn run(self) -> Result<Ended, Error> {
+        match self {
+            Command::Save(it) => Box::pin(save::run(*it)).await,
+            Command::Verify(it) => Box::pin(verify::run(it)).await,
+            Command::Prune(it) => prune::run(it).await,
+            Command::List(it) => list::run(it).await.map(Ended::unreported),
+            Command::Fetch(it) => fetch::run(it).await.map(Ended::unreported),
+        }
+    }
+}
+
 /// How a subcommand ended.
 struct Ended {
     code: ExitCode,
@@ -117,9 +111,10 @@ struct Ended {
     result: Option<JobResult>,
 }
 
-async fn unreported(future: impl Future<Output = Result<ExitCode, Error>>) -> Result<Ended, Error> {
-    let code = future.await?;
-    Ok(Ended { code, result: None })
+impl Ended {
+    fn unreported(code: ExitCode) -> Ended {
+        Ended { code, result: None }
+    }
 }
 
 /// Keys for reading backups that are encrypted.

@@ -1,6 +1,6 @@
 //! `--result-file`: the end of a subcommand as one line of JSON, for the operator whose Job it runs in.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
@@ -21,12 +21,23 @@ impl Report {
         let (Some(file), Some(result)) = (&self.result_file, result) else {
             return Ok(());
         };
-        let written = std::fs::write(file, format!("{}\n", result.line()));
-        written.map_err(|source| Error::File {
-            path: file.clone(),
-            source,
-        })
+        put(file, &format!("{}\n", result.line()))
     }
+
+    /// That of an earlier run would pass for this one's, if this one is killed.
+    pub(super) fn begin(&self) -> Result<(), Error> {
+        match &self.result_file {
+            Some(file) => put(file, ""),
+            None => Ok(()),
+        }
+    }
+}
+
+fn put(file: &Path, text: &str) -> Result<(), Error> {
+    std::fs::write(file, text).map_err(|source| Error::File {
+        path: file.to_owned(),
+        source,
+    })
 }
 
 /// The report of an error, with its text.
@@ -46,12 +57,15 @@ fn class(error: &Error) -> FailureClass {
                 | object_store::Error::Unauthenticated { .. },
             ..
         } => FailureClass::Credentials,
-        Error::Store { .. } | Error::Unclear { .. } => FailureClass::Store,
+        Error::Store { .. } => FailureClass::Store,
         Error::NotFound { .. } => FailureClass::NotFound,
         Error::Damaged { .. } => FailureClass::Damaged,
         Error::Key(_) => FailureClass::Key,
         Error::Source(_) | Error::Snapshot { .. } => FailureClass::Source,
-        Error::File { .. } | Error::Interrupted(_) | Error::Member(_) => FailureClass::Other,
+        Error::File { .. }
+        | Error::Interrupted(_)
+        | Error::Member(_)
+        | Error::Unclear { .. } => FailureClass::Other,
     }
 }
 

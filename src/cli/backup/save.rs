@@ -23,9 +23,10 @@ pub(super) struct Arguments {
     /// The backup's name; by default its time and some digits. If there is one of this name, nothing is saved.
     #[arg(long)]
     id: Option<String>,
-    /// File with 32 random bytes in base64 (openssl rand -base64 32), with which the backup is encrypted.
-    #[arg(long, value_name = "FILE")]
-    key_file: Option<PathBuf>,
+    /// File with 32 random bytes in base64 (openssl rand -base64 32), with which the backup is encrypted. May be given
+    /// several times: with the others a backup is read that exists under the name.
+    #[arg(long = "key-file", value_name = "FILE")]
+    key_files: Vec<PathBuf>,
     /// Directory for the snapshot while it is uploaded: as many bytes as the data. By default that of
     /// temporary files.
     #[arg(long, value_name = "DIRECTORY")]
@@ -48,13 +49,14 @@ impl Arguments {
 
 pub(super) async fn run(arguments: Arguments) -> Result<Ended, Error> {
     let source = arguments.cluster.source()?;
-    let key = arguments.key_file.as_deref().map(read_key).transpose()?;
+    let keys = arguments.key_files.iter().map(|file| read_key(file));
+    let keys = keys.collect::<Result<Vec<_>, Error>>()?;
     let repository = arguments.store.open()?;
     let save = Save {
         source,
         id: arguments.id,
         scratch: arguments.scratch.unwrap_or_else(std::env::temp_dir),
-        key,
+        keys,
         part_bytes: arguments.part_size << 20,
     };
     let saved = save.run(&repository).await?;

@@ -6,6 +6,7 @@ use clap::Args;
 
 use crate::backup::Error;
 use crate::backup::source::{Access, Clients, Members, Source};
+use crate::server::operator_api::auth::Key;
 
 /// The cluster.
 #[derive(Debug, Args)]
@@ -76,10 +77,11 @@ impl Cluster {
                 source,
             })
         });
+        // Required with them.
+        let file = self.member_key_file.unwrap_or_default();
         Ok(Members {
             hosts: self.members,
-            // Required with them.
-            key_file: self.member_key_file.unwrap_or_default(),
+            key: Key::read(&file).map_err(|error| Error::Key(error.to_string()))?,
             roots: roots.transpose()?,
         })
     }

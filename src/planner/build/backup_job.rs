@@ -116,7 +116,7 @@ pub fn backup_key_name(backup: &str) -> String {
     format!("{backup}-member-key")
 }
 
-/// The URL of a store.
+/// The URL of a store, for people.
 #[must_use]
 pub fn store_url(store: &EtcdBackupStoreSpec) -> String {
     let below = |prefix: &Option<String>| match prefix {
@@ -138,7 +138,7 @@ pub fn store_url(store: &EtcdBackupStoreSpec) -> String {
         EtcdBackupStoreSpec {
             volume: Some(it), ..
         } => {
-            format!("file://{STORE}{}", below(&it.prefix))
+            format!("pvc://{}{}", it.claim_name, below(&it.prefix))
         }
         _ => String::new(),
     }
@@ -300,16 +300,29 @@ fn arguments(
         "backup".to_owned(),
         work.name().to_owned(),
         format!("--result-file={RESULT_FILE}"),
-        format!("--to={}", store_url(store)),
-        format!("--prefix={}/{}", cluster.namespace, cluster.name),
     ];
+    let folder = format!("{}/{}", cluster.namespace, cluster.name);
+    all.extend(match &store.volume {
+        None => [
+            format!("--to={}", store_url(store)),
+            format!("--prefix={folder}"),
+        ],
+        // The volume's root exists, and nothing below it at first.
+        Some(volume) => [
+            format!("--to=file://{STORE}"),
+            match &volume.prefix {
+                Some(prefix) => format!("--prefix={prefix}/{folder}"),
+                None => format!("--prefix={folder}"),
+            },
+        ],
+    });
     let endpoint = store.s3.as_ref().and_then(|it| it.endpoint.as_ref());
     let endpoint = endpoint.or(store.azure.as_ref().and_then(|it| it.endpoint.as_ref()));
     all.extend(endpoint.map(|url| format!("--store-endpoint={url}")));
     if store.ca_secret_ref.is_some() {
         all.push(format!("--store-ca-file={STORE_ROOTS}/{CA_CERTIFICATES}"));
     }
-    let keys = 0..keys(store, work).len();
+    let keys = 0..keys(store).len();
     all.extend(keys.map(|number| format!("--key-file={KEYS}/{number}/key")));
     match work {
         BackupWork::Save { id, rate } => {
@@ -345,15 +358,12 @@ fn arguments(
     all
 }
 
-/// The newest key first, with which alone a backup is encrypted.
-fn keys<'a>(store: &'a EtcdBackupStoreSpec, work: &BackupWork) -> Vec<&'a SecretKeyRef> {
+/// The newest key first, with which a backup is encrypted. An earlier attempt may have used another one.
+fn keys(store: &EtcdBackupStoreSpec) -> Vec<&SecretKeyRef> {
     let encryption = store.encryption.iter();
-    let all = encryption
-        .flat_map(|it| std::iter::once(&it.key_secret_ref).chain(&it.previous_key_secret_refs));
-    match work {
-        BackupWork::Save { .. } => all.take(1).collect(),
-        _ => all.collect(),
-    }
+    encryption
+        .flat_map(|it| std::iter::once(&it.key_secret_ref).chain(&it.previous_key_secret_refs))
+        .collect()
 }
 
 fn environment(store: &EtcdBackupStoreSpec) -> Vec<EnvVar> {
@@ -421,7 +431,7 @@ fn mounted(
         );
         all.push(volume);
     }
-    for (number, key) in keys(store, work).into_iter().enumerate() {
+    for (number, key) in keys(store).into_iter().enumerate() {
         let (name, folder) = (format!("key-{number}"), format!("{KEYS}/{number}"));
         all.push(secret(&name, &folder, &key.name, &key.key, "key"));
     }

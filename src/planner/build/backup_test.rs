@@ -48,7 +48,7 @@ fn volume() -> EtcdBackupStoreSpec {
     EtcdBackupStoreSpec {
         volume: Some(VolumeStore {
             claim_name: "backups".to_owned(),
-            prefix: None,
+            prefix: Some("quorate".to_owned()),
         }),
         ..EtcdBackupStoreSpec::default()
     }

@@ -4,10 +4,10 @@
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use super::handle::MemberHandle;
+use super::handle::Published;
 use crate::bolt::HEAD_BYTES;
 use crate::disk::{Disk as _, FileDisk};
 use crate::server::listen::quiet::Quiet;
@@ -47,12 +47,14 @@ pub(in crate::server) enum SpoolError {
     Failed(String),
 }
 
-/// Freezes the state and writes it.
-pub(in crate::server) async fn spool(
-    member: &MemberHandle,
+/// Writes a state, which the caller has found to be its cluster's. `permit` is given back with the file or with the
+/// last byte: a caller that waits no longer does not end the writing.
+pub(in crate::server) async fn spool<P: Send + 'static>(
+    state: Arc<Published>,
+    number: u64,
     directory: PathBuf,
-) -> Result<Spooled, SpoolError> {
-    let state = member.published();
+    permit: P,
+) -> Result<(Spooled, P), SpoolError> {
     let contents = Contents {
         view: Arc::clone(&state.view),
         membership: Arc::clone(&state.membership),
@@ -60,10 +62,17 @@ pub(in crate::server) async fn spool(
         term: state.term,
     };
     drop(state);
-    let number = member.unique();
-    let written = tokio::task::spawn_blocking(move || checked(&directory, number, &contents)).await;
-    written.map_err(|error| SpoolError::Failed(error.to_string()))?
+    let written = tokio::task::spawn_blocking(move || {
+        let spooled = checked(&directory, number, &contents)?;
+        Ok((spooled, permit))
+    });
+    written
+        .await
+        .map_err(|error| SpoolError::Failed(error.to_string()))?
 }
+
+/// Two writers would each find the same space free.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 fn checked(directory: &Path, number: u64, contents: &Contents) -> Result<Spooled, SpoolError> {
     let failed = |error: snapshot::Error| {
@@ -76,6 +85,7 @@ fn checked(directory: &Path, number: u64, contents: &Contents) -> Result<Spooled
         }
         SpoolError::Failed(why)
     };
+    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let free = FileDisk::new(directory).and_then(|disk| disk.free_bytes());
     let free = free.map_err(|error| failed(error.into()))?;
     let needed = snapshot::estimate(&contents.view) + RESERVE;

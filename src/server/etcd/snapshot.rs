@@ -53,8 +53,9 @@ pub(super) async fn begin(services: &Services) -> Result<Snapshot, Status> {
     let one = Arc::clone(&shared.snapshots)
         .try_acquire_owned()
         .map_err(|_| EtcdError::TooManyRequests)?;
-    let spooled = spool(&shared.member, shared.data_dir.clone()).await;
-    let spooled = spooled.map_err(|error| {
+    let (state, number) = (shared.member.published(), shared.member.unique());
+    let spooled = spool(state, number, shared.data_dir.clone(), one).await;
+    let (spooled, one) = spooled.map_err(|error| {
         let text = format!("etcdserver: {error}");
         match error {
             SpoolError::Space { .. } => Status::resource_exhausted(text),

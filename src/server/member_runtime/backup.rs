@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,8 @@ use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status};
 
 use super::{MemberRuntime, lock};
-use crate::server::core::handle::{Health, Phase};
+use crate::disk::{Disk as _, FileDisk};
+use crate::server::core::handle::{Health, Phase, Published, Role};
 use crate::server::core::spool::{SpoolError, spool};
 use crate::server::etcd::VERSION;
 use crate::server::operator_api::auth::{Verified, Verifier};
@@ -20,8 +22,16 @@ use crate::store::AlarmKind;
 use crate::wire::member as proto;
 use crate::wire::member::backup_server::{Backup, BackupServer};
 
-/// A file that nobody has read for so long is given up.
-const IDLE: Duration = Duration::from_secs(60);
+/// A file that nobody has read for so long is given up: longer than whoever reads it waits for an answer.
+const IDLE: Duration = Duration::from_secs(330);
+/// A file is given up after this in any case, as a backup is.
+const LONGEST: Duration = Duration::from_secs(12 * 3600);
+/// Between two looks at a file.
+const LOOK: Duration = Duration::from_secs(10);
+/// With fewer bytes free on the volume, the log needs the space of the file.
+const RESERVE: u64 = 64 << 20;
+/// Calls that read at the same time: each holds a piece in memory until it is sent.
+const READERS: usize = 4;
 /// Bytes of an answer at most.
 const READ: u64 = 1 << 20;
 
@@ -33,7 +43,8 @@ pub(super) fn service(
     let service = Service {
         local,
         held: Arc::default(),
-        opening: Semaphore::new(1),
+        opening: Arc::new(Semaphore::new(1)),
+        reading: Semaphore::new(READERS),
     };
     Verified::new(BackupServer::new(service), verifier.for_backups())
 }
@@ -41,7 +52,8 @@ pub(super) fn service(
 pub(super) struct Service {
     local: Arc<MemberRuntime>,
     held: Arc<Mutex<Option<Held>>>,
-    opening: Semaphore,
+    opening: Arc<Semaphore>,
+    reading: Semaphore,
 }
 
 /// The file that a backup reads.
@@ -49,6 +61,7 @@ struct Held {
     number: u64,
     file: Arc<File>,
     length: u64,
+    opened: Instant,
     used: Instant,
 }
 
@@ -60,7 +73,6 @@ impl Backup for Service {
     ) -> Result<Response<proto::StandingResponse>, Status> {
         let local = &self.local;
         let (status, published) = (local.shared.status(), local.handle.published());
-        let own = published.membership.member(status.member_id);
         Ok(Response::new(proto::StandingResponse {
             name: local.config.name.clone(),
             version: VERSION.to_owned(),
@@ -69,8 +81,8 @@ impl Backup for Service {
             leader_id: status.leader,
             commit: status.commit,
             applied: status.applied,
-            learner: own.is_some_and(|own| own.learner),
-            refused: self.refusal().unwrap_or_default(),
+            learner: status.role == Role::Learner,
+            refused: self.refusal(&published).unwrap_or_default(),
         }))
     }
 
@@ -78,32 +90,38 @@ impl Backup for Service {
         &self,
         _: Request<proto::OpenRequest>,
     ) -> Result<Response<proto::OpenResponse>, Status> {
-        if let Some(why) = self.refusal() {
+        let published = self.local.handle.published();
+        if let Some(why) = self.refusal(&published) {
             return Err(Status::failed_precondition(why));
         }
         let busy = "another backup is reading this member: try another one, or later";
-        let _one = self
-            .opening
-            .try_acquire()
-            .map_err(|_| Status::resource_exhausted(busy))?;
+        let one = Arc::clone(&self.opening).try_acquire_owned();
+        let one = one.map_err(|_| Status::resource_exhausted(busy))?;
         if lock(&self.held).is_some() {
             return Err(Status::resource_exhausted(busy));
         }
-        let spooled = spool(&self.local.handle, self.local.config.data_dir.clone()).await;
-        let spooled = spooled.map_err(|error| match error {
+        let number = self.local.handle.unique();
+        let directory = self.local.config.data_dir.clone();
+        let spooled = spool(published, number, directory, one).await;
+        let (spooled, one) = spooled.map_err(|error| match error {
             SpoolError::Space { .. } => Status::resource_exhausted(error.to_string()),
             SpoolError::Failed(_) => Status::internal(error.to_string()),
         })?;
         let file = Arc::new(spooled.file);
-        let sha256 = digest(Arc::clone(&file), spooled.length).await?;
-        let number = self.local.handle.unique();
+        let sha256 = digest(Arc::clone(&file), spooled.length, one).await?;
+        let now = Instant::now();
         *lock(&self.held) = Some(Held {
             number,
             file,
             length: spooled.length,
-            used: Instant::now(),
+            opened: now,
+            used: now,
         });
-        tokio::spawn(give_up(Arc::downgrade(&self.held), number));
+        tokio::spawn(give_up(
+            Arc::downgrade(&self.held),
+            number,
+            self.local.config.data_dir.clone(),
+        ));
         tracing::info!(bytes = spooled.length, "a backup reads this member");
         Ok(Response::new(proto::OpenResponse {
             file: number,
@@ -117,15 +135,21 @@ impl Backup for Service {
         request: Request<proto::ReadRequest>,
     ) -> Result<Response<proto::ReadResponse>, Status> {
         let asked = request.into_inner();
+        let _one = self.reading.acquire().await;
         let file = {
             let mut held = lock(&self.held);
             let held = held.as_mut().filter(|held| held.number == asked.file);
             let held = held.ok_or_else(|| {
-                Status::not_found("the file was given up: nobody had read it for a minute")
+                Status::not_found(
+                    "the file was given up: nobody had read it for minutes, or its space was needed",
+                )
             })?;
             let end = asked.offset.checked_add(asked.length);
-            if asked.length > READ || end.is_none_or(|end| end > held.length) {
-                return Err(Status::out_of_range("not in the file, or more than 1 MiB"));
+            let some = (1..=READ).contains(&asked.length);
+            if !some || end.is_none_or(|end| end > held.length) {
+                return Err(Status::out_of_range(
+                    "not in the file, nothing, or more than 1 MiB",
+                ));
             }
             held.used = Instant::now();
             Arc::clone(&held.file)
@@ -150,19 +174,28 @@ impl Backup for Service {
         request: Request<proto::CloseRequest>,
     ) -> Result<Response<proto::CloseResponse>, Status> {
         let number = request.into_inner().file;
-        lock(&self.held).take_if(|held| held.number == number);
+        let closed = lock(&self.held).take_if(|held| held.number == number);
+        free(closed).await;
         Ok(Response::new(proto::CloseResponse {}))
     }
 }
 
 impl Service {
     /// Why a snapshot of this member would be none of its cluster's data.
-    fn refusal(&self) -> Option<String> {
+    fn refusal(&self, published: &Published) -> Option<String> {
         let status = self.local.shared.status();
-        if status.phase != Phase::Member {
+        let membership = &published.membership;
+        let outside = membership.is_removed(status.member_id);
+        if status.phase != Phase::Member || outside {
             return Some("this server is not a member yet, or no more".to_owned());
         }
-        let published = self.local.handle.published();
+        // Its store is empty until its checkpoint is read, and must not pass for the cluster's.
+        if membership.cluster_id == 0 {
+            return Some("this member has just started and has not read its data yet".to_owned());
+        }
+        if self.local.handle.held() {
+            return Some("this member's data have not been compared with the others' yet".to_owned());
+        }
         let corrupt = published.view.alarms().iter().any(|alarm| {
             alarm.kind == AlarmKind::Corrupt
                 && (alarm.member == status.member_id || alarm.member == 0)
@@ -175,26 +208,50 @@ impl Service {
     }
 }
 
-/// Drops the file once nobody reads it any more.
-async fn give_up(held: Weak<Mutex<Option<Held>>>, number: u64) {
+/// Drops the file once nobody reads it any more, or the log needs its space.
+async fn give_up(held: Weak<Mutex<Option<Held>>>, number: u64, directory: PathBuf) {
     loop {
-        tokio::time::sleep(IDLE / 6).await;
+        tokio::time::sleep(LOOK).await;
+        let directory = directory.clone();
+        let space = tokio::task::spawn_blocking(move || {
+            let disk = FileDisk::new(&directory)?;
+            disk.free_bytes()
+        });
+        let space = space.await.ok().and_then(Result::ok);
         let Some(held) = held.upgrade() else { return };
-        let mut held = lock(&held);
-        match held.as_ref().filter(|held| held.number == number) {
-            None => return,
-            Some(file) if file.used.elapsed() >= IDLE => {
-                tracing::warn!("a backup has stopped reading this member");
-                *held = None;
+        let dropped = {
+            let mut held = lock(&held);
+            let Some(file) = held.as_ref().filter(|held| held.number == number) else {
                 return;
+            };
+            let idle = file.used.elapsed() >= IDLE || file.opened.elapsed() >= LONGEST;
+            let needed = space.is_some_and(|free| free < RESERVE);
+            if !idle && !needed {
+                continue;
             }
-            Some(_) => {}
-        }
+            held.take()
+        };
+        tracing::warn!("a backup has stopped reading this member, or its file takes space that the log needs");
+        free(dropped).await;
+        return;
     }
 }
 
-async fn digest(file: Arc<File>, length: u64) -> Result<Vec<u8>, Status> {
+/// The space of a large file is not freed at once: not on a thread that others wait for.
+async fn free(held: Option<Held>) {
+    if let Some(held) = held {
+        let _ = tokio::task::spawn_blocking(move || drop(held)).await;
+    }
+}
+
+/// `permit` is given back when all is read, whether or not anybody waits for it.
+async fn digest<P: Send + 'static>(
+    file: Arc<File>,
+    length: u64,
+    permit: P,
+) -> Result<Vec<u8>, Status> {
     let digest = tokio::task::spawn_blocking(move || {
+        let _permit = permit;
         let (mut digest, mut offset) = (Sha256::new(), 0);
         let mut buffer = vec![0; READ as usize];
         while offset < length {

@@ -40,6 +40,9 @@ pub struct MemberClient {
     signed: Signed<Way>,
 }
 
+/// A pod that is gone does not answer later either.
+const CONNECT: Duration = Duration::from_secs(10);
+
 /// The transport to `host:port`. Connects at the first call; each call, including the connection, takes at most
 /// `timeout`. Without `secure` it uses no TLS.
 pub(in crate::server) fn dial(
@@ -52,7 +55,7 @@ pub(in crate::server) fn dial(
             address: address.to_owned(),
             source,
         })?
-        .connect_timeout(timeout)
+        .connect_timeout(timeout.min(CONNECT))
         .timeout(timeout)
         .tcp_nodelay(true);
     let channel = match secure {
