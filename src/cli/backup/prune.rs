@@ -79,6 +79,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Ended, Error> {
     let pruned = Pruned {
         kept: all.filter(|id| !deleted.contains(id)).cloned().collect(),
         deleted,
+        listed: Some(now),
         shortened: false,
     };
     Ok(Ended {

@@ -62,10 +62,9 @@ fn class(error: &Error) -> FailureClass {
         Error::Damaged { .. } => FailureClass::Damaged,
         Error::Key(_) => FailureClass::Key,
         Error::Source(_) | Error::Snapshot { .. } => FailureClass::Source,
-        Error::File { .. }
-        | Error::Interrupted(_)
-        | Error::Member(_)
-        | Error::Unclear { .. } => FailureClass::Other,
+        Error::File { .. } | Error::Interrupted(_) | Error::Member(_) | Error::Unclear { .. } => {
+            FailureClass::Other
+        }
     }
 }
 

@@ -13,6 +13,8 @@ use crate::crd::backups::{BackupPhase, EtcdBackupStatus, READY, VerificationStat
 const PAUSE: SignedDuration = SignedDuration::from_secs(20);
 /// The longest pause: so long after credentials were renewed a backup is repeated.
 const LONGEST_PAUSE: SignedDuration = SignedDuration::from_mins(5);
+/// A verification that was asked for so long after its Job was created is another one's: clocks differ by less.
+const ANOTHER: SignedDuration = SignedDuration::from_mins(5);
 /// Between two observations while a Job runs.
 const WATCHED_MS: u64 = 30_000;
 /// Between two observations while something is missing.
@@ -43,7 +45,7 @@ impl Draft<'_> {
     fn plan(mut self) -> BackupPlan {
         if self.observed.gone && self.stored() {
             self.status.phase = BackupPhase::Failed;
-            return self.rest("the store does not have it any more: somebody else deleted it");
+            return self.rest("the store does not have it any more");
         }
         match self.status.phase {
             BackupPhase::Failed => self.end(),
@@ -70,8 +72,8 @@ impl Draft<'_> {
             JobState::Ended {
                 result: Some(JobResult::Saved(saved)),
                 ..
-            } => {
-                self.record_saved(saved);
+            } if saved.id == self.observed.id => {
+                self.record_saved(saved, &job.location);
                 match self.verification_due() {
                     true => self.verify(),
                     false => self.end(),
@@ -85,11 +87,17 @@ impl Draft<'_> {
         let Some(job) = self.newest(JobKind::Verify) else {
             return self.begin(JobKind::Verify);
         };
+        let asked = self.observed.verification_requested;
+        let ended = matches!(job.state, JobState::Ended { .. });
+        if ended && asked.is_some_and(|asked| job.created + ANOTHER < asked) {
+            self.status.attempts = None;
+            return self.step(BackupStep::DeleteJob { name: job.name }, MISSING_MS);
+        }
         match &job.state {
             JobState::Ended {
                 result: Some(JobResult::Verified(verified)),
                 ..
-            } => {
+            } if verified.id == self.observed.id => {
                 self.record_verified(verified);
                 self.end()
             }
@@ -109,10 +117,29 @@ impl Draft<'_> {
 
     /// A Job that has not come to a good end.
     fn follow(mut self, job: &JobFacts) -> BackupPlan {
+        let ended = matches!(job.state, JobState::Ended { .. } | JobState::Deleting);
+        if !ended && self.observed.now >= self.deadline() {
+            let why = match &job.state {
+                JobState::Waiting(Some(why)) => why.clone(),
+                JobState::Running => "it has not ended".to_owned(),
+                _ => "its pod did not start".to_owned(),
+            };
+            self.status.message = Some(format!("given up: Job {}: {why}", job.name));
+            if job.kind == JobKind::Save {
+                self.status.phase = BackupPhase::Failed;
+            }
+            let name = job.name.clone();
+            return self.step(BackupStep::DeleteJob { name }, MISSING_MS);
+        }
         match &job.state {
             JobState::Waiting(why) => {
                 let why = why.clone().unwrap_or_else(|| "its pod starts".to_owned());
-                self.wait(format!("Job {}: {why}", job.name), WATCHED_MS)
+                self.status.message = Some(format!("Job {}: {why}", job.name));
+                let name = job.name.clone();
+                match job.kind {
+                    JobKind::Save => self.step(BackupStep::ApplyKey { job: name }, WATCHED_MS),
+                    _ => self.rest_for(WATCHED_MS),
+                }
             }
             JobState::Running => {
                 if job.kind == JobKind::Save {
@@ -156,11 +183,17 @@ impl Draft<'_> {
             Some(JobResult::Failed { class, .. }) => Some(*class),
             _ => None,
         };
-        if job.kind == JobKind::Verify && class == Some(FailureClass::NotFound) {
+        let there = self.status.url.as_deref() == Some(job.location.as_str());
+        let verdict = match class {
+            Some(FailureClass::NotFound) if there => "the store does not have it any more",
+            Some(FailureClass::Damaged) => "it cannot be restored",
+            _ => "",
+        };
+        if job.kind == JobKind::Verify && !verdict.is_empty() {
             self.status.phase = BackupPhase::Failed;
-            return self.rest(&format!("the store does not have it any more: {why}"));
+            return self.rest(&format!("{verdict}: {why}"));
         }
-        if self.observed.now >= self.deadline(ended) {
+        if self.observed.now >= self.deadline() {
             if job.kind == JobKind::Save {
                 self.status.phase = BackupPhase::Failed;
             }
@@ -171,23 +204,24 @@ impl Draft<'_> {
         }
         let due = ended + pause(job.attempt);
         if self.observed.now < due {
-            let left = (due - self.observed.now).total(jiff::Unit::Second);
-            let left = left.unwrap_or(1.0).max(1.0);
-            let text = format!("attempt {attempts} failed, repeated in {left:.0} s: {why}");
-            return self.wait(text, (left * 1000.0) as u64);
+            let left = due.duration_since(self.observed.now).as_millis().max(1_000);
+            let at = due.strftime("%H:%M:%SZ");
+            let text = format!("attempt {attempts} failed, repeated at {at}: {why}");
+            return self.wait(text, u64::try_from(left).unwrap_or(MISSING_MS));
         }
         self.begin(job.kind)
     }
 
     /// For a save, counted from the backup's creation; for a verification, from the request for it.
-    fn deadline(&self, ended: Timestamp) -> Timestamp {
+    fn deadline(&self) -> Timestamp {
+        let stored = self.status.completion_time.as_ref().map(|time| time.0);
         let from = match self.stored() {
             false => self.observed.created,
             true => self
                 .observed
                 .verification_requested
-                .or(self.status.completion_time.as_ref().map(|time| time.0))
-                .unwrap_or(ended),
+                .or(stored)
+                .unwrap_or(self.observed.created),
         };
         from + SignedDuration::from_secs(self.observed.spec.deadline_seconds.into())
     }
@@ -216,16 +250,27 @@ impl Draft<'_> {
             (Some(facts), _) if !facts.has_key => {
                 Some(format!("EtcdCluster {} is not set up yet", cluster.name))
             }
-            _ => None,
+            _ => self.moved(),
         };
-        let over = self.observed.now >= self.deadline(self.observed.now);
-        if over && kind == JobKind::Save {
-            self.status.phase = BackupPhase::Failed;
-            let why = missing.unwrap_or_else(|| "its Jobs were deleted".to_owned());
+        if self.observed.now >= self.deadline() {
+            if kind == JobKind::Save {
+                self.status.phase = BackupPhase::Failed;
+            }
+            let known = self.status.message.clone();
+            let why = missing.or(known.filter(|known| known.starts_with("given up")));
+            let why = why.unwrap_or_else(|| "its Jobs were deleted".to_owned());
+            let why = why.trim_start_matches("given up: ").to_owned();
             return self.rest(&format!("given up: {why}"));
         }
         if let Some(missing) = missing {
             return self.wait(missing, MISSING_MS);
+        }
+        // Only the newest is kept, for its log.
+        let mut earlier = self.observed.jobs.iter().filter(|job| job.kind == kind);
+        let earlier = earlier.find(|job| job.attempt < newest);
+        if let Some(job) = earlier.filter(|job| matches!(job.state, JobState::Ended { .. })) {
+            let name = job.name.clone();
+            return self.step(BackupStep::DeleteJob { name }, MISSING_MS);
         }
         let attempt = newest.max(counted) + 1;
         self.step(BackupStep::CreateJob { kind, attempt }, WATCHED_MS)
@@ -251,12 +296,21 @@ impl Draft<'_> {
         }
     }
 
+    /// The store was edited after the backup was saved: what is there says nothing about it.
+    fn moved(&self) -> Option<String> {
+        let (saved, now) = (self.status.url.as_ref()?, self.observed.store.as_ref()?);
+        (saved != now).then(|| {
+            let store = &self.observed.spec.store_ref.name;
+            format!("it was saved in {saved}, and EtcdBackupStore {store} is {now} now: it cannot be verified")
+        })
+    }
+
     fn newest(&self, kind: JobKind) -> Option<JobFacts> {
         let jobs = self.observed.jobs.iter().filter(|job| job.kind == kind);
         jobs.max_by_key(|job| job.attempt).cloned()
     }
 
-    fn record_saved(&mut self, saved: &Saved) {
+    fn record_saved(&mut self, saved: &Saved, location: &str) {
         let number = |value: u64| Some(i64::try_from(value).unwrap_or(i64::MAX));
         let seconds = saved.completed.duration_since(saved.started).as_secs();
         let verification = self.status.verification.take();
@@ -265,7 +319,7 @@ impl Draft<'_> {
             message: None,
             attempts: None,
             id: Some(saved.id.clone()),
-            url: self.observed.store.clone(),
+            url: Some(location.to_owned()),
             start_time: Some(Time(saved.started)),
             completion_time: Some(Time(saved.completed)),
             duration_seconds: Some(seconds.max(0)),
@@ -308,6 +362,14 @@ impl Draft<'_> {
 
     fn wait(mut self, message: String, again_ms: u64) -> BackupPlan {
         self.status.message = Some(message);
+        BackupPlan {
+            status: self.status,
+            step: None,
+            again_ms: Some(again_ms),
+        }
+    }
+
+    fn rest_for(self, again_ms: u64) -> BackupPlan {
         BackupPlan {
             status: self.status,
             step: None,

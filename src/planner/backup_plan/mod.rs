@@ -37,7 +37,12 @@ pub enum BackupStep {
         /// Counts from 1.
         attempt: u32,
     },
-    /// Delete a Job that has ended, and its pods.
+    /// Make sure that a Job that waits has the Secret with its key.
+    ApplyKey {
+        /// The Job's name.
+        job: String,
+    },
+    /// Delete a Job and its pods.
     DeleteJob {
         /// Its name.
         name: String,

@@ -47,6 +47,10 @@ pub struct JobFacts {
     pub kind: JobKind,
     /// Its number.
     pub attempt: u32,
+    /// When it was created.
+    pub created: Timestamp,
+    /// Where the store was then.
+    pub location: String,
     /// How far it is.
     pub state: JobState,
 }
@@ -76,7 +80,7 @@ pub enum JobState {
 /// The cluster of a backup, as far as it matters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterFacts {
-    /// Its `status.version`: the lowest that a voter runs.
+    /// The version that every voter runs; `None` while it is changed.
     pub version: Option<String>,
     /// Why its spec cannot be used.
     pub invalid: Option<String>,
@@ -101,7 +105,9 @@ pub struct ObservedBackup {
     pub gone: bool,
     /// The cluster, if it exists.
     pub cluster: Option<ClusterFacts>,
-    /// The store, if it exists: its URL.
+    /// The name under which it is stored.
+    pub id: String,
+    /// The store, if it exists: the location of the cluster's backups in it.
     pub store: Option<String>,
     /// Its Jobs.
     pub jobs: Vec<JobFacts>,
@@ -172,9 +178,9 @@ pub struct ObservedSchedule {
     pub zone: Option<TimeZone>,
     /// The cluster, if it exists.
     pub cluster: Option<ClusterFacts>,
-    /// The store, if it exists: the URL of the cluster's backups in it.
+    /// The store, if it exists: the location of the cluster's backups in it.
     pub store: Option<String>,
-    /// Another schedule of the same cluster and store.
+    /// Another schedule of the same cluster and location.
     pub rival: Option<String>,
     /// The backups of this cluster in this store.
     pub backups: Vec<BackupFacts>,

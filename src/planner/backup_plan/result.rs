@@ -84,6 +84,9 @@ pub struct Pruned {
     pub deleted: Vec<String>,
     /// Backups that are there.
     pub kept: Vec<String>,
+    /// When they were listed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub listed: Option<Timestamp>,
     /// More of them than there is room for here: what is missing above says nothing.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub shortened: bool,
@@ -160,6 +163,7 @@ impl Pruned {
         Pruned {
             deleted,
             kept,
+            listed: self.listed,
             shortened: true,
         }
     }

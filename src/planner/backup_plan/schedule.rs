@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::backup::condition;
 use super::cron::Calendar;
-use super::observed::{BackupFacts, JobFacts, JobKind, JobState, ObservedSchedule};
+use super::observed::{BackupFacts, ClusterFacts, JobFacts, JobKind, JobState, ObservedSchedule};
 use super::result::{JobResult, Pruned};
 use super::{BackupStep, SchedulePlan};
 use crate::crd::backups::{BackupPhase, EtcdBackupScheduleStatus, EtcdBackupSpec, LastBackup};
@@ -20,6 +20,8 @@ const VERIFY_AGAIN: SignedDuration = SignedDuration::from_hours(1);
 /// After this, a verification that was asked for has been given up.
 const GIVEN_UP: SignedDuration =
     SignedDuration::from_secs(EtcdBackupSpec::DEADLINE_SECONDS as i64 + 600);
+/// A prune that has not ended after this is given up.
+const LONGEST_PRUNE: SignedDuration = SignedDuration::from_hours(2);
 /// Backups that were never stored, or are gone, of which the resources are kept.
 const FAILURES: usize = 3;
 /// A prune that failed is repeated after this.
@@ -29,6 +31,10 @@ const PRUNE_AGAIN: SignedDuration = SignedDuration::from_mins(10);
 #[must_use]
 pub fn plan_schedule(observed: &ObservedSchedule) -> SchedulePlan {
     let mut draft = Draft::new(observed);
+    // What a Job did is accounted for whatever else is wrong.
+    if let Some(step) = draft.ended_prune() {
+        return draft.finish(Some(step));
+    }
     let step = match draft.calendar() {
         Ok(calendar) => draft.step(&calendar),
         Err(why) => {
@@ -136,7 +142,8 @@ impl Draft<'_> {
             return None;
         }
         self.report_newest();
-        if observed.store.is_none() {
+        let usable = |cluster: &ClusterFacts| cluster.invalid.is_none();
+        if observed.store.is_none() || !observed.cluster.as_ref().is_some_and(usable) {
             return None;
         }
         let tidy = self.tidy();
@@ -199,7 +206,8 @@ impl Draft<'_> {
             .iter()
             .filter(|backup| {
                 let failed = backup.status.phase == BackupPhase::Failed;
-                backup.of_schedule && failed && (backup.status.id.is_none() || backup.gone)
+                let stored = backup.status.completion_time.is_some();
+                backup.of_schedule && failed && (!stored || backup.gone)
             })
             .collect();
         nowhere.sort_by_key(|backup| std::cmp::Reverse(backup.created));
@@ -219,9 +227,43 @@ impl Draft<'_> {
             attempt,
         };
         match newest {
-            Some(job) => self.pruned(job),
+            Some(job) => self.unfinished_prune(job),
             None if self.observed.rival.is_some() => None,
             None => self.prune_is_due().then_some(step),
+        }
+    }
+
+    fn unfinished_prune(&mut self, job: &JobFacts) -> Option<BackupStep> {
+        self.look_again(WATCHED_MS);
+        let waits = match &job.state {
+            JobState::Waiting(Some(why)) => why.clone(),
+            _ => "it has not ended".to_owned(),
+        };
+        match job.state {
+            // Repeated later: the condition says why.
+            JobState::Ended { .. } => None,
+            JobState::Deleting => None,
+            _ if self.observed.now > job.created + LONGEST_PRUNE => {
+                let text = format!("the retention was not applied: Job {}: {waits}", job.name);
+                self.problem.get_or_insert(("PruneFailed", text));
+                Some(BackupStep::DeleteJob {
+                    name: job.name.clone(),
+                })
+            }
+            _ => {
+                let text = format!("Job {} applies the retention", job.name);
+                self.message.get_or_insert(text);
+                None
+            }
+        }
+    }
+
+    /// The newest prune, if it has ended.
+    fn ended_prune(&mut self) -> Option<BackupStep> {
+        let newest = self.observed.jobs.iter().max_by_key(|job| job.attempt)?;
+        match newest.state {
+            JobState::Ended { .. } => self.pruned(newest),
+            _ => None,
         }
     }
 
@@ -240,22 +282,27 @@ impl Draft<'_> {
             name: job.name.clone(),
         };
         match &job.state {
-            JobState::Waiting(_) | JobState::Running | JobState::Deleting => {
-                self.message = Some(format!("Job {} applies the retention", job.name));
-                self.look_again(WATCHED_MS);
-                None
+            JobState::Waiting(_) | JobState::Running | JobState::Deleting => None,
+            // The store was somewhere else.
+            JobState::Ended { .. } if self.observed.store.as_deref() != Some(&*job.location) => {
+                self.look_again(0);
+                Some(remove)
             }
             JobState::Ended {
                 result: Some(JobResult::Pruned(pruned)),
                 at,
                 ..
             } => {
+                self.look_again(0);
                 if let Some(step) = self.account(pruned, *at) {
-                    self.look_again(0);
                     return Some(step);
                 }
-                self.status.last_prune_time = Some(Time(*at));
-                self.look_again(0);
+                // The clock of a node may be ahead: each backup is followed by one prune all the same.
+                let stored = self.observed.backups.iter().filter_map(|backup| {
+                    let stored = backup.status.completion_time.as_ref()?;
+                    Some(stored.0)
+                });
+                self.status.last_prune_time = Some(Time(stored.fold(*at, Timestamp::max)));
                 Some(remove)
             }
             JobState::Ended {
@@ -289,7 +336,8 @@ impl Draft<'_> {
             }
             let before = backup.status.completion_time.as_ref();
             // Stored long before the listing, or the listing may not have had it yet.
-            let before = before.is_some_and(|time| time.0 + SignedDuration::from_mins(30) < at);
+            let listed = pruned.listed.unwrap_or(at);
+            let before = before.is_some_and(|time| time.0 + SignedDuration::from_mins(30) < listed);
             let missing = before && !pruned.shortened && !pruned.kept.contains(id);
             (missing && backup.good()).then_some(BackupStep::MarkGone {
                 backup: backup_name,

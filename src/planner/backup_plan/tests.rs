@@ -14,6 +14,8 @@ use crate::crd::backups::{
     ScheduleRetention, VerificationStatus,
 };
 
+const LOCATION: &str = "s3://bucket/default/demo";
+
 fn at(text: &str) -> Timestamp {
     text.parse().expect("a time")
 }
@@ -50,8 +52,9 @@ fn observed(verify: bool) -> ObservedBackup {
         created: start(),
         verification_requested: None,
         gone: false,
+        id: "b-1".to_owned(),
         cluster: Some(cluster()),
-        store: Some("s3://bucket/default/demo".to_owned()),
+        store: Some(LOCATION.to_owned()),
         jobs: Vec::new(),
         now: start(),
     }
@@ -134,6 +137,8 @@ impl World {
                     name,
                     kind: *kind,
                     attempt: *attempt,
+                    created: self.observed.now,
+                    location: LOCATION.to_owned(),
                     state: JobState::Waiting(None),
                 });
             }
@@ -204,6 +209,8 @@ fn renewed_credentials_heal_a_backup_and_its_store() {
     let mut world = World::new(false);
     let mut store = EtcdBackupStoreStatus::default();
     for _ in 0..4 {
+        // The one before the last goes first.
+        world.reconcile(false);
         world.reconcile(false);
         world.pass(5);
         let refused = failed(FailureClass::Credentials);
@@ -216,13 +223,15 @@ fn renewed_credentials_heal_a_backup_and_its_store() {
         world.end_job(Some(refused));
         world.reconcile(false);
         assert!(
-            world.message().contains("repeated in"),
+            world.message().contains("repeated at"),
             "{}",
             world.message()
         );
         world.pass(300);
     }
     assert_eq!(world.created, 4);
+    assert!(world.observed.jobs.len() <= 2, "{:?}", world.observed.jobs);
+    world.reconcile(false);
     world.reconcile(false);
     let end = saved(world.observed.now);
     world.end_job(Some(end.clone()));
@@ -354,7 +363,7 @@ fn verification_that_ends_before_it_was_asked_for_counts() {
     for _ in 0..3 {
         world.reconcile(false);
     }
-    let asked = start() + SignedDuration::from_secs(600);
+    let asked = start() + SignedDuration::from_secs(240);
     world.observed.verification_requested = Some(asked);
     world.reconcile(false);
     world.end_job(Some(verified(start(), None)));
@@ -363,6 +372,68 @@ fn verification_that_ends_before_it_was_asked_for_counts() {
     }
     assert_eq!(world.created, 2);
     assert_eq!(world.phase(), BackupPhase::Verified);
+}
+
+/// A node that lost power left a Job that never ended, and with it a schedule that never saved again.
+#[test]
+fn job_that_does_not_end_is_given_up_at_the_deadline() {
+    for state in [
+        JobState::Running,
+        JobState::Waiting(Some("ErrImagePull".to_owned())),
+    ] {
+        let mut world = World::new(false);
+        world.reconcile(false);
+        world.observed.jobs[0].state = state;
+        world.pass(3_600);
+        world.reconcile(false);
+        assert_eq!(world.observed.jobs.len(), 1);
+        world.pass(6 * 3_600);
+        world.reconcile(false);
+        assert_eq!(world.phase(), BackupPhase::Failed);
+        assert!(world.message().starts_with("given up: Job b-save-1"));
+        assert!(world.observed.jobs.is_empty(), "{:?}", world.observed.jobs);
+    }
+}
+
+/// Deleted and created again under its name, a backup found the first one's Job, and called its data its own.
+#[test]
+fn result_of_another_backup_is_not_taken() {
+    let mut world = World::new(false);
+    world.reconcile(false);
+    world.observed.id = "b-2".to_owned();
+    world.end_job(Some(saved(start())));
+    world.reconcile(false);
+    assert_eq!(world.phase(), BackupPhase::Pending);
+    world.pass(20);
+    world.reconcile(false);
+    assert_eq!(world.created, 2);
+}
+
+/// What is not found where the store is now says nothing about a backup that was saved where it was before.
+#[test]
+fn store_that_was_edited_makes_no_backup_gone() {
+    let mut world = World::new(false);
+    world.reconcile(false);
+    world.end_job(Some(saved(start())));
+    for _ in 0..3 {
+        world.reconcile(false);
+    }
+    world.observed.store = Some("s3://other/default/demo".to_owned());
+    world.observed.verification_requested = Some(start());
+    world.reconcile(false);
+    assert_eq!((world.phase(), world.created), (BackupPhase::Uploaded, 1));
+    assert!(
+        world.message().contains("cannot be verified"),
+        "{}",
+        world.message()
+    );
+    // A Job that began there, before the edit was undone.
+    world.observed.store = Some(LOCATION.to_owned());
+    world.reconcile(false);
+    world.observed.jobs[0].location = "s3://other/default/demo".to_owned();
+    world.end_job(Some(failed(FailureClass::NotFound)));
+    world.reconcile(false);
+    assert_eq!(world.phase(), BackupPhase::Uploaded);
 }
 
 /// Whatever is lost on the way, a backup comes to rest: stored, or given up with a reason; and it is only ever called
@@ -443,7 +514,7 @@ fn schedule(pattern: &str) -> ObservedSchedule {
         created: start(),
         zone: Some(TimeZone::UTC),
         cluster: Some(cluster()),
-        store: Some("s3://bucket/default/demo".to_owned()),
+        store: Some(LOCATION.to_owned()),
         rival: None,
         backups: Vec::new(),
         jobs: Vec::new(),
@@ -459,7 +530,7 @@ fn backup(name: &str, taken: Timestamp, phase: BackupPhase) -> BackupFacts {
         status: EtcdBackupStatus {
             phase,
             id: Some(format!("{name}-id")),
-            url: Some("s3://bucket/default/demo".to_owned()),
+            url: Some(LOCATION.to_owned()),
             start_time: Some(Time(taken)),
             completion_time: Some(Time(taken)),
             revision: Some(5),
@@ -475,6 +546,8 @@ fn prune_job(state: JobState) -> JobFacts {
         name: "nightly-prune-1".to_owned(),
         kind: JobKind::Prune,
         attempt: 1,
+        created: start(),
+        location: LOCATION.to_owned(),
         state,
     }
 }
@@ -614,6 +687,7 @@ fn prune_is_accounted_for() {
         result: Some(JobResult::Pruned(Pruned {
             deleted: vec!["a-id".to_owned()],
             kept: vec!["b-id".to_owned()],
+            listed: Some(end),
             shortened,
         })),
         reason: String::new(),
@@ -729,7 +803,7 @@ fn failed_backups_do_not_pile_up() {
     let failed = |hour: i64| {
         let at = start() + SignedDuration::from_hours(hour);
         let mut failed = backup(&format!("b{hour}"), at, BackupPhase::Failed);
-        failed.status.id = None;
+        failed.status.completion_time = None;
         failed
     };
     observed.backups = (0..5).map(failed).collect();
@@ -761,6 +835,7 @@ fn results_survive_the_way_and_fit() {
     let many = JobResult::Pruned(Pruned {
         deleted: (0..90).map(name).collect(),
         kept: (90..400).map(name).collect(),
+        listed: Some(start()),
         shortened: false,
     });
     let line = many.line();

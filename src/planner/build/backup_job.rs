@@ -20,9 +20,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 
 use crate::crd::backups::{EtcdBackupStoreSpec, ScheduleRetention, Scratch, SecretKeyRef};
 use crate::crd::{
-    APP, LABEL_BACKUP_ATTEMPT, LABEL_BACKUP_JOB, LABEL_BACKUP_OF, LABEL_BACKUP_OWNER,
-    LABEL_BACKUP_OWNER_KIND, MANAGER, TlsPort, ValidatedCluster, authority_secret_name,
-    peers_service_name,
+    ANNOTATION_BACKUP_LOCATION, APP, LABEL_BACKUP_ATTEMPT, LABEL_BACKUP_JOB, LABEL_BACKUP_OF,
+    LABEL_BACKUP_OWNER, LABEL_BACKUP_OWNER_KIND, MANAGER, TlsPort, ValidatedCluster,
+    authority_secret_name, peers_service_name,
 };
 
 use super::certificates::CA_CERTIFICATES;
@@ -41,8 +41,6 @@ const MEMBER_KEY: &str = "/etc/quorate/backup";
 const ROOTS: &str = "/etc/quorate/peer";
 const STORE_ROOTS: &str = "/etc/quorate/store";
 const KEYS: &str = "/etc/quorate/encryption";
-/// A Job that has ended is deleted after a day, if the operator has not done it.
-const KEPT_SECONDS: i32 = 86_400;
 /// A Job is ended after this; `quorate backup save` gives up by itself before.
 const LONGEST_SECONDS: i64 = 13 * 3600;
 /// Exit code of a process that was called wrongly: repeating it does not help.
@@ -110,10 +108,23 @@ pub fn backup_job_name(owner: &str, work: &str, attempt: u32) -> String {
     format!("{owner}-{work}-{attempt}")
 }
 
-/// The name of the Secret with the key of an `EtcdBackup`'s Jobs.
+/// The name of the Secret with the key of a Job that saves.
 #[must_use]
-pub fn backup_key_name(backup: &str) -> String {
-    format!("{backup}-member-key")
+pub fn backup_key_name(job: &str) -> String {
+    format!("{job}-key")
+}
+
+/// Where the backups of a cluster are in a store: all that decides it, so that two places never have one text.
+#[must_use]
+pub fn backup_location(store: &EtcdBackupStoreSpec, namespace: &str, cluster: &str) -> String {
+    let url = format!("{}/{namespace}/{cluster}", store_url(store));
+    let endpoint = store.s3.as_ref().and_then(|it| it.endpoint.clone());
+    let azure = store.azure.as_ref();
+    let azure = azure.map(|it| it.endpoint.clone().unwrap_or_else(|| it.account.clone()));
+    match endpoint.or(azure) {
+        Some(server) => format!("{url} at {server}"),
+        None => url,
+    }
 }
 
 /// The URL of a store, for people.
@@ -144,12 +155,26 @@ pub fn store_url(store: &EtcdBackupStoreSpec) -> String {
     }
 }
 
-/// The Secret with the key by which a backup reads a member.
+/// The Secret with the key by which a Job reads a member; it goes with the Job.
 #[must_use]
-pub fn backup_key_secret(namespace: &str, owner: &BackupOwner, key: &[u8]) -> Secret {
+pub fn backup_key_secret(
+    namespace: &str,
+    owner: &BackupOwner,
+    (job, job_uid): (&str, &str),
+    key: &[u8],
+) -> Secret {
     let data = BTreeMap::from([("key".to_owned(), ByteString(key.to_vec()))]);
+    let mut metadata = metadata(namespace, backup_key_name(job), owner);
+    metadata.owner_references = Some(vec![OwnerReference {
+        api_version: "batch/v1".to_owned(),
+        kind: "Job".to_owned(),
+        name: job.to_owned(),
+        uid: job_uid.to_owned(),
+        controller: Some(true),
+        block_owner_deletion: None,
+    }]);
     Secret {
-        metadata: metadata(namespace, backup_key_name(&owner.name), owner),
+        metadata,
         type_: Some("quorate.dev/backup-key".to_owned()),
         data: Some(data),
         ..Secret::default()
@@ -167,7 +192,9 @@ pub fn backup_job(
     attempt: u32,
 ) -> Job {
     let name = backup_job_name(&owner.name, work.name(), attempt);
-    let mut metadata = metadata(&cluster.namespace, name, owner);
+    let mut metadata = metadata(&cluster.namespace, name.clone(), owner);
+    let location = backup_location(store, &cluster.namespace, &cluster.name);
+    metadata.annotations = Some(strings(&[(ANNOTATION_BACKUP_LOCATION, &location)]));
     let labels = metadata.labels.get_or_insert_default();
     labels.insert(LABEL_BACKUP_JOB.to_owned(), work.name().to_owned());
     labels.insert(LABEL_BACKUP_ATTEMPT.to_owned(), attempt.to_string());
@@ -185,11 +212,10 @@ pub fn backup_job(
             // The operator repeats it: it knows for how long, and whether it helps.
             backoff_limit: Some(0),
             active_deadline_seconds: Some(LONGEST_SECONDS),
-            ttl_seconds_after_finished: Some(KEPT_SECONDS),
             pod_failure_policy: Some(failure_policy()),
             template: PodTemplateSpec {
                 metadata: Some(template),
-                spec: Some(pod(cluster, settings, store, owner, work)),
+                spec: Some(pod(cluster, settings, store, &name, work)),
             },
             ..JobSpec::default()
         }),
@@ -226,12 +252,12 @@ fn pod(
     cluster: &ValidatedCluster,
     settings: &Settings,
     store: &EtcdBackupStoreSpec,
-    owner: &BackupOwner,
+    job: &str,
     work: &BackupWork,
 ) -> PodSpec {
     let user = &cluster.spec.pod_template.spec;
     let some = |list: &Vec<_>| (!list.is_empty()).then(|| list.clone());
-    let mounted = mounted(cluster, store, owner, work);
+    let mounted = mounted(cluster, store, job, work);
     let (volumes, mounts) = mounted.into_iter().unzip();
     PodSpec {
         restart_policy: Some("Never".to_owned()),
@@ -391,7 +417,7 @@ fn environment(store: &EtcdBackupStoreSpec) -> Vec<EnvVar> {
 fn mounted(
     cluster: &ValidatedCluster,
     store: &EtcdBackupStoreSpec,
-    owner: &BackupOwner,
+    job: &str,
     work: &BackupWork,
 ) -> Vec<(Volume, VolumeMount)> {
     let mut all = Vec::new();
@@ -410,7 +436,7 @@ fn mounted(
         all.push(at(STORE, false, claim));
     }
     if matches!(work, BackupWork::Save { .. }) {
-        let name = backup_key_name(&owner.name);
+        let name = backup_key_name(job);
         all.push(secret("member-key", MEMBER_KEY, &name, "key", "key"));
         if let Some(tls) = &cluster.spec.tls {
             let trusted = match tls.user_secrets(&cluster.name, TlsPort::Peer) {

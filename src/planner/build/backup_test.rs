@@ -86,7 +86,12 @@ fn jobs_of_backups() {
         retention: ScheduleRetention::default(),
         time_zone: "Europe/Berlin".to_owned(),
     };
-    let secret = backup_key_secret("default", &owner("EtcdBackup", "monday"), b"k3y");
+    let secret = backup_key_secret(
+        "default",
+        &owner("EtcdBackup", "monday"),
+        ("monday-save-2", "a0b1"),
+        b"k3y",
+    );
     let text = yaml(&[
         &secret,
         &job("spec: {tls: {}}", &s3(), &save()),
@@ -119,7 +124,7 @@ fn jobs_hold_no_key_that_they_do_not_need() {
                 .collect();
             let mut wanted = Vec::new();
             if reads {
-                wanted.push("monday-member-key: key".to_owned());
+                wanted.push("monday-save-2-key: key".to_owned());
                 match spec {
                     "spec: {}" => {}
                     "spec: {tls: {}}" => wanted.push("demo-peer-ca: ca.crt".to_owned()),

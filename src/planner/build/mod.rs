@@ -32,7 +32,7 @@ mod tests;
 
 pub use backup_job::{
     BACKUP_CONTAINER, BackupOwner, BackupWork, backup_job, backup_job_name, backup_key_name,
-    backup_key_secret, store_url,
+    backup_key_secret, backup_location, store_url,
 };
 pub use cert_manager::{
     Certificate, CertificateCondition, CertificateSpec, CertificateStatus, Issue,

@@ -39,6 +39,8 @@ pub const LABEL_BACKUP_JOB: &str = "quorate.dev/backup-job";
 pub const LABEL_BACKUP_ATTEMPT: &str = "quorate.dev/backup-attempt";
 /// On the pods of a Job that saves: UID of the cluster whose peer ports admit it.
 pub const LABEL_BACKUP_OF: &str = "quorate.dev/backup-of";
+/// On a Job: where its store was when it was created.
+pub const ANNOTATION_BACKUP_LOCATION: &str = "quorate.dev/backup-location";
 /// On an `EtcdBackup`: name of the schedule that created it.
 pub const LABEL_BACKUP_SCHEDULE: &str = "quorate.dev/backup-schedule";
 /// On an `EtcdBackup`: it is verified again if its last verification is older than this time (RFC 3339).

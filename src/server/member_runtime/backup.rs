@@ -194,7 +194,9 @@ impl Service {
             return Some("this member has just started and has not read its data yet".to_owned());
         }
         if self.local.handle.held() {
-            return Some("this member's data have not been compared with the others' yet".to_owned());
+            return Some(
+                "this member's data have not been compared with the others' yet".to_owned(),
+            );
         }
         let corrupt = published.view.alarms().iter().any(|alarm| {
             alarm.kind == AlarmKind::Corrupt
@@ -231,7 +233,9 @@ async fn give_up(held: Weak<Mutex<Option<Held>>>, number: u64, directory: PathBu
             }
             held.take()
         };
-        tracing::warn!("a backup has stopped reading this member, or its file takes space that the log needs");
+        tracing::warn!(
+            "a backup has stopped reading this member, or its file takes space that the log needs"
+        );
         free(dropped).await;
         return;
     }

@@ -38,7 +38,7 @@ impl<K> Live for K where
 }
 
 /// The name of a backup in the store: that of the resource, and part of its UID, since names are used again.
-fn id(backup: &EtcdBackup) -> String {
+pub(super) fn id(backup: &EtcdBackup) -> String {
     let uid: String = backup.uid().unwrap_or_default().chars().take(8).collect();
     format!("{}-{uid}", backup.name_any())
 }
@@ -58,8 +58,7 @@ impl Backups {
         let spec = &backup.spec;
         match step {
             BackupStep::CreateJob { kind, attempt } => {
-                let known = backup.status.as_ref().and_then(|status| status.id.clone());
-                let id = known.unwrap_or_else(|| id(backup));
+                let id = id(backup);
                 let work = match kind {
                     JobKind::Verify => BackupWork::Verify { id },
                     _ => BackupWork::Save {
@@ -67,14 +66,25 @@ impl Backups {
                         rate: spec.rate_mib_per_second,
                     },
                 };
-                if *kind == JobKind::Save {
-                    self.apply_key(&namespace, &spec.cluster_ref.name, &owner)
-                        .await?;
-                }
                 let references = (&*spec.cluster_ref.name, &*spec.store_ref.name);
-                self.create_job(&namespace, references, &owner, &work, *attempt)
-                    .await
+                let job = self
+                    .create_job(&namespace, references, &owner, &work, *attempt)
+                    .await?;
+                match kind {
+                    JobKind::Save => {
+                        self.apply_key(&namespace, &spec.cluster_ref.name, &owner, &job)
+                            .await
+                    }
+                    _ => Ok(()),
+                }
             }
+            BackupStep::ApplyKey { job } => match self.live::<Job>(&namespace, job).await? {
+                Some(job) if job.metadata.deletion_timestamp.is_none() => {
+                    self.apply_key(&namespace, &spec.cluster_ref.name, &owner, &job)
+                        .await
+                }
+                _ => Ok(()),
+            },
             BackupStep::DeleteJob { name } => self.delete_job(&namespace, name).await,
             other => Err(unexpected(other)),
         }
@@ -101,8 +111,10 @@ impl Backups {
                 let references = (&*spec.cluster_ref.name, &*spec.store_ref.name);
                 self.create_job(&namespace, references, &owner, &work, *attempt)
                     .await
+                    .map(|_| ())
             }
             BackupStep::DeleteJob { name } => self.delete_job(&namespace, name).await,
+            BackupStep::ApplyKey { .. } => Err(unexpected(step)),
             BackupStep::CreateBackup { name } => self.create_backup(schedule, name).await,
             BackupStep::RequestVerification { backup } => {
                 self.annotate(&namespace, backup, ANNOTATION_VERIFY).await
@@ -133,7 +145,7 @@ impl Backups {
         owner: &BackupOwner,
         work: &BackupWork,
         attempt: u32,
-    ) -> Result<(), Failure> {
+    ) -> Result<Job, Failure> {
         let cluster = self.cluster(namespace, cluster)?;
         let missing = || Failure::Changed(format!("there is no EtcdBackupStore {store} any more"));
         let store = self.store(namespace, store).ok_or_else(missing)?;
@@ -141,9 +153,7 @@ impl Backups {
         let job = build::backup_job(&cluster, settings, &store.spec, owner, work, attempt);
         tracing::info!(%namespace, job = %job.name_any(), "creates a Job");
         let ours = Owned::Controller(&owner.uid);
-        create(&self.shared.client, namespace, &job, ours)
-            .await
-            .map(|_| ())
+        create(&self.shared.client, namespace, &job, ours).await
     }
 
     /// The Secret with the key by which a Job reads a member; it follows from the operator's and changes with it.
@@ -152,6 +162,7 @@ impl Backups {
         namespace: &str,
         cluster: &str,
         owner: &BackupOwner,
+        job: &Job,
     ) -> Result<(), Failure> {
         let name = operator_secret_name(cluster);
         let api: Api<Secret> = Api::namespaced(self.shared.client.clone(), namespace);
@@ -160,8 +171,9 @@ impl Backups {
         let key = found.as_ref().and_then(build::operator_key);
         let key = key.ok_or_else(|| Failure::Changed(format!("the Secret {name} has no key")))?;
         let key = Key::new(&key).for_backups();
-        let secret = build::backup_key_secret(namespace, owner, key.bytes());
-        let ours = Owned::Controller(&owner.uid);
+        let (job, uid) = (job.name_any(), job.uid().unwrap_or_default());
+        let secret = build::backup_key_secret(namespace, owner, (&job, &uid), key.bytes());
+        let ours = Owned::Controller(&uid);
         apply(&self.shared.client, namespace, &secret, ours)
             .await
             .map(|_| ())
@@ -227,5 +239,5 @@ impl Backups {
 }
 
 fn unexpected(step: &BackupStep) -> Failure {
-    Failure::Refused(format!("{step:?} is no step of a backup"))
+    Failure::Refused(format!("{step:?} is no step of this resource"))
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::{Job, JobCondition};
 use k8s_openapi::api::core::v1::{ContainerState, Pod};
 use kube::ResourceExt;
@@ -10,12 +10,20 @@ use kube::ResourceExt;
 use crate::backup_plan::{BackupFacts, JobFacts, JobKind, JobResult, JobState};
 use crate::crd::backups::EtcdBackup;
 use crate::crd::{
-    ANNOTATION_GONE, ANNOTATION_VERIFY, LABEL_BACKUP_ATTEMPT, LABEL_BACKUP_JOB,
-    LABEL_BACKUP_SCHEDULE,
+    ANNOTATION_BACKUP_LOCATION, ANNOTATION_GONE, ANNOTATION_VERIFY, LABEL_BACKUP_ATTEMPT,
+    LABEL_BACKUP_JOB, LABEL_BACKUP_SCHEDULE,
 };
 
-/// A Job with its pods; `None` if it is none of ours.
-pub(super) fn job(job: &Job, pods: &[Arc<Pod>]) -> Option<JobFacts> {
+/// A pod that has not gone so long after it should have is on a node that does not answer.
+const LOST: SignedDuration = SignedDuration::from_secs(60);
+
+/// A Job of this owner with its pods; `None` if it is another one's.
+pub(super) fn job(job: &Job, owner: &str, pods: &[Arc<Pod>], now: Timestamp) -> Option<JobFacts> {
+    let mut owners = job.metadata.owner_references.iter().flatten();
+    if !owners.any(|it| it.controller == Some(true) && it.uid == owner) {
+        return None;
+    }
+    let location = job.annotations().get(ANNOTATION_BACKUP_LOCATION).cloned();
     let labels = job.metadata.labels.as_ref()?;
     let name = job.name_any();
     // Not by the Job's name: the pods of an earlier one of this name may be there still, with its result.
@@ -28,12 +36,14 @@ pub(super) fn job(job: &Job, pods: &[Arc<Pod>]) -> Option<JobFacts> {
     Some(JobFacts {
         kind: JobKind::read(labels.get(LABEL_BACKUP_JOB)?)?,
         attempt: labels.get(LABEL_BACKUP_ATTEMPT)?.parse().ok()?,
-        state: state(job, &pods),
+        created: created(job),
+        location: location.unwrap_or_default(),
+        state: state(job, &pods, now),
         name,
     })
 }
 
-fn state(job: &Job, pods: &[&Pod]) -> JobState {
+fn state(job: &Job, pods: &[&Pod], now: Timestamp) -> JobState {
     if job.metadata.deletion_timestamp.is_some() {
         return JobState::Deleting;
     }
@@ -51,6 +61,16 @@ fn state(job: &Job, pods: &[&Pod]) -> JobState {
     let Some(pod) = pods.last() else {
         return JobState::Waiting(None);
     };
+    // Kubernetes replaces it, and calls the Job failed, only once it has ended: with its node it may never.
+    let lost = pod.metadata.deletion_timestamp.as_ref();
+    if let Some(at) = lost.map(|at| at.0 + LOST).filter(|at| *at < now) {
+        return JobState::Ended {
+            at,
+            succeeded: false,
+            result: None,
+            reason: "the node of its pod does not answer".to_owned(),
+        };
+    }
     match container(pod) {
         Some(ContainerState {
             running: Some(_), ..
@@ -110,7 +130,7 @@ fn unscheduled(pod: &Pod) -> Option<String> {
 }
 
 /// A backup, as its schedule sees it.
-pub(super) fn backup(backup: &EtcdBackup, schedule: &str) -> BackupFacts {
+pub(super) fn backup(backup: &EtcdBackup, schedule: &str, now: Timestamp) -> BackupFacts {
     BackupFacts {
         name: backup.name_any(),
         of_schedule: backup
@@ -120,7 +140,7 @@ pub(super) fn backup(backup: &EtcdBackup, schedule: &str) -> BackupFacts {
             == Some(schedule),
         created: created(backup),
         status: backup.status.clone().unwrap_or_default(),
-        verification_requested: verification_requested(backup),
+        verification_requested: verification_requested(backup, now),
         gone: gone(backup),
     }
 }
@@ -130,12 +150,106 @@ pub(super) fn created(object: &impl kube::Resource<DynamicType = ()>) -> Timesta
     created.map_or(Timestamp::UNIX_EPOCH, |time| time.0)
 }
 
-/// A value that is no time counts as one that is long over: it asks for a verification where there was none.
-pub(super) fn verification_requested(backup: &EtcdBackup) -> Option<Timestamp> {
+/// In whole seconds, as times are stored. A value that is no time counts as one that is long over: it asks for a
+/// verification where there was none. One in the future asks for nothing yet.
+pub(super) fn verification_requested(backup: &EtcdBackup, now: Timestamp) -> Option<Timestamp> {
     let text = backup.annotations().get(ANNOTATION_VERIFY)?;
-    Some(text.parse().unwrap_or(Timestamp::UNIX_EPOCH))
+    let asked = text.parse().unwrap_or(Timestamp::UNIX_EPOCH);
+    let asked = Timestamp::from_second(asked.as_second()).unwrap_or(asked);
+    Some(asked).filter(|asked| *asked <= now)
 }
 
 pub(super) fn gone(backup: &EtcdBackup) -> bool {
     backup.annotations().contains_key(ANNOTATION_GONE)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn job_of(uid: &str, conditions: &serde_json::Value) -> Job {
+        let job = json!({
+            "metadata": {"name": "b-save-1", "uid": uid, "creationTimestamp": "2026-03-01T00:00:00Z",
+                "labels": {LABEL_BACKUP_JOB: "save", LABEL_BACKUP_ATTEMPT: "1"},
+                "annotations": {ANNOTATION_BACKUP_LOCATION: "s3://bucket"},
+                "ownerReferences": [{"apiVersion": "quorate.dev/v1alpha1", "kind": "EtcdBackup", "name": "b", "uid": "owner", "controller": true}]},
+            "status": {"conditions": conditions},
+        });
+        serde_json::from_value(job).expect("a Job")
+    }
+
+    fn pod_of(job: &str, deleted: Option<&str>, state: &serde_json::Value) -> Arc<Pod> {
+        let pod = json!({
+            "metadata": {"name": "b-save-1-x", "deletionTimestamp": deleted,
+                "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": "b-save-1", "uid": job, "controller": true}]},
+            "status": {"containerStatuses": [{"name": "backup", "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": state}]},
+        });
+        Arc::new(serde_json::from_value(pod).expect("a pod"))
+    }
+
+    fn now() -> Timestamp {
+        "2026-03-01T01:00:00Z".parse().expect("a time")
+    }
+
+    fn state_of(found: &Job, pods: &[Arc<Pod>]) -> JobState {
+        job(found, "owner", pods, now()).expect("it is ours").state
+    }
+
+    #[test]
+    fn result_is_that_of_this_job_alone() {
+        let ended = json!([{"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded", "lastTransitionTime": "2026-03-01T00:30:00Z"}]);
+        let message = r#"{"result":"failed","class":"store","message":"no"}"#;
+        let state = json!({"terminated": {"exitCode": 1, "message": message}});
+        let found = job_of("second", &ended);
+        let JobState::Ended { result, at, .. } =
+            state_of(&found, &[pod_of("second", None, &state)])
+        else {
+            panic!("it has ended");
+        };
+        assert!(matches!(result, Some(JobResult::Failed { .. })));
+        assert_eq!(at.to_string(), "2026-03-01T00:30:00Z");
+        let JobState::Ended { result, .. } = state_of(&found, &[pod_of("first", None, &state)])
+        else {
+            panic!("it has ended");
+        };
+        assert_eq!(result, None, "an earlier Job of this name");
+        assert!(job(&found, "another", &[], now()).is_none());
+    }
+
+    /// Its node lost power: Kubernetes waits for the pod's end, and replaces it only then.
+    #[test]
+    fn pod_on_a_lost_node_ends_its_job() {
+        let found = job_of("uid", &json!([]));
+        let running = json!({"running": {"startedAt": "2026-03-01T00:00:00Z"}});
+        let lost = pod_of("uid", Some("2026-03-01T00:10:00Z"), &running);
+        let JobState::Ended { at, result, .. } = state_of(&found, &[lost]) else {
+            panic!("it counts as ended");
+        };
+        assert_eq!(
+            (at.to_string().as_str(), result),
+            ("2026-03-01T00:11:00Z", None)
+        );
+        let leaving = pod_of("uid", Some("2026-03-01T00:59:30Z"), &running);
+        assert_eq!(state_of(&found, &[leaving]), JobState::Running);
+        let waits = json!({"waiting": {"reason": "ErrImagePull", "message": "no such image"}});
+        let text = "ErrImagePull: no such image".to_owned();
+        let waiting = state_of(&found, &[pod_of("uid", None, &waits)]);
+        assert_eq!(waiting, JobState::Waiting(Some(text)));
+    }
+
+    #[test]
+    fn verification_is_asked_for_in_whole_seconds_and_not_ahead_of_time() {
+        let asked = |text: &str| {
+            let mut backup = EtcdBackup::new("b", crate::crd::backups::EtcdBackupSpec::default());
+            let annotation = (ANNOTATION_VERIFY.to_owned(), text.to_owned());
+            backup.metadata.annotations = Some([annotation].into());
+            verification_requested(&backup, now()).map(|at| at.to_string())
+        };
+        let plain = Some("2026-03-01T00:00:00Z".to_owned());
+        assert_eq!(asked("2026-03-01T00:00:00.75Z"), plain);
+        assert_eq!(asked("2030-01-01T00:00:00Z"), None);
+        assert_eq!(asked("now"), Some("1970-01-01T00:00:00Z".to_owned()));
+    }
 }

@@ -23,7 +23,9 @@ use super::workers::{self, Key};
 use crate::backup_plan::{
     BackupStep, JobFacts, JobState, StoreFinding, plan_backup, plan_schedule,
 };
-use crate::crd::backups::{EtcdBackup, EtcdBackupSchedule, EtcdBackupStore};
+use crate::crd::backups::{
+    EtcdBackup, EtcdBackupSchedule, EtcdBackupScheduleStatus, EtcdBackupStatus, EtcdBackupStore,
+};
 use crate::crd::{LABEL_BACKUP_OWNER, LABEL_BACKUP_OWNER_KIND, LABEL_BACKUP_SCHEDULE};
 use crate::operator::platform::{Failure, Freshness};
 use crate::operator::queue::Ended;
@@ -174,8 +176,15 @@ impl Backups {
             .await?;
         self.write_backup(&resource, &live.status, &plan.status)
             .await?;
-        if let Some(step) = &plan.step {
-            self.act_for_backup(&resource, step).await?;
+        if let Some(step) = &plan.step
+            && let Err(failure) = self.act_for_backup(&resource, step).await
+        {
+            let told = EtcdBackupStatus {
+                message: Some(failure.to_string()),
+                ..plan.status.clone()
+            };
+            self.write_backup(&resource, &plan.status, &told).await?;
+            return Err(failure);
         }
         Ok(Ended::After(plan.again_ms.unwrap_or(PERIOD_MS)))
     }
@@ -206,8 +215,16 @@ impl Backups {
             self.write_schedule(&resource, &live.status, &plan.status)
                 .await?;
         }
-        if let Some(step) = &plan.step {
-            self.act_for_schedule(&resource, step).await?;
+        if let Some(step) = &plan.step
+            && let Err(failure) = self.act_for_schedule(&resource, step).await
+        {
+            // Without what the step would have made true.
+            let told = EtcdBackupScheduleStatus {
+                message: Some(failure.to_string()),
+                ..live.status.clone()
+            };
+            self.write_schedule(&resource, &live.status, &told).await?;
+            return Err(failure);
         }
         if !first {
             self.write_schedule(&resource, &live.status, &plan.status)
@@ -223,6 +240,8 @@ impl Backups {
         store: &str,
         jobs: &[JobFacts],
     ) -> Result<(), Failure> {
+        let mut jobs: Vec<&JobFacts> = jobs.iter().collect();
+        jobs.sort_by_key(|job| job.created);
         for job in jobs {
             if let JobState::Ended {
                 at,

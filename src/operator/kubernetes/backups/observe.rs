@@ -40,11 +40,18 @@ impl Backups {
             spec: backup.spec.clone(),
             status: backup.status.clone().unwrap_or_default(),
             created: facts::created(&backup),
-            verification_requested: facts::verification_requested(&backup),
+            verification_requested: facts::verification_requested(&backup, self.now()),
             gone: facts::gone(&backup),
+            id: super::act::id(&backup),
             cluster: self.cluster_facts(namespace, &backup.spec.cluster_ref.name),
-            store: store.map(|store| self.url(&store, namespace, &backup.spec.cluster_ref.name)),
-            jobs: self.jobs(namespace, ("backup", name), freshness).await?,
+            store: store.map(|store| {
+                build::backup_location(&store.spec, namespace, &backup.spec.cluster_ref.name)
+            }),
+            jobs: {
+                let uid = backup.uid().unwrap_or_default();
+                self.jobs(namespace, ("backup", name, &uid), freshness)
+                    .await?
+            },
             now: self.now(),
         };
         Ok(Some((backup, observed)))
@@ -72,14 +79,21 @@ impl Backups {
             spec: spec.clone(),
             status: schedule.status.clone().unwrap_or_default(),
             created: facts::created(&schedule),
-            zone: TimeZone::get(&spec.time_zone).ok(),
+            zone: match spec.time_zone.as_str() {
+                "UTC" => Some(TimeZone::UTC),
+                name => TimeZone::get(name).ok(),
+            },
             cluster: self.cluster_facts(namespace, &spec.cluster_ref.name),
-            store: self
-                .store(namespace, &spec.store_ref.name)
-                .map(|store| self.url(&store, namespace, &spec.cluster_ref.name)),
+            store: self.store(namespace, &spec.store_ref.name).map(|store| {
+                build::backup_location(&store.spec, namespace, &spec.cluster_ref.name)
+            }),
             rival: self.rival(namespace, &schedule),
             backups: self.backups_of(namespace, &schedule, freshness).await?,
-            jobs: self.jobs(namespace, ("schedule", name), freshness).await?,
+            jobs: {
+                let uid = schedule.uid().unwrap_or_default();
+                self.jobs(namespace, ("schedule", name, &uid), freshness)
+                    .await?
+            },
             now: self.now(),
         };
         Ok(Some((schedule, observed)))
@@ -111,14 +125,20 @@ impl Backups {
                 && backup.metadata.deletion_timestamp.is_none()
         });
         let name = schedule.name_any();
+        let now = self.now();
         Ok(concerned
-            .map(|backup| facts::backup(backup, &name))
+            .map(|backup| facts::backup(backup, &name, now))
             .collect())
     }
 
     /// Another schedule of the same cluster and store, whose retention would delete the backups of this one.
     fn rival(&self, namespace: &str, schedule: &EtcdBackupSchedule) -> Option<String> {
-        let name = schedule.name_any();
+        let place = |schedule: &EtcdBackupSchedule| {
+            let store = self.store(namespace, &schedule.spec.store_ref.name)?;
+            let cluster = &schedule.spec.cluster_ref.name;
+            Some(build::backup_location(&store.spec, namespace, cluster))
+        };
+        let (name, own) = (schedule.name_any(), place(schedule)?);
         let guards = self
             .caches
             .schedules
@@ -127,8 +147,7 @@ impl Backups {
         let rival = others.find(|other| {
             other.name_any() != name
                 && other.metadata.deletion_timestamp.is_none()
-                && other.spec.cluster_ref == schedule.spec.cluster_ref
-                && other.spec.store_ref == schedule.spec.store_ref
+                && place(other).as_ref() == Some(&own)
         });
         rival.map(ResourceExt::name_any)
     }
@@ -136,7 +155,7 @@ impl Backups {
     async fn jobs(
         &self,
         namespace: &str,
-        (kind, name): (&str, &str),
+        (kind, name, uid): (&str, &str, &str),
         freshness: Freshness,
     ) -> Result<Vec<JobFacts>, Failure> {
         let (jobs, pods): (Vec<Arc<Job>>, Vec<Arc<Pod>>) = match freshness {
@@ -159,11 +178,14 @@ impl Backups {
                 )
             }
         };
-        let facts = jobs.iter().filter_map(|job| facts::job(job, &pods));
+        let now = self.now();
+        let facts = jobs
+            .iter()
+            .filter_map(|job| facts::job(job, uid, &pods, now));
         Ok(facts.collect())
     }
 
-    async fn live<K: super::act::Live>(
+    pub(super) async fn live<K: super::act::Live>(
         &self,
         namespace: &str,
         name: &str,
@@ -200,10 +222,6 @@ impl Backups {
         found.0.as_ref().ok().cloned()
     }
 
-    fn url(&self, store: &EtcdBackupStore, namespace: &str, cluster: &str) -> String {
-        format!("{}/{namespace}/{cluster}", build::store_url(&store.spec))
-    }
-
     pub(super) fn now(&self) -> Timestamp {
         let ms = i64::try_from(self.shared.outside.clock.unix_ms()).unwrap_or(i64::MAX);
         Timestamp::from_millisecond(ms).unwrap_or(Timestamp::MAX)
@@ -215,7 +233,11 @@ impl Backups {
         let secret = operator_secret_name(name);
         let key = self.shared.caches.secrets.get(namespace, &secret);
         let admitted = admit(resource);
-        let status = resource.status.as_ref();
+        // In the middle of a change, members and Jobs are of two versions.
+        let status = resource.status.as_ref().filter(|status| {
+            status.updated_replicas == Some(resource.spec.replicas)
+                && status.observed_generation == resource.metadata.generation
+        });
         Some(ClusterFacts {
             version: status.and_then(|status| status.version.clone()),
             invalid: admitted.err().map(|error| error.to_string()),

@@ -83,7 +83,15 @@ impl Backups {
         store: &str,
         finding: &StoreFinding,
     ) -> Result<(), Failure> {
-        let Some(store) = self.store(namespace, store) else {
+        let Some(cached) = self.store(namespace, store) else {
+            return Ok(());
+        };
+        let known = cached.status.clone().unwrap_or_default();
+        if plan_store(&known, finding, cached.metadata.generation) == known {
+            return Ok(());
+        }
+        // The cache may not have the finding before this one.
+        let Some(store) = self.live::<EtcdBackupStore>(namespace, store).await? else {
             return Ok(());
         };
         let before = store.status.clone().unwrap_or_default();
