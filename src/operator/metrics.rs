@@ -1,5 +1,5 @@
 //! The operator's own metrics. Labels are bounded: steps and outcomes, and of objects only the names of Secrets with
-//! certificates, for as long as they exist.
+//! certificates and of schedules of backups, for as long as they exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -35,6 +35,24 @@ struct CertificateLabels {
     secret: String,
 }
 
+/// A schedule of backups.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ScheduleLabels {
+    namespace: String,
+    schedule: String,
+}
+
+/// What is known of a schedule's backups: Unix seconds, and seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BackupFigures {
+    /// When the data of the newest good one were read.
+    pub last_success: Option<i64>,
+    /// When those of the newest verified one were read.
+    pub last_verified: Option<i64>,
+    /// How long it took to restore it.
+    pub recovery_seconds: Option<i64>,
+}
+
 /// The exported Secrets, by namespace and cluster.
 type ExportedSecrets = BTreeMap<(String, String), BTreeSet<String>>;
 
@@ -48,6 +66,8 @@ pub struct Metrics {
     leading: Gauge,
     certificates: Family<CertificateLabels, Gauge>,
     exported: Arc<Mutex<ExportedSecrets>>,
+    /// Of the newest good backup, the newest verified one, and of its restore.
+    backups: [Family<ScheduleLabels, Gauge>; 3],
 }
 
 impl Metrics {
@@ -61,7 +81,28 @@ impl Metrics {
             leading: Gauge::default(),
             certificates: Family::default(),
             exported: Arc::default(),
+            backups: Default::default(),
         };
+        let [success, verified, recovery] = &metrics.backups;
+        for (name, help, gauge) in [
+            (
+                "quorate_backup_last_success_timestamp_seconds",
+                "Unix time of the data in a schedule's newest good backup",
+                success,
+            ),
+            (
+                "quorate_backup_last_verified_timestamp_seconds",
+                "Unix time of the data in its newest verified backup",
+                verified,
+            ),
+            (
+                "quorate_backup_recovery_seconds",
+                "Seconds that the restore of that one took",
+                recovery,
+            ),
+        ] {
+            registry.register(name, help, gauge.clone());
+        }
         registry.register(
             "quorate_certificate_expiry_seconds",
             "Unix time at which the certificate in a Secret ends",
@@ -146,6 +187,30 @@ impl Metrics {
         }
     }
 
+    /// Sets what is known of a schedule's backups; nothing of one that is gone.
+    pub fn backups(&self, (namespace, schedule): (&str, &str), figures: BackupFigures) {
+        let labels = ScheduleLabels {
+            namespace: namespace.to_owned(),
+            schedule: schedule.to_owned(),
+        };
+        let BackupFigures {
+            last_success,
+            last_verified,
+            recovery_seconds,
+        } = figures;
+        let values = [last_success, last_verified, recovery_seconds];
+        for (family, value) in self.backups.iter().zip(values) {
+            match value {
+                Some(value) => {
+                    family.get_or_create(&labels).set(value);
+                }
+                None => {
+                    family.remove(&labels);
+                }
+            }
+        }
+    }
+
     /// Sets whether this operator is active.
     pub fn leading(&self, leading: bool) {
         self.leading.set(i64::from(leading));
@@ -156,15 +221,36 @@ impl Metrics {
 mod tests {
     use super::*;
 
+    fn encoded(registry: &Registry) -> String {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, registry).expect("text");
+        text
+    }
+
+    #[test]
+    fn backups_are_reported_while_their_schedule_is_there() {
+        let mut registry = Registry::default();
+        let metrics = Metrics::new(&mut registry);
+        let schedule = ("prod", "nightly");
+        let figures = BackupFigures {
+            last_success: Some(7),
+            ..BackupFigures::default()
+        };
+        metrics.backups(schedule, figures);
+        let line = "quorate_backup_last_success_timestamp_seconds{namespace=\"prod\",schedule=\"nightly\"} 7";
+        let text = encoded(&registry);
+        assert!(text.contains(line), "{text}");
+        assert!(!text.contains("quorate_backup_recovery_seconds{"), "{text}");
+        metrics.backups(schedule, BackupFigures::default());
+        let text = encoded(&registry);
+        assert!(!text.contains("nightly"), "{text}");
+    }
+
     #[test]
     fn certificates_are_reported_while_present() {
         let mut registry = Registry::default();
         let metrics = Metrics::new(&mut registry);
-        let encoded = || {
-            let mut text = String::new();
-            prometheus_client::encoding::text::encode(&mut text, &registry).expect("text");
-            text
-        };
+        let encoded = || encoded(&registry);
         let two = BTreeMap::from([("a".to_owned(), 5), ("b".to_owned(), 6)]);
         metrics.certificates(("prod", "demo"), &two);
         let line = "quorate_certificate_expiry_seconds{namespace=\"prod\",cluster=\"demo\",secret=\"a\"} 5";

@@ -108,13 +108,16 @@ async fn key_of_backups_reads_a_follower_and_changes_nothing() {
 
     // The operator's own key is for other calls, and this one is not for those.
     std::fs::write(world.home.path().join("operator"), SECRET).expect("a file");
-    for wrong in ["operator", "missing"] {
+    for (wrong, expected) in [
+        ("operator", FailureClass::Source),
+        ("missing", FailureClass::Key),
+    ] {
         let (output, result) = world.save("two", wrong);
         assert!(!output.status.success());
         let Some(JobResult::Failed { class, message }) = result else {
             panic!("{result:?}");
         };
-        assert_eq!(class, FailureClass::Source, "{message}");
+        assert_eq!(class, expected, "{message}");
     }
     let derived = Key::new(SECRET.as_bytes()).for_backups();
     let address = world.servers[0].peer_address();
@@ -142,7 +145,15 @@ async fn key_of_backups_reads_a_follower_and_changes_nothing() {
         (it.leader_id == 0).then_some(())
     })
     .await;
-    let saved = world.saved("no-quorum");
+    let saved = until(
+        "it has waited for a leader",
+        &world.servers[1],
+        async || match world.save("no-quorum", "key").1 {
+            Some(JobResult::Saved(saved)) => Some(saved),
+            _ => None,
+        },
+    )
+    .await;
     assert_eq!(saved.member_id, format!("{follower:x}"));
     world.verified("no-quorum");
 }
@@ -184,4 +195,42 @@ async fn one_backup_reads_a_member_at_a_time() {
             .join("default/demo")
             .is_dir()
     );
+}
+
+/// A member that has just started has an empty store until its checkpoint is read. It gave that as a backup, which every
+/// later check confirmed, since each compared it with itself.
+#[tokio::test]
+async fn member_that_has_just_started_gives_all_or_nothing() {
+    use quorate::server::operator_api::backup_client::BackupClient;
+    let mut world = World::new().await;
+    let saved = world.saved("before");
+    let key = Key::new(SECRET.as_bytes()).for_backups();
+    let address = world.servers[1].peer_address();
+    for _ in 0..5 {
+        world.servers[1].kill();
+        world.servers[1].start();
+        let began = std::time::Instant::now();
+        let mut asked = 0;
+        loop {
+            let late = began.elapsed() > Duration::from_secs(60);
+            assert!(!late, "no answer: {}", world.servers[1].log());
+            let patience = Duration::from_secs(5);
+            let client = BackupClient::new(&address, key.clone(), patience, None);
+            let standing = client.expect("an address").standing().await;
+            let Ok(standing) = standing else {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+                continue;
+            };
+            asked += 1;
+            if standing.refused.is_empty() {
+                assert!(
+                    standing.applied >= saved.raft_index,
+                    "at its answer {asked}, it has applied {} of {}",
+                    standing.applied,
+                    saved.raft_index
+                );
+                break;
+            }
+        }
+    }
 }

@@ -21,6 +21,7 @@ const OTHERS: &[&str] = &[
     "journalctl",
     "jq",
     "head",
+    "openssl",
     "kill",
     "ln",
     "mkdir",

@@ -30,6 +30,11 @@ const LONGEST: Duration = Duration::from_secs(12 * 3600);
 const LOOK: Duration = Duration::from_secs(10);
 /// With fewer bytes free on the volume, the log needs the space of the file.
 const RESERVE: u64 = 64 << 20;
+/// How long a quorum is waited for: by a question about this member, and before its state is written.
+const ASKED: Duration = Duration::from_secs(2);
+const CONFIRMED: Duration = Duration::from_secs(10);
+/// A member that has run for so long and knows no leader has lost its quorum.
+const SETTLE: Duration = Duration::from_secs(10);
 /// Calls that read at the same time: each holds a piece in memory until it is sent.
 const READERS: usize = 4;
 /// Bytes of an answer at most.
@@ -40,11 +45,14 @@ pub(super) fn service(
     local: Arc<MemberRuntime>,
     verifier: &Verifier,
 ) -> Verified<BackupServer<Service>> {
+    let settle = SETTLE.max(10 * local.config.election);
     let service = Service {
         local,
         held: Arc::default(),
         opening: Arc::new(Semaphore::new(1)),
         reading: Semaphore::new(READERS),
+        started: Instant::now(),
+        settle,
     };
     Verified::new(BackupServer::new(service), verifier.for_backups())
 }
@@ -54,6 +62,8 @@ pub(super) struct Service {
     held: Arc<Mutex<Option<Held>>>,
     opening: Arc<Semaphore>,
     reading: Semaphore,
+    started: Instant,
+    settle: Duration,
 }
 
 /// The file that a backup reads.
@@ -71,18 +81,23 @@ impl Backup for Service {
         &self,
         _: Request<proto::StandingRequest>,
     ) -> Result<Response<proto::StandingResponse>, Status> {
+        let (refused, confirmed) = match self.state(ASKED).await {
+            Ok((_, confirmed)) => (String::new(), confirmed),
+            Err(why) => (why, false),
+        };
         let local = &self.local;
-        let (status, published) = (local.shared.status(), local.handle.published());
+        let status = local.shared.status();
         Ok(Response::new(proto::StandingResponse {
             name: local.config.name.clone(),
             version: VERSION.to_owned(),
             cluster_id: status.cluster_id,
             member_id: status.member_id,
-            leader_id: status.leader,
+            // A leader that answers nobody is none.
+            leader_id: status.leader * u64::from(confirmed),
             commit: status.commit,
             applied: status.applied,
             learner: status.role == Role::Learner,
-            refused: self.refusal(&published).unwrap_or_default(),
+            refused,
         }))
     }
 
@@ -90,10 +105,8 @@ impl Backup for Service {
         &self,
         _: Request<proto::OpenRequest>,
     ) -> Result<Response<proto::OpenResponse>, Status> {
-        let published = self.local.handle.published();
-        if let Some(why) = self.refusal(&published) {
-            return Err(Status::failed_precondition(why));
-        }
+        let state = self.state(CONFIRMED).await;
+        let (published, _) = state.map_err(Status::failed_precondition)?;
         let busy = "another backup is reading this member: try another one, or later";
         let one = Arc::clone(&self.opening).try_acquire_owned();
         let one = one.map_err(|_| Status::resource_exhausted(busy))?;
@@ -181,6 +194,32 @@ impl Backup for Service {
 }
 
 impl Service {
+    /// The state to give, and whether a quorum has confirmed that it holds everything that was committed before. Without
+    /// a quorum it is the last one that this member has: the one that is left, when the others are lost.
+    async fn state(&self, patience: Duration) -> Result<(Arc<Published>, bool), String> {
+        let known = self.local.handle.published();
+        if let Some(why) = self.refusal(&known) {
+            return Err(why);
+        }
+        let confirmed = tokio::time::timeout(patience, self.local.handle.linearizable()).await;
+        let (state, confirmed) = match confirmed {
+            Ok(Ok(state)) => (state, true),
+            // Committed entries of its own log, which no leader has confirmed yet, would be missing.
+            _ if self.started.elapsed() < self.settle => {
+                return Err(
+                    "this member has just started, and no leader has confirmed its data yet"
+                        .to_owned(),
+                );
+            }
+            _ => (self.local.handle.published(), false),
+        };
+        // It may have been removed, or found corrupt, meanwhile.
+        match self.refusal(&state) {
+            Some(why) => Err(why),
+            None => Ok((state, confirmed)),
+        }
+    }
+
     /// Why a snapshot of this member would be none of its cluster's data.
     fn refusal(&self, published: &Published) -> Option<String> {
         let status = self.local.shared.status();

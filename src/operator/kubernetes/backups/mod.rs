@@ -25,8 +25,10 @@ use crate::backup_plan::{
 };
 use crate::crd::backups::{
     EtcdBackup, EtcdBackupSchedule, EtcdBackupScheduleStatus, EtcdBackupStatus, EtcdBackupStore,
+    LastBackup,
 };
 use crate::crd::{LABEL_BACKUP_OWNER, LABEL_BACKUP_OWNER_KIND, LABEL_BACKUP_SCHEDULE};
+use crate::operator::metrics::BackupFigures;
 use crate::operator::platform::{Failure, Freshness};
 use crate::operator::queue::Ended;
 
@@ -118,6 +120,15 @@ fn watch(client: &Client, namespaces: &Namespaces, trigger: &mpsc::UnboundedSend
     }
 }
 
+fn figures(status: &EtcdBackupScheduleStatus) -> BackupFigures {
+    let taken = |last: &Option<LastBackup>| last.as_ref().map(|last| last.time.0.as_second());
+    BackupFigures {
+        last_success: taken(&status.last_success),
+        last_verified: taken(&status.last_verified),
+        recovery_seconds: status.recovery_seconds,
+    }
+}
+
 /// The resource that an object's labels name.
 fn owner_of(meta: &ObjectMeta) -> Option<Key> {
     let labels = meta.labels.as_ref()?;
@@ -193,10 +204,13 @@ impl Backups {
         let cached = self
             .observe_schedule(namespace, name, Freshness::Cached)
             .await?;
+        let metrics = &self.shared.metrics;
         let Some((_, cached)) = cached else {
+            metrics.backups((namespace, name), BackupFigures::default());
             return Ok(Ended::Gone);
         };
         let plan = plan_schedule(&cached);
+        metrics.backups((namespace, name), figures(&plan.status));
         if plan.status == cached.status && plan.step.is_none() {
             return Ok(Ended::After(plan.again_ms.unwrap_or(PERIOD_MS)));
         }
