@@ -244,6 +244,23 @@ fn only_root_manages_users_and_roles() {
     auth_as(&mut store, root, user_add("mallory")).expect("root may");
 }
 
+/// Found by the comparison with etcd, SEED=20782000018: without a token, etcd takes the user without a name for one's own,
+/// and does not find it.
+#[test]
+fn nobody_is_the_user_without_a_name() {
+    let mut store = guarded();
+    let view = store.publish();
+    let auth = view.auth();
+    assert_eq!(
+        auth.show_user(None, "").err(),
+        Some(AuthError::UserNotFound)
+    );
+    assert_eq!(
+        auth.show_user(None, "bob").err(),
+        Some(AuthError::UserEmpty)
+    );
+}
+
 #[test]
 fn writes_are_checked_when_they_are_applied() {
     let mut store = guarded();
