@@ -82,9 +82,22 @@ pub fn definition_yaml(definition: &CustomResourceDefinition) -> Result<String, 
     serde_saphyr::to_string(definition).map_err(|error| ParseError::Yaml(error.to_string()))
 }
 
-/// The schema of the served version, as JSON.
+/// The schema of a cluster's served version, as JSON.
 pub(super) fn schema() -> Value {
-    EtcdCluster::crd()
+    schema_of(EtcdCluster::crd())
+}
+
+/// What is unknown or of the wrong type in a resource.
+#[cfg(test)]
+pub(super) fn mistakes(schema: &Value, resource: &Value) -> Vec<String> {
+    let mut problems = Vec::new();
+    check(schema, resource, "", &mut problems);
+    problems
+}
+
+/// The schema of a definition's served version, as JSON.
+pub(super) fn schema_of(definition: CustomResourceDefinition) -> Value {
+    definition
         .spec
         .versions
         .into_iter()

@@ -4,6 +4,9 @@ mod backup;
 mod schedule;
 mod store;
 
+#[cfg(test)]
+mod tests;
+
 pub use backup::{BackupPhase, EtcdBackup, EtcdBackupSpec, EtcdBackupStatus, VerificationStatus};
 pub use schedule::{
     EtcdBackupSchedule, EtcdBackupScheduleSpec, EtcdBackupScheduleStatus, LastBackup,
