@@ -82,7 +82,18 @@ pub(crate) async fn ask(
         Auth::UserGrant(request) => plain!(client.user_grant_role(request)),
         Auth::UserRevoke(request) => plain!(client.user_revoke_role(request)),
         Auth::RoleAdd(request) => plain!(client.role_add(request)),
-        Auth::RoleGet(request) => plain!(client.role_get(request)),
+        Auth::RoleGet(request) => {
+            let mut reply = client.role_get(request).await?.into_inner();
+            // etcd's sort by the key alone is stable for so many.
+            if reply.perm.len() > 12 {
+                reply.perm.sort_by(|a, b| {
+                    let order = |it: &Permission| (it.key.clone(), it.range_end.clone());
+                    order(a).cmp(&order(b))
+                });
+            }
+            let revision = revision(&mut reply.header);
+            Ok((None, format!("at {revision} {reply:?}")))
+        }
         Auth::RoleList => plain!(client.role_list(AuthRoleListRequest {})),
         Auth::RoleDelete(request) => plain!(client.role_delete(request)),
         Auth::RoleGrant(request) => plain!(client.role_grant_permission(request)),
