@@ -227,7 +227,7 @@ fn operate(fault: &Fault, name: &str, oracles: &[&str]) -> Ran {
     let Some(scenario) = found else {
         return (Err(format!("there is no scenario {name}")), None, 0);
     };
-    let planted = [fault.mutant, Mutant::LintAsleep];
+    let planted = [fault.mutant, Mutant::LintOff];
     let first = number("SEED").unwrap_or(1);
     let last = number("SEED").unwrap_or(OPERATOR_SEEDS);
     for seed in first..=last {

@@ -448,7 +448,7 @@ faults! {
     BlindPromotion "blind-promotion" in "core/sim/oracles/roles.rs",
         Test("sim::oracles::roles::tests::detects_promotion_of_a_lagging_learner");
     /// A plan is not made a second time from live objects.
-    LintAsleep "lint-asleep" in "planner/plan/lint.rs",
+    LintOff "lint-off" in "planner/plan/lint.rs",
         Test("plan::tests::lints::only_dead_or_surplus_voters_are_removed");
     /// A member is added while a voter is down.
     AddBesideDead "adds-beside-the-dead" in "planner/plan/guards.rs",
@@ -457,7 +457,7 @@ faults! {
     TwoLearners "adds-two-learners" in "planner/plan/guards.rs",
         Operator("grow-and-shrink", &["I2"]);
     /// A member is removed although it leads and serves: no hand-over.
-    NoFarewell "no-farewell" in "planner/plan/rules/hand_over.rs",
+    NoHandOver "no-hand-over" in "planner/plan/rules/hand_over.rs",
         Operator("leader-replaced", &[STORY, "I13"]);
     /// A changed spec restarts members while one is down.
     RollBesideSick "rolls-beside-the-sick" in "planner/plan/rules/roll.rs",

@@ -201,11 +201,11 @@ async fn converse<A, F>(
         },
         // Another connection needs its seat: its client is notified, without waiting any longer.
         Some(leave) => {
-            let farewell = match leave {
-                Leave::WithFarewell => GRACE,
+            let patience = match leave {
+                Leave::Gracefully => GRACE,
                 Leave::AtOnce => Duration::ZERO,
             };
-            let _ = tokio::time::timeout(farewell, closed).await;
+            let _ = tokio::time::timeout(patience, closed).await;
         }
     }
 }

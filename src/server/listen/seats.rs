@@ -147,7 +147,7 @@ pub(crate) enum Leave {
     /// Its socket is needed now.
     AtOnce,
     /// There is time to notify the client.
-    WithFarewell,
+    Gracefully,
 }
 
 impl Seats {
@@ -465,7 +465,7 @@ impl Handle {
     pub(crate) async fn asked_to_leave(&self) -> Leave {
         self.seat.go.wait().await;
         match self.seat.goaway.load(Relaxed) {
-            true => Leave::WithFarewell,
+            true => Leave::Gracefully,
             false => Leave::AtOnce,
         }
     }

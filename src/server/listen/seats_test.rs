@@ -89,7 +89,7 @@ async fn longest_idle_connection_is_closed_first() {
     let first = held[0].as_ref().expect("a seat").handle();
     // It need not be closed yet: there is time to notify its client.
     assert!(seats.admit(from("10.0.0.2")).await.is_some());
-    assert_eq!(first.asked_to_leave().await, Leave::WithFarewell);
+    assert_eq!(first.asked_to_leave().await, Leave::Gracefully);
     drop(held);
     assert_eq!((seats.taken(), seats.calls()), (0, 0));
     assert_eq!(seats.leaving.load(Relaxed), 0);

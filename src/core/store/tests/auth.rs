@@ -248,7 +248,7 @@ fn only_root_manages_users_and_roles() {
 /// and does not find it.
 #[test]
 fn nobody_is_the_user_without_a_name() {
-    let mut store = guarded();
+    let store = guarded();
     let view = store.publish();
     let auth = view.auth();
     assert_eq!(

@@ -39,7 +39,7 @@ pub(super) fn advance(s: &Situation<'_>, draft: &mut Draft, leaver: &Leaver<'_>)
         reason,
         for_good,
     } = *leaver;
-    mutant!(NoFarewell => return true);
+    mutant!(NoHandOver => return true);
     let leads = s.view.is_some_and(|(leader, _)| leader == member);
     if leads && !asked_long_ago(s, "Transfer", member) {
         if let Some((to, to_id)) = victims::successor(s, member) {
