@@ -116,7 +116,7 @@ pub enum FailureClass {
 }
 
 impl JobResult {
-    /// Its line, never longer than [`LIMIT`].
+    /// Its line, of at most 4 KiB.
     #[must_use]
     pub fn line(&self) -> String {
         let text = |result: &JobResult| serde_json::to_string(result).unwrap_or_default();
