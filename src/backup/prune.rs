@@ -84,7 +84,7 @@ pub fn plan(stored: &[Stored], policy: &Retention, zone: &TimeZone, now: Timesta
 }
 
 /// Deletes what the plan says, as long as it is still what would be planned: a listing is of no one moment, and deleting
-/// takes time in which a verification may end. Returns the backups that it deleted.
+/// takes time in which a verification may end. `deleted` gets the backups that it has deleted, also before an error.
 ///
 /// # Errors
 /// The first error of the store; a repetition continues.
@@ -95,8 +95,8 @@ pub async fn carry_out(
     zone: &TimeZone,
     keys: &[Key],
     now: Timestamp,
-) -> Result<Vec<String>, Error> {
-    let mut deleted = Vec::new();
+    deleted: &mut Vec<String>,
+) -> Result<(), Error> {
     for deletion in &first.deleted {
         let stored = repository.list(keys).await?;
         let backup = stored.iter().find(|it| it.id == deletion.id);
@@ -112,7 +112,7 @@ pub async fn carry_out(
             delete(repository, &left_over(&stored, now)).await?;
         }
     }
-    Ok(deleted)
+    Ok(())
 }
 
 /// A backup as it is now; `None` if it is gone.

@@ -324,6 +324,7 @@ async fn prune_deletes_what_it_says_and_leaves_other_objects() {
     let first = super::prune::all_manifest_first(&stored);
     let first = first.first().map(ToString::to_string);
     assert_eq!(first.as_deref(), Some("some/where/a/manifest"));
+    let mut deleted = Vec::new();
     let done = carry_out(
         &world.repository,
         &late,
@@ -331,6 +332,7 @@ async fn prune_deletes_what_it_says_and_leaves_other_objects() {
         &TimeZone::UTC,
         &[],
         later,
+        &mut deleted,
     )
     .await;
     done.expect("deleted");
@@ -341,6 +343,7 @@ async fn prune_deletes_what_it_says_and_leaves_other_objects() {
         &TimeZone::UTC,
         &[],
         later,
+        &mut deleted,
     )
     .await;
     again.expect("again is no error");
@@ -440,8 +443,18 @@ async fn prune_looks_again_before_it_deletes() {
     };
     let put = world.repository.put_verification("b", &verification, None);
     put.await.expect("stored");
-    let done = carry_out(&world.repository, &planned, &policy, &zone, &[], now).await;
-    done.expect("nothing to do");
+    let mut deleted = Vec::new();
+    let done = carry_out(
+        &world.repository,
+        &planned,
+        &policy,
+        &zone,
+        &[],
+        now,
+        &mut deleted,
+    );
+    done.await.expect("nothing to do");
+    assert!(deleted.is_empty(), "{deleted:?}");
     assert_eq!(world.ids().await, ["a", "b"]);
 }
 

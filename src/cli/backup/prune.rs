@@ -6,9 +6,9 @@ use clap::Args;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-use super::Ended;
 use super::report::Report;
 use super::store::Backups;
+use super::{Ended, chain, printable};
 use crate::backup::Error;
 use crate::backup::prune::{Plan, carry_out, plan};
 use crate::backup::retention::Retention;
@@ -70,20 +70,31 @@ pub(super) async fn run(arguments: Arguments) -> Result<Ended, Error> {
     let now = Timestamp::now();
     let plan = plan(&stored, &policy, &zone, now);
     print!("{}", text(&plan, arguments.dry_run));
-    let deleted = match arguments.dry_run {
-        true => Vec::new(),
-        false => carry_out(&repository, &plan, &policy, &zone, &keys, now).await?,
+    let mut deleted = Vec::new();
+    let done = match arguments.dry_run {
+        true => Ok(()),
+        false => carry_out(&repository, &plan, &policy, &zone, &keys, now, &mut deleted).await,
     };
+    let whole = done.is_ok();
+    match done {
+        Ok(()) => {}
+        Err(error) if deleted.is_empty() => return Err(error),
+        // What is gone is reported as such; a repetition continues.
+        Err(error) => eprintln!("quorate backup prune: {}", printable(&chain(&error))),
+    }
     let planned = plan.deleted.iter().map(|deletion| &deletion.id);
     let all = plan.kept.keys().chain(planned);
     let pruned = Pruned {
         kept: all.filter(|id| !deleted.contains(id)).cloned().collect(),
         deleted,
         listed: Some(now),
-        shortened: false,
+        shortened: !whole,
     };
     Ok(Ended {
-        code: ExitCode::SUCCESS,
+        code: match whole {
+            true => ExitCode::SUCCESS,
+            false => ExitCode::FAILURE,
+        },
         result: Some(JobResult::Pruned(pruned)),
     })
 }

@@ -97,7 +97,7 @@ impl Draft<'_> {
             JobState::Ended {
                 result: Some(JobResult::Verified(verified)),
                 ..
-            } if verified.id == self.observed.id => {
+            } if verified.id == self.observed.id && self.is_there(&job) => {
                 self.record_verified(verified);
                 self.end()
             }
@@ -183,10 +183,10 @@ impl Draft<'_> {
             Some(JobResult::Failed { class, .. }) => Some(*class),
             _ => None,
         };
-        let there = self.status.url.as_deref() == Some(job.location.as_str());
+        let there = self.is_there(job);
         let verdict = match class {
             Some(FailureClass::NotFound) if there => "the store does not have it any more",
-            Some(FailureClass::Damaged) => "it cannot be restored",
+            Some(FailureClass::Damaged) if there => "it cannot be restored",
             _ => "",
         };
         if job.kind == JobKind::Verify && !verdict.is_empty() {
@@ -217,11 +217,10 @@ impl Draft<'_> {
         let stored = self.status.completion_time.as_ref().map(|time| time.0);
         let from = match self.stored() {
             false => self.observed.created,
-            true => self
-                .observed
-                .verification_requested
-                .or(stored)
-                .unwrap_or(self.observed.created),
+            true => {
+                let asked = self.observed.verification_requested;
+                asked.max(stored).unwrap_or(self.observed.created)
+            }
         };
         from + SignedDuration::from_secs(self.observed.spec.deadline_seconds.into())
     }
@@ -252,7 +251,9 @@ impl Draft<'_> {
             }
             _ => self.moved(),
         };
-        if self.observed.now >= self.deadline() {
+        // What was asked for long ago is tried once all the same.
+        let tried = kind == JobKind::Save || newest.max(counted) > 0;
+        if tried && self.observed.now >= self.deadline() {
             if kind == JobKind::Save {
                 self.status.phase = BackupPhase::Failed;
             }
@@ -277,7 +278,10 @@ impl Draft<'_> {
     }
 
     /// Nothing is left to do, but for Jobs of earlier steps.
-    fn end(self) -> BackupPlan {
+    fn end(mut self) -> BackupPlan {
+        if self.status.phase != BackupPhase::Failed {
+            self.status.message = None;
+        }
         let done = self.observed.jobs.iter().find(|job| {
             // Its pods have the only log of a failure.
             let kept = self.status.phase == BackupPhase::Failed;
@@ -294,6 +298,11 @@ impl Draft<'_> {
                 again_ms: None,
             },
         }
+    }
+
+    /// Whether a Job read the place where the backup was saved.
+    fn is_there(&self, job: &JobFacts) -> bool {
+        self.status.url.as_deref() == Some(job.location.as_str())
     }
 
     /// The store was edited after the backup was saved: what is there says nothing about it.

@@ -33,7 +33,7 @@ pub fn plan_schedule(observed: &ObservedSchedule) -> SchedulePlan {
     let mut draft = Draft::new(observed);
     // What a Job did is accounted for whatever else is wrong.
     if let Some(step) = draft.ended_prune() {
-        return draft.finish(Some(step));
+        return draft.finish_as_before(step);
     }
     let step = match draft.calendar() {
         Ok(calendar) => draft.step(&calendar),
@@ -131,17 +131,27 @@ impl Draft<'_> {
                 ),
             ));
         }
-        if let Some(step) = self.backup(calendar) {
+        self.report_newest();
+        self.keep_problem();
+        // What the last backup asks for comes before the next one, or a slow store would never be pruned.
+        let step = match self.unfinished().is_some() {
+            true => None,
+            false => self.after_a_backup(),
+        };
+        if let Some(step) = step.or_else(|| self.backup(calendar)) {
             return Some(step);
         }
-        // What is under way ends first.
         if let Some(unfinished) = self.unfinished() {
             let text = format!("EtcdBackup {} is under way", unfinished.name);
             self.message.get_or_insert(text);
             self.look_again(WATCHED_MS);
-            return None;
         }
-        self.report_newest();
+        None
+    }
+
+    /// Tidies up, applies the retention, and asks for a verification, as far as there is a store and a cluster.
+    fn after_a_backup(&mut self) -> Option<BackupStep> {
+        let observed = self.observed;
         let usable = |cluster: &ClusterFacts| cluster.invalid.is_none();
         if observed.store.is_none() || !observed.cluster.as_ref().is_some_and(usable) {
             return None;
@@ -186,7 +196,7 @@ impl Draft<'_> {
             .observed
             .backups
             .iter()
-            .filter(|backup| backup.of_schedule)
+            .filter(|backup| backup.of_schedule && !backup.unfinished())
             .collect();
         of_schedule.sort_by_key(|backup| backup.created);
         let Some(newest) = of_schedule.last() else {
@@ -195,6 +205,28 @@ impl Draft<'_> {
         if newest.status.phase == BackupPhase::Failed && self.problem.is_none() {
             let why = newest.status.message.clone().unwrap_or_default();
             self.problem = Some(("BackupFailed", format!("EtcdBackup {}: {why}", newest.name)));
+        }
+    }
+
+    /// A verification or a prune that failed has failed until one succeeds, also while the next one runs.
+    fn keep_problem(&mut self) {
+        let before = self.observed.status.conditions.first();
+        let Some(before) = before.filter(|before| before.status == "False") else {
+            return;
+        };
+        let since = before.last_transition_time.0;
+        let verified = self.observed.backups.iter().filter_map(|backup| {
+            let last = backup.status.verification.as_ref()?;
+            Some(last.time.0)
+        });
+        let pruned = self.status.last_prune_time.as_ref().map(|time| time.0);
+        let (reason, done) = match before.reason.as_str() {
+            "VerificationFailed" => ("VerificationFailed", verified.max()),
+            "PruneFailed" => ("PruneFailed", pruned),
+            _ => return,
+        };
+        if done.is_none_or(|done| done <= since) {
+            self.problem.get_or_insert((reason, before.message.clone()));
         }
     }
 
@@ -351,7 +383,12 @@ impl Draft<'_> {
         if every == 0 {
             return None;
         }
-        let good = self.observed.backups.iter().filter(|backup| backup.good());
+        // What was saved where the store was before cannot be verified.
+        let good = self
+            .observed
+            .backups
+            .iter()
+            .filter(|backup| backup.good() && backup.status.url == self.observed.store);
         let newest = good.clone().max_by_key(|backup| backup.taken())?;
         let verifications = good.filter_map(|backup| backup.status.verification.as_ref());
         let last = verifications.max_by_key(|last| last.time.0);
@@ -372,7 +409,7 @@ impl Draft<'_> {
             .observed
             .backups
             .iter()
-            .filter(|backup| backup.good())
+            .filter(|backup| backup.good() && backup.status.url == self.observed.store)
             .filter_map(waits_since)
             .collect();
         let newest_asked = waiting.iter().max().copied();
@@ -396,6 +433,20 @@ impl Draft<'_> {
     fn look_again(&mut self, ms: u64) {
         let ms = ms.clamp(1_000, LONGEST_MS);
         self.again_ms = Some(self.again_ms.map_or(ms, |known| known.min(ms)));
+    }
+
+    /// For a step of a Job that has ended: what else is right or wrong is said by the next plan.
+    fn finish_as_before(self, step: BackupStep) -> SchedulePlan {
+        let known = &self.observed.status;
+        SchedulePlan {
+            status: EtcdBackupScheduleStatus {
+                message: known.message.clone(),
+                conditions: known.conditions.clone(),
+                ..self.status
+            },
+            step: Some(step),
+            again_ms: self.again_ms,
+        }
     }
 
     fn finish(mut self, step: Option<BackupStep>) -> SchedulePlan {

@@ -584,7 +584,7 @@ fn schedule_waits_for_a_backup_that_is_under_way() {
     let plan = plan_schedule(&observed);
     assert!(matches!(plan.step, Some(BackupStep::CreateBackup { .. })));
     let ready = &plan.status.conditions[0];
-    assert_eq!(ready.status, "True", "nothing is wrong yet: {ready:?}");
+    assert_eq!(ready.reason, "BackupFailed", "{ready:?}");
 }
 
 #[test]
@@ -780,6 +780,95 @@ fn newest_backup_is_verified_once_a_week_and_after_each_version() {
     assert_eq!(plan.step, Some(ask));
     observed.spec.verify_every_seconds = 0;
     assert_eq!(plan_schedule(&observed).step, None);
+}
+
+/// Ready was True while every backup failed: the next one was always under way already.
+#[test]
+fn failed_backup_is_said_while_the_next_one_is_under_way() {
+    let mut observed = schedule("@hourly");
+    observed.backups = vec![
+        backup("first", start(), BackupPhase::Failed),
+        backup(
+            "second",
+            start() + SignedDuration::from_hours(1),
+            BackupPhase::Pending,
+        ),
+    ];
+    observed.backups[0].status.message = Some("no store".to_owned());
+    observed.now = start() + SignedDuration::from_mins(70);
+    let plan = plan_schedule(&observed);
+    assert_eq!(plan.step, None);
+    let ready = &plan.status.conditions[0];
+    assert_eq!((&*ready.status, &*ready.reason), ("False", "BackupFailed"));
+    assert_eq!(ready.message, "EtcdBackup first: no store");
+}
+
+/// Backups that take as long as their interval left no moment for the retention.
+#[test]
+fn retention_comes_before_the_next_backup() {
+    let mut observed = schedule("@hourly");
+    observed.backups = vec![backup("first", start(), BackupPhase::Uploaded)];
+    observed.now = start() + SignedDuration::from_mins(90);
+    let create = BackupStep::CreateJob {
+        kind: JobKind::Prune,
+        attempt: 1,
+    };
+    assert_eq!(plan_schedule(&observed).step, Some(create));
+    let job = JobFacts {
+        created: observed.now,
+        ..prune_job(JobState::Running)
+    };
+    observed.jobs = vec![job];
+    observed.backups[0].verification_requested = Some(observed.now);
+    let plan = plan_schedule(&observed);
+    assert!(
+        matches!(plan.step, Some(BackupStep::CreateBackup { .. })),
+        "{plan:?}"
+    );
+}
+
+/// It was False for the moment in which the next attempt was asked for.
+#[test]
+fn failed_verification_is_said_until_one_succeeds() {
+    let mut observed = schedule("@yearly");
+    observed.status.last_prune_time = Some(Time(start()));
+    observed.backups = vec![backup("a", start(), BackupPhase::Uploaded)];
+    observed.backups[0].verification_requested = Some(start());
+    observed.now = start() + SignedDuration::from_hours(7);
+    let plan = plan_schedule(&observed);
+    assert_eq!(plan.status.conditions[0].reason, "VerificationFailed");
+    observed.status = plan.status;
+    observed.backups[0].verification_requested = Some(observed.now);
+    observed.now += SignedDuration::from_mins(5);
+    let plan = plan_schedule(&observed);
+    assert_eq!(plan.step, None);
+    assert_eq!(plan.status.conditions[0].reason, "VerificationFailed");
+    observed.backups[0].status.phase = BackupPhase::Verified;
+    observed.backups[0].status.verification = Some(VerificationStatus {
+        time: Time(observed.now),
+        seconds: 1,
+        version: "0.1.0".to_owned(),
+    });
+    let plan = plan_schedule(&observed);
+    assert_eq!(plan.status.conditions[0].status, "True");
+}
+
+/// A request with a time of last year, as in a manifest, or that is no time, was given up without one attempt.
+#[test]
+fn old_request_for_a_verification_is_tried() {
+    let mut world = World::new(false);
+    world.reconcile(false);
+    world.end_job(Some(saved(start())));
+    for _ in 0..3 {
+        world.reconcile(false);
+    }
+    world.pass(24 * 3_600);
+    world.observed.verification_requested = Some(Timestamp::UNIX_EPOCH);
+    world.reconcile(false);
+    assert_eq!(world.created, 2);
+    world.end_job(Some(verified(world.observed.now, None)));
+    world.reconcile(false);
+    assert_eq!(world.phase(), BackupPhase::Verified);
 }
 
 /// A schedule every hour that keeps three would delete the weekly backups of another one.

@@ -33,6 +33,7 @@ const RESERVE: u64 = 64 << 20;
 /// How long a quorum is waited for: by a question about this member, and before its state is written.
 const ASKED: Duration = Duration::from_secs(2);
 const CONFIRMED: Duration = Duration::from_secs(10);
+const RETRY: Duration = Duration::from_millis(100);
 /// A member that has run for so long and knows no leader has lost its quorum.
 const SETTLE: Duration = Duration::from_secs(10);
 /// Calls that read at the same time: each holds a piece in memory until it is sent.
@@ -201,9 +202,17 @@ impl Service {
         if let Some(why) = self.refusal(&known) {
             return Err(why);
         }
-        let confirmed = tokio::time::timeout(patience, self.local.handle.linearizable()).await;
-        let (state, confirmed) = match confirmed {
-            Ok(Ok(state)) => (state, true),
+        // A leader that changes, or a queue that is full, is no lost quorum.
+        let confirmed = tokio::time::timeout(patience, async {
+            loop {
+                match self.local.handle.linearizable().await {
+                    Ok(state) => return state,
+                    Err(_) => tokio::time::sleep(RETRY).await,
+                }
+            }
+        });
+        let (state, confirmed) = match confirmed.await {
+            Ok(state) => (state, true),
             // Committed entries of its own log, which no leader has confirmed yet, would be missing.
             _ if self.started.elapsed() < self.settle => {
                 return Err(

@@ -75,6 +75,18 @@ fn state(job: &Job, pods: &[&Pod], now: Timestamp) -> JobState {
         Some(ContainerState {
             running: Some(_), ..
         }) => JobState::Running,
+        // Kubernetes has not called the Job complete yet.
+        Some(ContainerState {
+            terminated: Some(ended),
+            ..
+        }) if result(pod).is_some_and(|it| !matches!(it, JobResult::Failed { .. })) => {
+            JobState::Ended {
+                at: ended.finished_at.as_ref().map_or(now, |time| time.0),
+                succeeded: ended.exit_code == 0,
+                result: result(pod),
+                reason: String::new(),
+            }
+        }
         Some(ContainerState {
             terminated: Some(_),
             ..
@@ -216,6 +228,30 @@ mod tests {
         };
         assert_eq!(result, None, "an earlier Job of this name");
         assert!(job(&found, "another", &[], now()).is_none());
+    }
+
+    /// At the deadline, a backup that was stored was given up because its Job was not called complete yet.
+    #[test]
+    fn result_counts_before_the_job_is_complete() {
+        let found = job_of("uid", &json!([]));
+        let message = r#"{"result":"pruned","deleted":[],"kept":[]}"#;
+        let ended = json!({"terminated": {"exitCode": 0, "message": message, "finishedAt": "2026-03-01T00:30:00Z"}});
+        let state = state_of(&found, &[pod_of("uid", None, &ended)]);
+        assert!(
+            matches!(
+                state,
+                JobState::Ended {
+                    succeeded: true,
+                    ..
+                }
+            ),
+            "{state:?}"
+        );
+        // One that failed may have been evicted, and is then made again by Kubernetes.
+        let message = r#"{"result":"failed","class":"other","message":"terminated"}"#;
+        let ended = json!({"terminated": {"exitCode": 1, "message": message}});
+        let state = state_of(&found, &[pod_of("uid", None, &ended)]);
+        assert!(matches!(state, JobState::Waiting(_)), "{state:?}");
     }
 
     /// Its node lost power: Kubernetes waits for the pod's end, and replaces it only then.

@@ -9,8 +9,10 @@ mod status;
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Client;
 use kube::api::ObjectMeta;
 use kube::core::DeserializeGuard;
@@ -120,6 +122,24 @@ fn watch(client: &Client, namespaces: &Namespaces, trigger: &mpsc::UnboundedSend
     }
 }
 
+/// A schedule whose step fails is not Ready.
+fn with_failure(
+    mut status: EtcdBackupScheduleStatus,
+    text: &str,
+    now: Timestamp,
+) -> EtcdBackupScheduleStatus {
+    status.message = Some(text.to_owned());
+    for condition in &mut status.conditions {
+        if condition.status != "False" {
+            condition.status = "False".to_owned();
+            condition.last_transition_time = Time(now);
+        }
+        condition.reason = "StepFailed".to_owned();
+        condition.message = text.to_owned();
+    }
+    status
+}
+
 fn figures(status: &EtcdBackupScheduleStatus) -> BackupFigures {
     let taken = |last: &Option<LastBackup>| last.as_ref().map(|last| last.time.0.as_second());
     BackupFigures {
@@ -185,19 +205,35 @@ impl Backups {
         let plan = plan_backup(&live);
         self.write_findings(namespace, &live.spec.store_ref.name, &live.jobs)
             .await?;
-        self.write_backup(&resource, &live.status, &plan.status)
-            .await?;
-        if let Some(step) = &plan.step
-            && let Err(failure) = self.act_for_backup(&resource, step).await
-        {
-            let told = EtcdBackupStatus {
-                message: Some(failure.to_string()),
+        let mut before = live.status;
+        // What a Job reported is in the status before the Job is deleted.
+        if matches!(plan.step, Some(BackupStep::DeleteJob { .. })) {
+            let recorded = EtcdBackupStatus {
+                message: before.message.clone(),
                 ..plan.status.clone()
             };
-            self.write_backup(&resource, &plan.status, &told).await?;
-            return Err(failure);
+            self.write_backup(&resource, &before, &recorded).await?;
+            before = recorded;
         }
-        Ok(Ended::After(plan.again_ms.unwrap_or(PERIOD_MS)))
+        let Some(step) = &plan.step else {
+            self.write_backup(&resource, &before, &plan.status).await?;
+            return Ok(Ended::After(plan.again_ms.unwrap_or(PERIOD_MS)));
+        };
+        match self.act_for_backup(&resource, step).await {
+            Ok(()) => {
+                self.write_backup(&resource, &before, &plan.status).await?;
+                Ok(Ended::After(plan.again_ms.unwrap_or(PERIOD_MS)))
+            }
+            Err(failure) => {
+                // The same text each time: a step that goes on failing writes nothing more.
+                let told = EtcdBackupStatus {
+                    message: Some(failure.to_string()),
+                    ..plan.status
+                };
+                self.write_backup(&resource, &before, &told).await?;
+                Err(failure)
+            }
+        }
     }
 
     async fn reconcile_schedule(&self, namespace: &str, name: &str) -> Result<Ended, Failure> {
@@ -224,26 +260,27 @@ impl Backups {
         self.write_findings(namespace, &live.spec.store_ref.name, &live.jobs)
             .await?;
         // What a Job reported is in the status before the Job is deleted; a backup exists before it is.
-        let first = matches!(plan.step, Some(BackupStep::DeleteJob { .. }));
-        if first {
-            self.write_schedule(&resource, &live.status, &plan.status)
-                .await?;
+        let mut before = live.status;
+        if matches!(plan.step, Some(BackupStep::DeleteJob { .. })) {
+            let recorded = EtcdBackupScheduleStatus {
+                message: before.message.clone(),
+                conditions: before.conditions.clone(),
+                ..plan.status.clone()
+            };
+            self.write_schedule(&resource, &before, &recorded).await?;
+            before = recorded;
         }
         if let Some(step) = &plan.step
             && let Err(failure) = self.act_for_schedule(&resource, step).await
         {
             // Without what the step would have made true.
-            let told = EtcdBackupScheduleStatus {
-                message: Some(failure.to_string()),
-                ..live.status.clone()
-            };
-            self.write_schedule(&resource, &live.status, &told).await?;
+            let text = failure.to_string();
+            let told = with_failure(before.clone(), &text, live.now);
+            self.write_schedule(&resource, &before, &told).await?;
             return Err(failure);
         }
-        if !first {
-            self.write_schedule(&resource, &live.status, &plan.status)
-                .await?;
-        }
+        self.write_schedule(&resource, &before, &plan.status)
+            .await?;
         Ok(Ended::After(plan.again_ms.unwrap_or(PERIOD_MS)))
     }
 
