@@ -14,6 +14,8 @@ mod schedule;
 mod store;
 
 #[cfg(test)]
+mod schedule_test;
+#[cfg(test)]
 mod tests;
 
 pub use backup::plan_backup;
