@@ -5,10 +5,10 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::size;
 use super::store::Backups;
 use crate::backup::Error;
 use crate::backup::fetch::fetch;
+use crate::backup_plan::size;
 
 /// Fetches a backup into a file, as `etcdctl snapshot save` writes it: `quorate restore` and etcd's own tools read it.
 #[derive(Debug, Args)]

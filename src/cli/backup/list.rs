@@ -6,10 +6,11 @@ use clap::Args;
 use serde::Serialize;
 
 use super::store::Backups;
-use super::{print_json, printable, size};
+use super::{print_json, printable};
 use crate::backup::Error;
 use crate::backup::manifest::{Manifest, Verification};
 use crate::backup::repository::Stored;
+use crate::backup_plan::size;
 
 /// Lists backups, the oldest first, with what is known against each.
 #[derive(Debug, Args)]

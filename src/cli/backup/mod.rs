@@ -85,9 +85,9 @@ impl Command {
     /// Its name, and where its end is reported.
     fn reported(&self) -> (&'static str, Report) {
         match self {
-            Command::Save(it) => ("save", it.report()),
-            Command::Verify(it) => ("verify", it.report()),
-            Command::Prune(it) => ("prune", it.report()),
+            Command::Save(it) => ("save", it.report.clone()),
+            Command::Verify(it) => ("verify", it.report.clone()),
+            Command::Prune(it) => ("prune", it.report.clone()),
             Command::List(_) => ("list", Report::default()),
             Command::Fetch(_) => ("fetch", Report::default()),
         }
@@ -156,20 +156,6 @@ async fn until_signalled(
         _ = tokio::signal::ctrl_c() => Err(Error::Interrupted("interrupted".to_owned())),
         _ = stops.recv() => Err(Error::Interrupted("terminated".to_owned())),
     }
-}
-
-/// A number of bytes for people.
-fn size(bytes: u64) -> String {
-    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
-    if bytes < 1024 {
-        return format!("{bytes} B");
-    }
-    let (mut value, mut unit) = (bytes as f64 / 1024.0, 0);
-    while value >= 1024.0 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    format!("{value:.1} {}", UNITS[unit])
 }
 
 /// Prints a value as JSON.

@@ -42,13 +42,7 @@ pub(super) struct Arguments {
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
-    report: Report,
-}
-
-impl Arguments {
-    pub(super) fn report(&self) -> Report {
-        self.report.clone()
-    }
+    pub(super) report: Report,
 }
 
 pub(super) async fn run(arguments: Arguments) -> Result<Ended, Error> {

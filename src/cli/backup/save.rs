@@ -8,10 +8,11 @@ use clap::Args;
 use super::report::{self, Report};
 use super::source::Cluster;
 use super::store::Store;
-use super::{Ended, print_json, read_key, size};
+use super::{Ended, print_json, read_key};
 use crate::backup::Error;
 use crate::backup::manifest::Manifest;
 use crate::backup::save::{Save, Saved};
+use crate::backup_plan::size;
 
 /// Saves a snapshot of a cluster, of one follower's state.
 #[derive(Debug, Args)]
@@ -38,13 +39,7 @@ pub(super) struct Arguments {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    report: Report,
-}
-
-impl Arguments {
-    pub(super) fn report(&self) -> Report {
-        self.report.clone()
-    }
+    pub(super) report: Report,
 }
 
 pub(super) async fn run(arguments: Arguments) -> Result<Ended, Error> {

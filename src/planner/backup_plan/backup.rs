@@ -138,7 +138,7 @@ impl Draft<'_> {
                 let name = job.name.clone();
                 match job.kind {
                     JobKind::Save => self.step(BackupStep::ApplyKey { job: name }, WATCHED_MS),
-                    _ => self.rest_for(WATCHED_MS),
+                    _ => self.ends_with(None, Some(WATCHED_MS)),
                 }
             }
             JobState::Running => {
@@ -154,9 +154,7 @@ impl Draft<'_> {
             JobState::Deleting => {
                 self.wait(format!("Job {} is being deleted", job.name), MISSING_MS)
             }
-            JobState::Ended {
-                at, result, reason, ..
-            } => {
+            JobState::Ended { at, result, reason } => {
                 let why = match result {
                     Some(JobResult::Failed { message, .. }) => message.clone(),
                     _ => format!("it ended without a result: {reason}"),
@@ -292,11 +290,7 @@ impl Draft<'_> {
                 let name = job.name.clone();
                 self.step(BackupStep::DeleteJob { name }, MISSING_MS)
             }
-            None => BackupPlan {
-                status: self.status,
-                step: None,
-                again_ms: None,
-            },
+            None => self.ends_with(None, None),
         }
     }
 
@@ -371,35 +365,23 @@ impl Draft<'_> {
 
     fn wait(mut self, message: String, again_ms: u64) -> BackupPlan {
         self.status.message = Some(message);
-        BackupPlan {
-            status: self.status,
-            step: None,
-            again_ms: Some(again_ms),
-        }
-    }
-
-    fn rest_for(self, again_ms: u64) -> BackupPlan {
-        BackupPlan {
-            status: self.status,
-            step: None,
-            again_ms: Some(again_ms),
-        }
+        self.ends_with(None, Some(again_ms))
     }
 
     fn rest(mut self, message: &str) -> BackupPlan {
         self.status.message = Some(message.to_owned());
-        BackupPlan {
-            status: self.status,
-            step: None,
-            again_ms: None,
-        }
+        self.ends_with(None, None)
     }
 
     fn step(self, step: BackupStep, again_ms: u64) -> BackupPlan {
+        self.ends_with(Some(step), Some(again_ms))
+    }
+
+    fn ends_with(self, step: Option<BackupStep>, again_ms: Option<u64>) -> BackupPlan {
         BackupPlan {
             status: self.status,
-            step: Some(step),
-            again_ms: Some(again_ms),
+            step,
+            again_ms,
         }
     }
 }
@@ -447,7 +429,8 @@ pub(super) fn condition(
 }
 
 /// A number of bytes for people.
-fn size(bytes: u64) -> String {
+#[must_use]
+pub fn size(bytes: u64) -> String {
     const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
     if bytes < 1024 {
         return format!("{bytes} B");

@@ -18,7 +18,7 @@ mod schedule_test;
 #[cfg(test)]
 mod tests;
 
-pub use backup::plan_backup;
+pub use backup::{plan_backup, size};
 pub use cron::{Calendar, CalendarError};
 pub use observed::{
     BackupFacts, ClusterFacts, JobFacts, JobKind, JobState, ObservedBackup, ObservedSchedule,

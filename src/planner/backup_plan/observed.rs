@@ -66,8 +66,6 @@ pub enum JobState {
     Ended {
         /// When.
         at: Timestamp,
-        /// Whether its process ended with 0.
-        succeeded: bool,
         /// What it reported; `None` if it could not, as after a kill.
         result: Option<JobResult>,
         /// Why it ended, as Kubernetes has it.

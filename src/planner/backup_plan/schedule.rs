@@ -1,5 +1,5 @@
-//! The plan of one `EtcdBackupSchedule`: a backup when it is due, then the retention, then a verification of the newest
-//! backup. One at a time, so that a slow store has one Job of a schedule at most.
+//! The plan of one `EtcdBackupSchedule`: after a backup the retention and, once in a while, a verification of the newest
+//! one, and the next backup when it is due. One backup of a schedule at a time.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -272,9 +272,8 @@ impl Draft<'_> {
             _ => "it has not ended".to_owned(),
         };
         match job.state {
-            // Repeated later: the condition says why.
-            JobState::Ended { .. } => None,
-            JobState::Deleting => None,
+            // One that has failed is repeated later: the condition says why.
+            JobState::Ended { .. } | JobState::Deleting => None,
             _ if self.observed.now > job.created + LONGEST_PRUNE => {
                 let text = format!("the retention was not applied: Job {}: {waits}", job.name);
                 self.problem.get_or_insert(("PruneFailed", text));
@@ -290,15 +289,6 @@ impl Draft<'_> {
         }
     }
 
-    /// The newest prune, if it has ended.
-    fn ended_prune(&mut self) -> Option<BackupStep> {
-        let newest = self.observed.jobs.iter().max_by_key(|job| job.attempt)?;
-        match newest.state {
-            JobState::Ended { .. } => self.pruned(newest),
-            _ => None,
-        }
-    }
-
     /// A good backup is newer than the last prune.
     fn prune_is_due(&self) -> bool {
         let last = self.status.last_prune_time.as_ref().map(|time| time.0);
@@ -309,47 +299,40 @@ impl Draft<'_> {
         })
     }
 
-    fn pruned(&mut self, job: &JobFacts) -> Option<BackupStep> {
+    /// What follows from the newest prune, if it has ended.
+    fn ended_prune(&mut self) -> Option<BackupStep> {
+        let job = self.observed.jobs.iter().max_by_key(|job| job.attempt)?;
+        let JobState::Ended { at, result, reason } = &job.state else {
+            return None;
+        };
         let remove = BackupStep::DeleteJob {
             name: job.name.clone(),
         };
-        match &job.state {
-            JobState::Waiting(_) | JobState::Running | JobState::Deleting => None,
-            // The store was somewhere else.
-            JobState::Ended { .. } if self.observed.store.as_deref() != Some(&*job.location) => {
-                self.look_again(0);
-                Some(remove)
-            }
-            JobState::Ended {
-                result: Some(JobResult::Pruned(pruned)),
-                at,
-                ..
-            } => {
-                self.look_again(0);
-                if let Some(step) = self.account(pruned, *at) {
-                    return Some(step);
-                }
-                // The clock of a node may be ahead: each backup is followed by one prune all the same.
-                let stored = self.observed.backups.iter().filter_map(|backup| {
-                    let stored = backup.status.completion_time.as_ref()?;
-                    Some(stored.0)
-                });
-                self.status.last_prune_time = Some(Time(stored.fold(*at, Timestamp::max)));
-                Some(remove)
-            }
-            JobState::Ended {
-                at, result, reason, ..
-            } => {
-                let why = match result {
-                    Some(JobResult::Failed { message, .. }) => message,
-                    _ => reason,
-                };
-                let text = format!("the retention was not applied: {why}");
-                self.problem = self.problem.take().or(Some(("PruneFailed", text)));
-                self.look_again(WATCHED_MS);
-                (self.observed.now > *at + PRUNE_AGAIN).then_some(remove)
-            }
+        // The store was somewhere else.
+        if self.observed.store.as_deref() != Some(&*job.location) {
+            self.look_again(0);
+            return Some(remove);
         }
+        if let Some(JobResult::Pruned(pruned)) = result {
+            self.look_again(0);
+            if let Some(step) = self.account(pruned, *at) {
+                return Some(step);
+            }
+            // The clock of a node may be ahead: each backup is followed by one prune all the same.
+            let backups = self.observed.backups.iter();
+            let stored = backups.filter_map(|backup| backup.status.completion_time.as_ref());
+            let newest = stored.map(|stored| stored.0).fold(*at, Timestamp::max);
+            self.status.last_prune_time = Some(Time(newest));
+            return Some(remove);
+        }
+        let why = match result {
+            Some(JobResult::Failed { message, .. }) => message,
+            _ => reason,
+        };
+        let text = format!("the retention was not applied: {why}");
+        self.problem.get_or_insert(("PruneFailed", text));
+        self.look_again(WATCHED_MS);
+        (self.observed.now > *at + PRUNE_AGAIN).then_some(remove)
     }
 
     /// One resource of a backup that was deleted, or that somebody else has deleted.
@@ -384,13 +367,11 @@ impl Draft<'_> {
             return None;
         }
         // What was saved where the store was before cannot be verified.
-        let good = self
-            .observed
-            .backups
-            .iter()
-            .filter(|backup| backup.good() && backup.status.url == self.observed.store);
-        let newest = good.clone().max_by_key(|backup| backup.taken())?;
-        let verifications = good.filter_map(|backup| backup.status.verification.as_ref());
+        let here =
+            |backup: &&BackupFacts| backup.good() && backup.status.url == self.observed.store;
+        let good: Vec<&BackupFacts> = self.observed.backups.iter().filter(here).collect();
+        let newest = *good.iter().max_by_key(|backup| backup.taken())?;
+        let verifications = good.iter().filter_map(|it| it.status.verification.as_ref());
         let last = verifications.max_by_key(|last| last.time.0);
         let version = self
             .observed
@@ -405,20 +386,14 @@ impl Draft<'_> {
                 age.as_secs() >= every || (another && age >= VERIFY_AGAIN)
             }
         };
-        let waiting: Vec<Timestamp> = self
-            .observed
-            .backups
-            .iter()
-            .filter(|backup| backup.good() && backup.status.url == self.observed.store)
-            .filter_map(waits_since)
-            .collect();
-        let newest_asked = waiting.iter().max().copied();
+        let newest_asked = good.iter().filter_map(|backup| waits_since(backup)).max();
         if newest_asked.is_some_and(|asked| self.observed.now < asked + GIVEN_UP) {
             self.message
                 .get_or_insert_with(|| "a backup is being verified".to_owned());
             return None;
         }
-        if let Some(why) = newest_asked.map(|_| newest.status.message.clone().unwrap_or_default()) {
+        if newest_asked.is_some() {
+            let why = newest.status.message.clone().unwrap_or_default();
             let text = format!("no backup could be verified: {why}");
             self.problem.get_or_insert(("VerificationFailed", text));
         }

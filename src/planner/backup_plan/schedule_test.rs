@@ -199,7 +199,6 @@ fn prune_is_accounted_for() {
     observed.now = end;
     let pruned = |shortened| JobState::Ended {
         at: end,
-        succeeded: true,
         result: Some(JobResult::Pruned(Pruned {
             deleted: vec!["a-id".to_owned()],
             kept: vec!["b-id".to_owned()],

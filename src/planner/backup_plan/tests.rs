@@ -151,7 +151,6 @@ impl World {
             if !matches!(job.state, JobState::Ended { .. }) {
                 job.state = JobState::Ended {
                     at: now,
-                    succeeded: matches!(result, Some(JobResult::Saved(_))),
                     result: result.clone(),
                     reason: "BackoffLimitExceeded".to_owned(),
                 };

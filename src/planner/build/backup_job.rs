@@ -9,11 +9,10 @@ use k8s_openapi::api::batch::v1::{
     PodFailurePolicyOnPodConditionsPattern, PodFailurePolicyRule,
 };
 use k8s_openapi::api::core::v1::{
-    Capabilities, Container, EmptyDirVolumeSource, EnvFromSource, EnvVar, EphemeralVolumeSource,
-    KeyToPath, PersistentVolumeClaimSpec, PersistentVolumeClaimTemplate,
-    PersistentVolumeClaimVolumeSource, PodSecurityContext, PodSpec, PodTemplateSpec,
-    ResourceRequirements, SeccompProfile, Secret, SecretEnvSource, SecretVolumeSource,
-    SecurityContext, Volume, VolumeMount, VolumeResourceRequirements,
+    Container, EmptyDirVolumeSource, EnvFromSource, EnvVar, EphemeralVolumeSource, KeyToPath,
+    PersistentVolumeClaimSpec, PersistentVolumeClaimTemplate, PersistentVolumeClaimVolumeSource,
+    PodSpec, PodTemplateSpec, ResourceRequirements, Secret, SecretEnvSource, SecretVolumeSource,
+    Volume, VolumeMount, VolumeResourceRequirements,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
@@ -27,7 +26,7 @@ use crate::crd::{
 
 use super::certificates::CA_CERTIFICATES;
 use super::common::{PEER_PORT, Settings, strings};
-use super::pod::cluster_image;
+use super::pod::{cluster_image, restricted_container, restricted_pod};
 
 /// Value of `app.kubernetes.io/component` of a backup's pods.
 pub(super) const BACKUP_COMPONENT: &str = "backup";
@@ -264,18 +263,7 @@ fn pod(
         automount_service_account_token: Some(store.service_account_name.is_some()),
         service_account_name: store.service_account_name.clone(),
         enable_service_links: Some(false),
-        security_context: Some(PodSecurityContext {
-            run_as_non_root: Some(true),
-            run_as_user: settings.user,
-            run_as_group: settings.user,
-            fs_group: settings.user,
-            fs_group_change_policy: Some("OnRootMismatch".to_owned()),
-            seccomp_profile: Some(SeccompProfile {
-                type_: "RuntimeDefault".to_owned(),
-                localhost_profile: None,
-            }),
-            ..PodSecurityContext::default()
-        }),
+        security_context: Some(restricted_pod(settings)),
         node_selector: (!user.node_selector.is_empty()).then(|| user.node_selector.clone()),
         tolerations: (!user.tolerations.is_empty()).then(|| user.tolerations.clone()),
         image_pull_secrets: some(&user.image_pull_secrets),
@@ -301,15 +289,7 @@ fn pod(
                 ..ResourceRequirements::default()
             }),
             volume_mounts: Some(mounts),
-            security_context: Some(SecurityContext {
-                allow_privilege_escalation: Some(false),
-                read_only_root_filesystem: Some(true),
-                capabilities: Some(Capabilities {
-                    add: None,
-                    drop: Some(vec!["ALL".to_owned()]),
-                }),
-                ..SecurityContext::default()
-            }),
+            security_context: Some(restricted_container()),
             ..Container::default()
         }],
         volumes: Some(volumes),

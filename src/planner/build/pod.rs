@@ -118,18 +118,7 @@ fn pod(cluster: &ValidatedCluster, settings: &Settings, member: &str, how: SetOp
     PodSpec {
         automount_service_account_token: Some(false),
         enable_service_links: Some(false),
-        security_context: Some(PodSecurityContext {
-            run_as_non_root: Some(true),
-            run_as_user: settings.user,
-            run_as_group: settings.user,
-            fs_group: settings.user,
-            fs_group_change_policy: Some("OnRootMismatch".to_owned()),
-            seccomp_profile: Some(SeccompProfile {
-                type_: "RuntimeDefault".to_owned(),
-                localhost_profile: None,
-            }),
-            ..PodSecurityContext::default()
-        }),
+        security_context: Some(restricted_pod(settings)),
         termination_grace_period_seconds: Some(
             user.termination_grace_period_seconds
                 .unwrap_or(GRACE_SECONDS),
@@ -203,17 +192,38 @@ fn container(
         startup_probe: Some(probe("/livez", 1, 1200)),
         liveness_probe: Some(probe("/livez", 10, 6)),
         readiness_probe: Some(probe("/readyz", 2, 2)),
-        security_context: Some(SecurityContext {
-            allow_privilege_escalation: Some(false),
-            read_only_root_filesystem: Some(true),
-            capabilities: Some(Capabilities {
-                add: None,
-                drop: Some(vec!["ALL".to_owned()]),
-            }),
-            ..SecurityContext::default()
-        }),
+        security_context: Some(restricted_container()),
         termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
         ..Container::default()
+    }
+}
+
+/// Of members and of Jobs, under the restricted security standard.
+pub(super) fn restricted_pod(settings: &Settings) -> PodSecurityContext {
+    PodSecurityContext {
+        run_as_non_root: Some(true),
+        run_as_user: settings.user,
+        run_as_group: settings.user,
+        fs_group: settings.user,
+        fs_group_change_policy: Some("OnRootMismatch".to_owned()),
+        seccomp_profile: Some(SeccompProfile {
+            type_: "RuntimeDefault".to_owned(),
+            localhost_profile: None,
+        }),
+        ..PodSecurityContext::default()
+    }
+}
+
+/// The same of their containers.
+pub(super) fn restricted_container() -> SecurityContext {
+    SecurityContext {
+        allow_privilege_escalation: Some(false),
+        read_only_root_filesystem: Some(true),
+        capabilities: Some(Capabilities {
+            add: None,
+            drop: Some(vec!["ALL".to_owned()]),
+        }),
+        ..SecurityContext::default()
     }
 }
 

@@ -1,12 +1,10 @@
 //! Carries out one step of a backup or a schedule.
 
 use jiff::Timestamp;
-use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Patch, PatchParams, PostParams};
-use kube::{Api, Resource, ResourceExt};
-use serde::de::DeserializeOwned;
+use kube::{Api, ResourceExt};
 use serde_json::json;
 
 use super::Backups;
@@ -16,26 +14,9 @@ use crate::crd::backups::{EtcdBackup, EtcdBackupSchedule, EtcdBackupSpec};
 use crate::crd::{
     ANNOTATION_GONE, ANNOTATION_VERIFY, APP, LABEL_BACKUP_SCHEDULE, MANAGER, operator_secret_name,
 };
-use crate::operator::kubernetes::objects::{Owned, apply, create, delete, failure};
+use crate::operator::kubernetes::objects::{Object, Owned, apply, create, delete, failure};
 use crate::operator::platform::Failure;
 use crate::server::operator_api::auth::Key;
-
-/// What is read live.
-pub(super) trait Live:
-    Resource<DynamicType = (), Scope = NamespaceResourceScope>
-    + Clone
-    + std::fmt::Debug
-    + DeserializeOwned
-{
-}
-
-impl<K> Live for K where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + std::fmt::Debug
-        + DeserializeOwned
-{
-}
 
 /// The name of a backup in the store: that of the resource, and part of its UID, since names are used again.
 pub(super) fn id(backup: &EtcdBackup) -> String {
@@ -85,7 +66,7 @@ impl Backups {
                 }
                 _ => Ok(()),
             },
-            BackupStep::DeleteJob { name } => self.delete_job(&namespace, name).await,
+            BackupStep::DeleteJob { name } => self.delete_named::<Job>(&namespace, name).await,
             other => Err(unexpected(other)),
         }
     }
@@ -113,7 +94,7 @@ impl Backups {
                     .await
                     .map(|_| ())
             }
-            BackupStep::DeleteJob { name } => self.delete_job(&namespace, name).await,
+            BackupStep::DeleteJob { name } => self.delete_named::<Job>(&namespace, name).await,
             BackupStep::ApplyKey { .. } => Err(unexpected(step)),
             BackupStep::CreateBackup { name } => self.create_backup(schedule, name).await,
             BackupStep::RequestVerification { backup } => {
@@ -123,17 +104,7 @@ impl Backups {
                 self.annotate(&namespace, backup, ANNOTATION_GONE).await
             }
             BackupStep::DeleteBackup { backup } => {
-                let api: Api<EtcdBackup> = Api::namespaced(self.shared.client.clone(), &namespace);
-                let found = api.get_opt(backup).await;
-                match found.map_err(|error| failure("read", backup, &error))? {
-                    None => Ok(()),
-                    Some(found) => {
-                        let uid = found.uid().unwrap_or_default();
-                        delete::<EtcdBackup>(&self.shared.client, &namespace, backup, (&uid, None))
-                            .await
-                            .map(|_| ())
-                    }
-                }
+                self.delete_named::<EtcdBackup>(&namespace, backup).await
             }
         }
     }
@@ -165,9 +136,7 @@ impl Backups {
         job: &Job,
     ) -> Result<(), Failure> {
         let name = operator_secret_name(cluster);
-        let api: Api<Secret> = Api::namespaced(self.shared.client.clone(), namespace);
-        let found = api.get_opt(&name).await;
-        let found = found.map_err(|error| failure("read", &name, &error))?;
+        let found = self.live::<Secret>(namespace, &name).await?;
         let key = found.as_ref().and_then(build::operator_key);
         let key = key.ok_or_else(|| Failure::Changed(format!("the Secret {name} has no key")))?;
         let key = Key::new(&key).for_backups();
@@ -179,18 +148,14 @@ impl Backups {
             .map(|_| ())
     }
 
-    async fn delete_job(&self, namespace: &str, name: &str) -> Result<(), Failure> {
-        let api: Api<Job> = Api::namespaced(self.shared.client.clone(), namespace);
-        let found = api.get_opt(name).await;
-        match found.map_err(|error| failure("read", name, &error))? {
-            None => Ok(()),
-            Some(job) => {
-                let uid = job.uid().unwrap_or_default();
-                delete::<Job>(&self.shared.client, namespace, name, (&uid, None))
-                    .await
-                    .map(|_| ())
-            }
-        }
+    /// Deletes what has this name now, and nothing that takes it later.
+    async fn delete_named<K: Object>(&self, namespace: &str, name: &str) -> Result<(), Failure> {
+        let Some(found) = self.live::<K>(namespace, name).await? else {
+            return Ok(());
+        };
+        let uid = found.uid().unwrap_or_default();
+        let deleted = delete::<K>(&self.shared.client, namespace, name, (&uid, None));
+        deleted.await.map(|_| ())
     }
 
     /// Repeated, it finds the one that it has created.

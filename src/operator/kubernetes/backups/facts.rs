@@ -53,7 +53,6 @@ fn state(job: &Job, pods: &[&Pod], now: Timestamp) -> JobState {
     if let Some(condition) = ended {
         return JobState::Ended {
             at: ended_at(job, condition),
-            succeeded: condition.type_ == "Complete",
             result: pods.iter().rev().find_map(|pod| result(pod)),
             reason: reason(condition),
         };
@@ -66,7 +65,6 @@ fn state(job: &Job, pods: &[&Pod], now: Timestamp) -> JobState {
     if let Some(at) = lost.map(|at| at.0 + LOST).filter(|at| *at < now) {
         return JobState::Ended {
             at,
-            succeeded: false,
             result: None,
             reason: "the node of its pod does not answer".to_owned(),
         };
@@ -82,7 +80,6 @@ fn state(job: &Job, pods: &[&Pod], now: Timestamp) -> JobState {
         }) if result(pod).is_some_and(|it| !matches!(it, JobResult::Failed { .. })) => {
             JobState::Ended {
                 at: ended.finished_at.as_ref().map_or(now, |time| time.0),
-                succeeded: ended.exit_code == 0,
                 result: result(pod),
                 reason: String::new(),
             }
@@ -237,16 +234,7 @@ mod tests {
         let message = r#"{"result":"pruned","deleted":[],"kept":[]}"#;
         let ended = json!({"terminated": {"exitCode": 0, "message": message, "finishedAt": "2026-03-01T00:30:00Z"}});
         let state = state_of(&found, &[pod_of("uid", None, &ended)]);
-        assert!(
-            matches!(
-                state,
-                JobState::Ended {
-                    succeeded: true,
-                    ..
-                }
-            ),
-            "{state:?}"
-        );
+        assert!(matches!(state, JobState::Ended { .. }), "{state:?}");
         // One that failed may have been evicted, and is then made again by Kubernetes.
         let message = r#"{"result":"failed","class":"other","message":"terminated"}"#;
         let ended = json!({"terminated": {"exitCode": 1, "message": message}});

@@ -17,7 +17,7 @@ use crate::crd::{
     LABEL_BACKUP_OWNER, LABEL_BACKUP_OWNER_KIND, ValidatedCluster, operator_secret_name,
 };
 use crate::operator::admission::admit;
-use crate::operator::kubernetes::objects::failure;
+use crate::operator::kubernetes::objects::{Object, failure};
 use crate::operator::platform::{Failure, Freshness};
 
 impl Backups {
@@ -185,7 +185,7 @@ impl Backups {
         Ok(facts.collect())
     }
 
-    pub(super) async fn live<K: super::act::Live>(
+    pub(super) async fn live<K: Object>(
         &self,
         namespace: &str,
         name: &str,
@@ -195,7 +195,7 @@ impl Backups {
         found.map_err(|error| failure("read", name, &error))
     }
 
-    async fn live_list<K: super::act::Live>(
+    async fn live_list<K: Object>(
         &self,
         namespace: &str,
         parameters: &ListParams,
