@@ -16,7 +16,7 @@ use crate::snapshot::{self, Contents};
 /// Bytes between two syncs at most, so that no sync delays the log's for long.
 const SYNC_EVERY: u64 = 8 << 20;
 /// Bytes of the disk that stay free for the log.
-const RESERVE: u64 = 64 << 20;
+pub(in crate::server) const RESERVE: u64 = 64 << 20;
 
 /// Limits log lines that clients can cause at any rate.
 static FAILED: Quiet = Quiet::new();

@@ -456,7 +456,7 @@ impl RuntimeState {
     }
 
     /// The alarm CORRUPT is on for this member, or for no particular one.
-    fn is_corrupt(&self, own: u64) -> bool {
+    pub(crate) fn is_corrupt(&self, own: u64) -> bool {
         let alarms = self.published.borrow().view.alarms();
         let mut corrupt = alarms
             .iter()

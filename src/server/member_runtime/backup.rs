@@ -15,10 +15,10 @@ use tonic::{Request, Response, Status};
 use super::{MemberRuntime, lock};
 use crate::disk::{Disk as _, FileDisk};
 use crate::server::core::handle::{Health, Phase, Published, Role};
-use crate::server::core::spool::{SpoolError, spool};
+use crate::server::core::spool::{RESERVE, SpoolError, spool};
 use crate::server::etcd::VERSION;
 use crate::server::operator_api::auth::{Verified, Verifier};
-use crate::store::AlarmKind;
+use crate::server::operator_api::backup_client::READ;
 use crate::wire::member as proto;
 use crate::wire::member::backup_server::{Backup, BackupServer};
 
@@ -28,8 +28,6 @@ const IDLE: Duration = Duration::from_secs(330);
 const LONGEST: Duration = Duration::from_secs(12 * 3600);
 /// Between two looks at a file.
 const LOOK: Duration = Duration::from_secs(10);
-/// With fewer bytes free on the volume, the log needs the space of the file.
-const RESERVE: u64 = 64 << 20;
 /// How long a quorum is waited for: by a question about this member, and before its state is written.
 const ASKED: Duration = Duration::from_secs(2);
 const CONFIRMED: Duration = Duration::from_secs(10);
@@ -38,8 +36,6 @@ const RETRY: Duration = Duration::from_millis(100);
 const SETTLE: Duration = Duration::from_secs(10);
 /// Calls that read at the same time: each holds a piece in memory until it is sent.
 const READERS: usize = 4;
-/// Bytes of an answer at most.
-const READ: u64 = 1 << 20;
 
 /// The service, for callers with the key of backups.
 pub(super) fn service(
@@ -86,10 +82,8 @@ impl Backup for Service {
             Ok((_, confirmed)) => (String::new(), confirmed),
             Err(why) => (why, false),
         };
-        let local = &self.local;
-        let status = local.shared.status();
+        let status = self.local.shared.status();
         Ok(Response::new(proto::StandingResponse {
-            name: local.config.name.clone(),
             version: VERSION.to_owned(),
             cluster_id: status.cluster_id,
             member_id: status.member_id,
@@ -246,10 +240,7 @@ impl Service {
                 "this member's data have not been compared with the others' yet".to_owned(),
             );
         }
-        let corrupt = published.view.alarms().iter().any(|alarm| {
-            alarm.kind == AlarmKind::Corrupt
-                && (alarm.member == status.member_id || alarm.member == 0)
-        });
+        let corrupt = self.local.shared.is_corrupt(status.member_id);
         match (corrupt, self.local.handle.live()) {
             (true, _) => Some("the alarm CORRUPT is raised for this member".to_owned()),
             (false, Health::Not(why)) => Some(why),

@@ -10,7 +10,7 @@ use super::signed::Signed;
 use crate::wire::member as proto;
 use proto::backup_client::BackupClient as Generated;
 
-/// Bytes that a call reads at most.
+/// Bytes that a call reads at most: the server refuses more.
 pub const READ: u64 = 1 << 20;
 
 /// Calls to one member's peer port.
