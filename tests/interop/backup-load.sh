@@ -35,16 +35,18 @@ for n in 1 2 3; do
 done
 export ETCDCTL_ENDPOINTS=$endpoints
 until "$tools/etcdctl" endpoint health >/dev/null 2>&1; do sleep 0.2; done
-leader=$("$tools/etcdctl" endpoint status | awk -F', ' '$5 == "true" {print $1}')
+leader=$("$tools/etcdctl" endpoint status --write-out=fields | awk '
+  /^"MemberID"/ { member = $3 } /^"Leader"/ { leader = $3 } /^"Endpoint"/ { gsub("\"", "", $3); if (member == leader) print $3 }')
 [ -n "$leader" ] || { echo "backup-load.sh: no member leads" >&2; exit 1; }
 
 "$tools/benchmark" --endpoints="$leader" --conns=8 --clients=64 put --total=$((mib * 16)) --key-space-size=$((mib * 1024)) \
-  --key-size=32 --val-size=65536 --sequential-keys >/dev/null
+  --key-size=32 --val-size=65536 --sequential-keys >/dev/null 2>"$dir/benchmark.log" || { tail -n 5 "$dir/benchmark.log" >&2; exit 1; }
 "$tools/etcdctl" endpoint status --write-out=table
 
 writers() { # prints the 99th percentile of a put in milliseconds
-  "$tools/benchmark" --endpoints="$leader" --conns=4 --clients=32 put --precise --rate="$rate" --total=$((rate * seconds)) \
-    --key-space-size=100000 --key-size=32 --val-size=256 | awk '/99% in/ {print $3 * 1000}'
+  "$tools/benchmark" --precise --endpoints="$leader" --conns=4 --clients=32 put --rate="$rate" --total=$((rate * seconds)) \
+    --key-space-size=100000 --key-size=32 --val-size=256 2>"$dir/benchmark.log" |
+    awk '/99% in/ {print $3 * 1000; found = 1} END {exit !found}' || { tail -n 5 "$dir/benchmark.log" >&2; return 1; }
 }
 saving() { # saves one backup after the other until it is ended
   local n=0
