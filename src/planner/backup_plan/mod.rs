@@ -23,7 +23,7 @@ pub use cron::{Calendar, CalendarError};
 pub use observed::{
     BackupFacts, ClusterFacts, JobFacts, JobKind, JobState, ObservedBackup, ObservedSchedule,
 };
-pub use result::{FailureClass, JobResult, Pruned, Saved, Verified};
+pub use result::{FailureClass, JobResult, Pruned, Restored, Saved, Verified};
 pub use schedule::plan_schedule;
 pub use store::{StoreFinding, plan_store};
 

@@ -17,6 +17,8 @@ pub enum JobResult {
     Verified(Verified),
     /// Backups were deleted by the retention.
     Pruned(Pruned),
+    /// A member that founds a cluster has received a snapshot.
+    Restored(Restored),
     /// It did not come to an end.
     Failed {
         /// What is to be done about it.
@@ -76,6 +78,26 @@ pub struct Verified {
     pub failure: Option<String>,
 }
 
+/// What a member has received, to found a cluster from it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Restored {
+    /// Where it is in the store, as the Job was told.
+    pub path: String,
+    /// When the member had all of it.
+    pub at: Timestamp,
+    /// Seconds from the first byte that was read.
+    pub seconds: u64,
+    /// SHA-256 of the snapshot, in hexadecimal.
+    pub sha256: String,
+    /// Revision of the data.
+    pub revision: i64,
+    /// Keys.
+    pub keys: u64,
+    /// Bytes of the snapshot.
+    pub size: u64,
+}
+
 /// What a prune did.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -102,6 +124,8 @@ pub enum FailureClass {
     Store,
     /// No member gave its data.
     Source,
+    /// The member that founds the cluster took no snapshot.
+    Target,
     /// The user's key is missing or another one.
     Key,
     /// The backup is not in the store.
@@ -138,7 +162,7 @@ impl JobResult {
                 ..verified.clone()
             })),
             JobResult::Pruned(pruned) => text(&JobResult::Pruned(pruned.shorten())),
-            JobResult::Saved(_) => line,
+            JobResult::Saved(_) | JobResult::Restored(_) => line,
         }
     }
 
