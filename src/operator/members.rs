@@ -260,6 +260,7 @@ impl Members {
                     nonce: nonce.clone(),
                     claim_uid: pvc_uid.clone(),
                     disk_uuid: disk_uuid.clone(),
+                    snapshot: None,
                 };
                 client.bootstrap(request).await.map(drop)
             }

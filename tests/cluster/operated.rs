@@ -44,6 +44,7 @@ pub(super) fn call(description: &DescribeResponse) -> BootstrapRequest {
         nonce: "nonce".to_owned(),
         claim_uid: "claim".to_owned(),
         disk_uuid: description.disk_uuid.clone(),
+        snapshot: None,
     }
 }
 

@@ -89,6 +89,7 @@ impl Servers {
                 Some(group) => group.comparisons(self.now_ms),
                 None => Vec::new(),
             },
+            staged: None,
         })
     }
 

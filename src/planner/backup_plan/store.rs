@@ -49,6 +49,7 @@ fn verdict(result: &JobResult) -> Option<(&'static str, &'static str, String)> {
         FailureClass::NotFound
         | FailureClass::Damaged
         | FailureClass::Source
+        | FailureClass::Target
         | FailureClass::Other => return None,
     };
     Some(("False", reason, message.clone()))

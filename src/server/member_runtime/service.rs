@@ -398,6 +398,7 @@ fn describe(local: &MemberRuntime) -> proto::DescribeResponse {
             Role::Leader => alarmed::comparisons(local, status.term),
             _ => Vec::new(),
         },
+        staged: None,
     }
 }
 
