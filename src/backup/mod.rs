@@ -1,4 +1,5 @@
-//! Backups as objects in a store (S3, Google Cloud Storage, Azure, a directory): save, list, fetch, verify, prune.
+//! Backups as objects in a store (S3, Google Cloud Storage, Azure, a directory): save, list, fetch, verify, prune, and
+//! restore into a new cluster.
 //!
 //! A backup is a snapshot in etcd's format, cut into parts that are compressed, encrypted if the user gives a key, and
 //! named in a manifest:
@@ -19,6 +20,7 @@ pub mod manifest;
 mod part;
 pub mod prune;
 pub mod repository;
+pub mod restore;
 pub mod retention;
 pub mod save;
 pub mod source;
@@ -54,6 +56,16 @@ pub enum Error {
         /// The store.
         url: String,
     },
+    /// There is neither a backup nor a snapshot.
+    #[error(
+        "{path} is neither a backup (there is no {path}/manifest) nor a snapshot (there is no object {path}) in {url}: `quorate backup list` lists the backups of a folder"
+    )]
+    NothingThere {
+        /// Where it was looked for, below the URL.
+        path: String,
+        /// The store.
+        url: String,
+    },
     /// What is stored is not what was saved: evidence against this backup, whatever the circumstances.
     #[error("the backup {id} cannot be restored: {what}")]
     Damaged {
@@ -68,6 +80,9 @@ pub enum Error {
     /// No member gave a snapshot.
     #[error("no snapshot: {0}")]
     Source(String),
+    /// The member that is to found a cluster took no snapshot.
+    #[error("{0}")]
+    Target(String),
     /// What a member gave cannot be restored.
     #[error("the snapshot that {endpoint} sent is not a whole database: {what}")]
     Snapshot {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures::{StreamExt as _, TryStreamExt as _};
 use jiff::Timestamp;
 use object_store::path::Path;
-use object_store::{ObjectStore, ObjectStoreExt as _, PutMode, PutPayload};
+use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt as _, PutMode, PutPayload};
 
 use super::cipher::{AttemptKeys, Key};
 use super::manifest::{Manifest, Verification, check_id};
@@ -92,6 +92,19 @@ impl Repository {
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url
+    }
+
+    /// A folder of it.
+    pub(super) fn below(&self, folder: &[&str]) -> Repository {
+        let deeper = |prefix: Path, name: &&str| prefix.join(*name);
+        let names = folder.iter().map(|name| format!("/{name}"));
+        Repository {
+            store: Arc::clone(&self.store),
+            prefix: folder.iter().fold(self.prefix.clone(), deeper),
+            url: names.fold(self.url.trim_end_matches('/').to_owned(), |url, name| {
+                url + &name
+            }),
+        }
     }
 
     /// Every backup, the oldest name first. What is not ours is left out. With keys, what none of them signed counts as
@@ -267,6 +280,32 @@ impl Repository {
         let most = 2 * part::MOST_BYTES;
         self.get(&path, most, &format!("reading part {number} of {id}"))
             .await
+    }
+
+    /// Length of an object of any kind in bytes, and what changes with its content; `None` if there is none.
+    pub(super) async fn measure(&self, name: &str) -> Result<Option<(u64, Option<String>)>, Error> {
+        match self.store.head(&self.prefix.clone().join(name)).await {
+            Ok(meta) => Ok(Some((meta.size, meta.e_tag))),
+            Err(object_store::Error::NotFound { .. }) => Ok(None),
+            Err(error) => Err(self.failed(&format!("looking for {name}"))(error)),
+        }
+    }
+
+    /// Some bytes of an object, if it is still what it was when it was measured.
+    pub(super) async fn get_piece(
+        &self,
+        name: &str,
+        bytes: std::ops::Range<u64>,
+        e_tag: Option<&str>,
+    ) -> Result<bytes::Bytes, Error> {
+        let options = GetOptions {
+            range: Some(GetRange::Bounded(bytes)),
+            if_match: e_tag.map(str::to_owned),
+            ..GetOptions::default()
+        };
+        let path = self.prefix.clone().join(name);
+        let read = async { self.store.get_opts(&path, options).await?.bytes().await };
+        read.await.map_err(self.failed(&format!("reading {name}")))
     }
 
     pub(super) async fn put_verification(

@@ -35,6 +35,7 @@ pub mod operator_api;
 pub mod process;
 pub mod restore;
 mod scheduling;
+pub(crate) mod snapshot_file;
 pub mod tls;
 
 pub use flags::from_flags::{ConfigError, HostFacts};

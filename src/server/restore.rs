@@ -7,7 +7,6 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -18,22 +17,17 @@ use super::flags::Flags;
 use super::flags::config::{Config, Formation};
 use super::flags::from_flags::ConfigError;
 use super::process::host_facts;
-use crate::bolt::Source;
+use super::snapshot_file::{Mismatch, SnapshotFile};
 use crate::disk::{
     self, DataDirectory, FileDisk, Identity, LogOptions, Phase, Position, create_member,
 };
 use crate::node::{InitialMember, Membership, MembershipError, StateMachine};
 use crate::raft::HardState;
 use crate::snapshot::{self, Changes, Imported};
+use crate::store::Export;
 
-/// Length of the digest at the end of a snapshot.
-const DIGEST: u64 = 32;
-/// The size of a database is a multiple of this.
-const SECTOR: u64 = 512;
 /// The subdirectory in which a member's files are prepared.
 const WORKSHOP: &str = "restoring";
-/// Bytes read at once.
-const PIECE: usize = 1 << 20;
 
 /// What to restore, and for which member.
 #[derive(Debug)]
@@ -188,8 +182,7 @@ impl Restore {
             ));
         }
         let view = imported.store.publish();
-        let chunks: Vec<Vec<u8>> = view.export().map(|chunk| chunk.to_vec()).collect();
-        membership.cluster_id = bound(membership.cluster_id, &chunks);
+        membership.cluster_id = bound(membership.cluster_id, view.export());
         let (member_id, cluster_id) = self.ids(&membership)?;
         let restored = Restored {
             member_id,
@@ -203,8 +196,8 @@ impl Restore {
             auth_enabled: view.auth().is_enabled(),
             warnings,
         };
-        let machine = StateMachine::founded(membership);
-        if let Err(error) = self.make(&machine, chunks, member_id, cluster_id) {
+        let machine = StateMachine::restored(membership, imported.store);
+        if let Err(error) = self.make(&machine, member_id, cluster_id) {
             // Incomplete files must not be taken for a member; the first error is the one returned.
             let _ = fs::remove_dir_all(self.data_dir.join(WORKSHOP));
             if !existed {
@@ -256,50 +249,23 @@ impl Restore {
             file: self.file.clone(),
             source,
         };
-        let file = File::open(&self.file).map_err(read)?;
-        let length = file.metadata().map_err(read)?.len();
-        let has_digest = length % SECTOR == DIGEST;
-        if !has_digest && !self.skip_hash_check {
-            let file = self.file.clone();
-            return Err(RestoreError::NoDigest { file });
-        }
-        let length = length - if has_digest { DIGEST } else { 0 };
-        if has_digest && !self.skip_hash_check {
-            self.check_digest(&file, length)?;
-        }
-        let database = |source| RestoreError::Database {
-            file: self.file.clone(),
-            source,
-        };
-        snapshot::import_changed(Database { file, length }, &self.changes).map_err(database)
-    }
-
-    fn check_digest(&self, file: &File, length: u64) -> Result<(), RestoreError> {
-        let digest = || {
-            let mut digest = Sha256::new();
-            let mut piece = vec![0; PIECE];
-            let mut at = 0;
-            while at < length {
-                let bytes = PIECE.min(usize::try_from(length - at).unwrap_or(PIECE));
-                file.read_exact_at(&mut piece[..bytes], at)?;
-                digest.update(&piece[..bytes]);
-                at += bytes as u64;
+        let snapshot = SnapshotFile::open(&self.file).map_err(read)?;
+        if !self.skip_hash_check {
+            if !snapshot.has_digest() {
+                let file = self.file.clone();
+                return Err(RestoreError::NoDigest { file });
             }
-            let mut expected = [0; DIGEST as usize];
-            file.read_exact_at(&mut expected, length)?;
-            Ok((digest.finalize(), expected))
-        };
-        let (found, expected) = digest().map_err(|source| RestoreError::Read {
+            let checked = snapshot.check_digest().map_err(read)?;
+            checked.map_err(|Mismatch { expected, found }| RestoreError::Digest {
+                file: self.file.clone(),
+                expected,
+                found,
+            })?;
+        }
+        let imported = snapshot.import(&self.changes);
+        imported.map_err(|source| RestoreError::Database {
             file: self.file.clone(),
             source,
-        })?;
-        if found[..] == expected {
-            return Ok(());
-        }
-        Err(RestoreError::Digest {
-            file: self.file.clone(),
-            expected: hex(&expected),
-            found: hex(&found),
         })
     }
 
@@ -308,7 +274,6 @@ impl Restore {
     fn make(
         &self,
         machine: &StateMachine,
-        chunks: Vec<Vec<u8>>,
         member_id: u64,
         cluster_id: u64,
     ) -> Result<(), RestoreError> {
@@ -330,7 +295,7 @@ impl Restore {
             commit: position.index,
         };
         let meta = checkpoint.meta.encode_to_vec();
-        let first = Some((position, &meta[..], chunks));
+        let first = Some((position, &meta[..], checkpoint.chunks));
         create_member(&directory, first, hard_state, LogOptions::default())?;
         identity.cluster_id = cluster_id;
         identity.member_id = member_id;
@@ -363,35 +328,12 @@ impl Restore {
 
 /// A cluster's ID, derived from its initial data as well: members that were restored from different
 /// snapshots refuse each other, where etcd's would continue with different data.
-fn bound(cluster_id: u64, chunks: &[Vec<u8>]) -> u64 {
+fn bound(cluster_id: u64, chunks: Export) -> u64 {
     let mut digest = Sha256::new();
     digest.update(cluster_id.to_be_bytes());
-    chunks.iter().for_each(|chunk| digest.update(chunk));
+    chunks.for_each(|chunk| digest.update(chunk));
     let digest = digest.finalize();
     digest[..8]
         .iter()
         .fold(0, |id, byte| (id << 8) | u64::from(*byte))
-}
-
-/// The database in a snapshot, without the digest behind it.
-struct Database {
-    file: File,
-    length: u64,
-}
-
-impl Source for Database {
-    fn length(&self) -> io::Result<u64> {
-        Ok(self.length)
-    }
-
-    fn read(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
-        if offset.saturating_add(into.len() as u64) > self.length {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        self.file.read_exact_at(into, offset)
-    }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -194,7 +194,7 @@ fn silent() -> Error {
 }
 
 /// What a server answered, or why it was not reached.
-fn text(status: &tonic::Status) -> String {
+pub(super) fn text(status: &tonic::Status) -> String {
     let mut text = status.message().to_owned();
     let mut cause = std::error::Error::source(status);
     while let Some(error) = cause {

@@ -5,6 +5,7 @@ mod fetch;
 mod list;
 mod prune;
 mod report;
+mod restore;
 mod save;
 mod source;
 mod store;
@@ -35,6 +36,7 @@ enum Command {
     Fetch(fetch::Arguments),
     Verify(verify::Arguments),
     Prune(prune::Arguments),
+    Restore(Box<restore::Arguments>),
 }
 
 /// Runs the subcommand.
@@ -54,7 +56,7 @@ pub(super) fn run(arguments: Arguments) -> ExitCode {
     let result = report
         .begin()
         .and_then(|()| runtime.block_on(until_signalled(arguments.command.run())));
-    if name == "save" {
+    if ["save", "restore"].contains(&name) {
         // What still reads its file, which has no name, is not waited for.
         runtime.shutdown_background();
     }
@@ -88,6 +90,7 @@ impl Command {
             Command::Save(it) => ("save", it.report.clone()),
             Command::Verify(it) => ("verify", it.report.clone()),
             Command::Prune(it) => ("prune", it.report.clone()),
+            Command::Restore(it) => ("restore", it.report.clone()),
             Command::List(_) => ("list", Report::default()),
             Command::Fetch(_) => ("fetch", Report::default()),
         }
@@ -98,6 +101,7 @@ impl Command {
             Command::Save(it) => Box::pin(save::run(*it)).await,
             Command::Verify(it) => Box::pin(verify::run(it)).await,
             Command::Prune(it) => prune::run(it).await,
+            Command::Restore(it) => Box::pin(restore::run(*it)).await,
             Command::List(it) => list::run(it).await.map(Ended::unreported),
             Command::Fetch(it) => fetch::run(it).await.map(Ended::unreported),
         }

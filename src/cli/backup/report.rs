@@ -58,9 +58,10 @@ fn class(error: &Error) -> FailureClass {
             ..
         } => FailureClass::Credentials,
         Error::Store { .. } => FailureClass::Store,
-        Error::NotFound { .. } => FailureClass::NotFound,
+        Error::NotFound { .. } | Error::NothingThere { .. } => FailureClass::NotFound,
         Error::Damaged { .. } => FailureClass::Damaged,
         Error::Key(_) => FailureClass::Key,
+        Error::Target(_) => FailureClass::Target,
         Error::Source(_) | Error::Snapshot { .. } => FailureClass::Source,
         Error::File { .. } | Error::Interrupted(_) | Error::Member(_) | Error::Unclear { .. } => {
             FailureClass::Other

@@ -9,7 +9,7 @@ use super::log::{Log, LogOptions};
 use crate::raft::{HardState, Position};
 
 /// The checkpoint that a new member starts from: its place, its description and its chunks.
-pub type FirstCheckpoint<'a> = (Position, &'a [u8], Vec<Vec<u8>>);
+pub type FirstCheckpoint<'a, C = Vec<Vec<u8>>> = (Position, &'a [u8], C);
 
 /// The files of a member, ready for use.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub struct MemberFiles {
 /// [`Error::Misuse`] if the disk has been a member; any other of this room's.
 pub fn create_member(
     directory: &DataDirectory,
-    first: Option<FirstCheckpoint<'_>>,
+    first: Option<FirstCheckpoint<'_, impl IntoIterator<Item: AsRef<[u8]>>>>,
     hard_state: HardState,
     options: LogOptions,
 ) -> Result<MemberFiles> {

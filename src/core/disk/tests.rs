@@ -77,7 +77,13 @@ fn member_runs_on_real_files() {
         files.log.read(151, 201, u64::MAX).unwrap(),
         entries(1, 151..=200)
     );
-    let refused = create_member(&directory, None, HardState::default(), SMALL).unwrap_err();
+    let refused = create_member(
+        &directory,
+        None::<FirstCheckpoint<'_>>,
+        HardState::default(),
+        SMALL,
+    )
+    .unwrap_err();
     assert!(matches!(refused, Error::Misuse(_)), "{refused}");
     let mut other = directory.identity().unwrap().clone();
     other.member_id = 1;

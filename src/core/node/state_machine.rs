@@ -188,7 +188,13 @@ impl StateMachine {
 
     /// As [`StateMachine::found`], with a membership that already exists.
     pub fn founded(membership: Membership) -> Self {
+        Self::restored(membership, Store::default())
+    }
+
+    /// The same, with the data of a cluster that was saved: only they are of that cluster.
+    pub fn restored(membership: Membership, store: Store) -> Self {
         let mut machine = Self {
+            store,
             membership: Arc::new(membership),
             index: FOUNDING_INDEX,
             term: FOUNDING_INDEX,

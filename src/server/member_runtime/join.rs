@@ -10,14 +10,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use prost::Message as _;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
+use super::found::{Became, drop_staged};
 use super::{Happening, MemberRuntime, peer};
-use crate::disk::{self, Class, MemberFiles, Position, create_member};
-use crate::node::{InitialMember, MemberRecord, Membership, StateMachine, member_id};
-use crate::raft::HardState;
+use crate::disk::{self, Class};
+use crate::node::{InitialMember, Membership, StateMachine};
 use crate::server::core::disk_stop;
 use crate::server::core::handle::Phase;
 use crate::server::core::state::Who;
@@ -39,23 +38,10 @@ const ANSWER_LIMIT: usize = 8 << 20;
 pub(super) const ROUND: Duration = Duration::from_secs(8);
 /// Rounds in which no server knows this member before that counts as final.
 const LAGGING: usize = 5;
+/// What a standby does.
+const WAITS: &str = "standing by: waits to be bootstrapped or to be added as a learner";
 /// The peer port when `--join-from` names none.
 const PEER_PORT: u16 = 2380;
-
-/// A call that founds a cluster on this standby.
-#[derive(Debug)]
-pub(crate) struct Founding {
-    /// UID of the cluster's resource.
-    pub cluster_uid: String,
-    /// The incarnation of the cluster.
-    pub incarnation: u64,
-    /// The identity Secret's nonce.
-    pub nonce: String,
-    /// The UID of the seed's PersistentVolumeClaim.
-    pub claim_uid: String,
-    /// Answered once it is durable.
-    pub answer: oneshot::Sender<Result<Who, Stop>>,
-}
 
 /// The initial membership of a new cluster from its flags; `None` under an operator.
 pub(super) fn initial(config: &crate::server::flags::config::Config) -> Option<Membership> {
@@ -71,12 +57,6 @@ pub(super) fn initial(config: &crate::server::flags::config::Config) -> Option<M
         })
         .collect();
     Membership::bootstrap("", 0, token, &initial).ok()
-}
-
-/// The member that this server has become.
-pub(super) struct Became {
-    pub(super) files: MemberFiles,
-    pub(super) phase: disk::Phase,
 }
 
 impl MemberRuntime {
@@ -136,7 +116,8 @@ impl MemberRuntime {
         self.shared
             .doing("every initial member was met: founding the cluster");
         let machine = StateMachine::founded(membership);
-        self.create(Some(machine), disk::Phase::Member, who).await
+        self.create(Some(machine), disk::Phase::Member, who, |_| {})
+            .await
     }
 
     /// Stores the member that is being formed, and refuses a disk of another attempt.
@@ -330,19 +311,17 @@ impl MemberRuntime {
         if !identity.bootstrap_nonce.is_empty() && identity.cluster_id != 0 {
             return self.found_again(&identity).await;
         }
-        self.shared
-            .doing("standing by: waits to be bootstrapped or to be added as a learner");
+        self.shared.doing(WAITS);
         loop {
             let asked = timeout(ROUND, self.find_list(join_from));
             tokio::select! {
                 biased;
                 happening = happenings.recv() => match happening {
-                    Some(Happening::Bootstrap(founding)) => {
-                        let (result, answer) = self.found(*founding).await;
-                        let founded = result.as_ref().map(|_| self.who()).map_err(Clone::clone);
-                        // The caller may be gone; the call is idempotent.
-                        let _ = answer.send(founded);
-                        return result;
+                    Some(Happening::Bootstrap(founding, answer)) => {
+                        if let Some(became) = self.bootstrap(*founding, answer).await? {
+                            return Ok(became);
+                        }
+                        self.shared.doing(WAITS);
                     }
                     Some(Happening::Removed(_) | Happening::Copied(_)) => {}
                     Some(Happening::Met) => self.reported_unknown_peers.store(false, Ordering::Release),
@@ -416,63 +395,14 @@ impl MemberRuntime {
         None
     }
 
-    /// Carries out a call to found a cluster.
-    async fn found(
-        self: &Arc<Self>,
-        founding: Founding,
-    ) -> (Result<Became, Stop>, oneshot::Sender<Result<Who, Stop>>) {
-        let Founding {
-            cluster_uid,
-            incarnation,
-            nonce,
-            claim_uid,
-            answer,
-        } = founding;
-        let token = format!("{cluster_uid}/{incarnation}");
-        let id = member_id(&self.config.advertise_peer_urls, &token, None);
-        let stored = self.change_identity(|identity| {
-            identity.cluster_uid = cluster_uid;
-            identity.incarnation = incarnation;
-            identity.bootstrap_nonce = nonce;
-            identity.claim_uid = claim_uid;
-            identity.member_id = id;
-            identity.cluster_id = crate::node::cluster_id([id]);
-        });
-        if let Err(error) = stored {
-            return (Err(disk_stop(&error)), answer);
-        }
-        (self.found_again(&self.identity()).await, answer)
-    }
-
-    /// Founds the cluster recorded in the identity file, with the same bytes each time.
-    async fn found_again(self: &Arc<Self>, identity: &disk::Identity) -> Result<Became, Stop> {
-        let own = MemberRecord {
-            id: identity.member_id,
-            name: self.config.name.clone(),
-            peer_urls: self.config.advertise_peer_urls.clone(),
-            client_urls: self.config.advertise_client_urls.clone(),
-            learner: false,
-            disk_uuid: self.disk_uuid.clone(),
-            started: true,
-        };
-        let (uid, incarnation) = (&identity.cluster_uid, identity.incarnation);
-        let machine = StateMachine::found(identity.cluster_id, uid, incarnation, vec![own])
-            .map_err(|error| Stop::usage(format!("cannot found the cluster: {error}")))?;
-        self.shared
-            .doing("founding the cluster as its first member");
-        let who = Who {
-            cluster_id: identity.cluster_id,
-            member_id: identity.member_id,
-        };
-        self.create(Some(machine), disk::Phase::Member, who).await
-    }
-
     /// Becomes a member that waits for its first checkpoint.
     async fn join_as(self: &Arc<Self>, id: u64, answer: &PeerResponse) -> Result<Became, Stop> {
         let who = Who {
             cluster_id: answer.cluster_id,
             member_id: id,
         };
+        // Its data come from its leader, and not from a snapshot that it may have received.
+        let mut staging = Arc::clone(&self.staging).lock_owned().await;
         self.change_identity(|identity| {
             identity.cluster_id = who.cluster_id;
             identity.member_id = id;
@@ -489,54 +419,14 @@ impl MemberRuntime {
         })
         .map_err(|error| disk_stop(&error))?;
         tracing::info!(member = %format!("{id:x}"), cluster = %format!("{:x}", who.cluster_id), "joining");
-        let became = self.create(None, disk::Phase::Joining, who).await?;
+        let became = self.create(None, disk::Phase::Joining, who, |_| {}).await?;
+        drop_staged(&mut staging);
         let others = answer.members.iter().filter(|member| member.id != id);
         self.link(
             others
                 .map(|member| peer(member.id, &member.peer_urls))
                 .collect(),
         );
-        Ok(became)
-    }
-
-    /// Creates the member's files, then records that in the identity file.
-    async fn create(
-        self: &Arc<Self>,
-        machine: Option<StateMachine>,
-        phase: disk::Phase,
-        who: Who,
-    ) -> Result<Became, Stop> {
-        let local = Arc::clone(self);
-        let made = tokio::task::spawn_blocking(move || {
-            let first = machine.map(|machine| {
-                let checkpoint = machine.checkpoint();
-                let position = Position {
-                    index: checkpoint.meta.index,
-                    term: checkpoint.meta.term,
-                };
-                let chunks: Vec<Vec<u8>> = checkpoint.chunks.map(|chunk| chunk.to_vec()).collect();
-                (position, checkpoint.meta.encode_to_vec(), chunks)
-            });
-            // Term and commit index with which the cluster was founded; a joiner has none.
-            let hard_state = first
-                .as_ref()
-                .map_or_else(HardState::default, |(at, _, _)| HardState {
-                    term: at.term,
-                    vote: 0,
-                    commit: at.index,
-                });
-            let first = first
-                .as_ref()
-                .map(|(at, meta, chunks)| (*at, &meta[..], chunks.clone()));
-            let files = create_member(&local.files(), first, hard_state, local.log_options())?;
-            local.change_identity(|identity| identity.phase = phase.into())?;
-            Ok(Became { files, phase })
-        })
-        .await;
-        let became = made
-            .map_err(|error| identity_stop(format!("a thread ended early: {error}")))?
-            .map_err(|error: disk::Error| disk_stop(&error))?;
-        self.shared.become_phase(public_phase(became.phase), who);
         Ok(became)
     }
 

@@ -6,11 +6,14 @@
 mod alarmed;
 mod backup;
 mod checkpoint;
+mod found;
 mod join;
 mod maintenance;
 mod no_sync;
 mod port;
+mod restore;
 mod service;
+mod staging;
 mod start;
 mod starts;
 mod transport;
@@ -27,7 +30,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use crate::disk::{self, Checkpoints, DataDirectory, Identity, LogOptions, Start, Starts};
 use crate::node::{
@@ -45,6 +48,7 @@ use crate::server::link::door::Door;
 use crate::server::link::hello::{FORMAT, Hello, Known, Purpose, Refusal, Reply, Verdict};
 use crate::server::link::outbound::{self, Listener, Outbound, Peer};
 use crate::server::process::exit::Stop;
+use staging::Staging;
 use unknown_peers::UnknownPeers;
 
 /// Events that concern the server as a whole.
@@ -57,7 +61,10 @@ pub(crate) enum Happening {
     /// A member that is not in the applied membership yet has sent a hello.
     Met,
     /// The operator asks to found a cluster.
-    Bootstrap(Box<join::Founding>),
+    Bootstrap(
+        Box<found::Founding>,
+        oneshot::Sender<Result<Who, tonic::Status>>,
+    ),
 }
 
 /// The remedy for a member that was removed but cannot know it for certain.
@@ -78,6 +85,12 @@ pub(crate) struct MemberRuntime {
     stored: ArcSwap<Identity>,
     /// The content of the file of starts.
     starts: ArcSwap<Starts>,
+    /// The snapshot that this standby receives. Whoever makes it a member holds the lock until it is one.
+    staging: Arc<tokio::sync::Mutex<Staging>>,
+    /// What is known of that snapshot, for descriptions.
+    staged: staging::Shown,
+    /// A cluster is being founded here on a call.
+    founding: AtomicBool,
     /// The start of each peer with an established link, and when it was last heard on that link.
     standing: Mutex<BTreeMap<u64, (Start, Instant)>>,
     /// The UUID of this disk.
@@ -157,6 +170,11 @@ impl MemberRuntime {
             self.stored.store(Arc::new(after));
             Ok(())
         })
+    }
+
+    /// Whether a cluster is being founded here on a call.
+    fn is_founding(&self) -> bool {
+        self.founding.load(Ordering::Acquire)
     }
 
     fn who(&self) -> Who {

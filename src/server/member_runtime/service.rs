@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::oneshot;
 use tonic::{Request, Response, Status};
 
-use super::join::Founding;
+use super::found::Founding;
 use super::start::retire;
-use super::{Happening, MemberRuntime, alarmed, backup};
+use super::{Happening, MemberRuntime, alarmed, backup, restore};
 use crate::disk;
 use crate::node::{ChangeKind, MemberRecord, MemberStatus, MembershipError};
 use crate::server::core::handle::{Fence, Health, MembershipRequest, Phase, RequestError, Role};
@@ -25,12 +25,16 @@ use crate::wire::member as proto;
 /// The services of `quorate.v1` as a router for the peer port.
 pub(super) fn router(local: Arc<MemberRuntime>, verifier: Verifier) -> axum::Router {
     let backup = backup::service(Arc::clone(&local), &verifier);
+    let restore = restore::service(Arc::clone(&local), &verifier);
     let service = proto::member_server::MemberServer::new(Service {
         local,
         newest: AtomicU64::new(0),
     });
     let routes = tonic::service::Routes::new(Verified::new(service, verifier));
-    routes.add_service(backup).into_axum_router()
+    routes
+        .add_service(backup)
+        .add_service(restore)
+        .into_axum_router()
 }
 
 /// 2024-01-01, in Unix seconds: operators count their epochs from there.
@@ -262,36 +266,41 @@ async fn bootstrap(
             request.cluster_uid
         )));
     }
-    let identity = local.identity();
-    if identity.phase() != disk::Phase::Standby {
-        return already(&identity, &request);
-    }
-    let (answer, answered) = oneshot::channel();
     let founding = Founding {
         cluster_uid: request.cluster_uid,
         incarnation: request.incarnation,
         nonce: request.nonce,
         claim_uid: request.claim_uid,
-        answer,
+        snapshot: request.snapshot,
     };
-    let gone = |_| Status::failed_precondition("this server is not a standby");
-    local
-        .happenings
-        .send(Happening::Bootstrap(Box::new(founding)))
-        .map_err(|_| Status::unavailable("the server is stopping"))?;
-    match answered.await.map_err(gone)? {
-        Ok(who) => Ok(proto::BootstrapResponse {
-            cluster_id: who.cluster_id,
-            member_id: who.member_id,
-            already: false,
-        }),
-        Err(stop) => Err(Status::internal(stop.message)),
+    let identity = local.identity();
+    if identity.phase() != disk::Phase::Standby {
+        return already(&identity, &founding);
     }
+    if local.is_founding() {
+        return Err(Status::unavailable(
+            "a cluster is being founded here on an earlier call: describe this server, and repeat the call",
+        ));
+    }
+    let (answer, answered) = oneshot::channel();
+    let asked = Happening::Bootstrap(Box::new(founding.clone()), answer);
+    let sent = local.happenings.send(asked);
+    sent.map_err(|_| Status::unavailable("the server is stopping"))?;
+    let Ok(answered) = answered.await else {
+        // It became a member on another call meanwhile, which may have been the same.
+        return already(&local.identity(), &founding);
+    };
+    let who = answered?;
+    Ok(proto::BootstrapResponse {
+        cluster_id: who.cluster_id,
+        member_id: who.member_id,
+        already: false,
+    })
 }
 
 fn already(
     identity: &disk::Identity,
-    request: &proto::BootstrapRequest,
+    request: &Founding,
 ) -> Result<proto::BootstrapResponse, Status> {
     let same = identity.cluster_uid == request.cluster_uid
         && identity.incarnation == request.incarnation
@@ -398,7 +407,7 @@ fn describe(local: &MemberRuntime) -> proto::DescribeResponse {
             Role::Leader => alarmed::comparisons(local, status.term),
             _ => Vec::new(),
         },
-        staged: None,
+        staged: restore::described(local),
     }
 }
 

@@ -15,6 +15,7 @@ use tokio::time::{sleep, timeout};
 
 use super::join::{identity_stop, public_phase};
 use super::no_sync::NoSync;
+use super::staging::{Staging, StagingError};
 use super::{Happening, MemberRuntime, Transport, lock, service};
 use crate::disk::{
     self, DataDirectory, Disk, FileDisk, Identity, LogOptions, Reserve, Starts, open_member,
@@ -79,6 +80,7 @@ pub(crate) fn start(
     // Stored before any peer sees this start.
     let starts = Starts::begin(directory.disk(), uuid, shared.boot_nonce)
         .map_err(|error| disk_stop(&error))?;
+    let staging = staged(config, directory.identity())?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .thread_name("peer")
@@ -102,6 +104,9 @@ pub(crate) fn start(
         stored: ArcSwap::from_pointee(directory.identity().cloned().unwrap_or_default()),
         directory: Mutex::new(directory),
         starts: ArcSwap::from_pointee(starts),
+        staged: staging.shown(),
+        staging: Arc::new(tokio::sync::Mutex::new(staging)),
+        founding: AtomicBool::new(false),
         standing: Mutex::default(),
         disk_uuid: disk_uuid.to_string(),
         dialler: Arc::new(Dialler::new(security)),
@@ -323,6 +328,29 @@ fn open_directory(config: &Config) -> Result<DataDirectory, Stop> {
     Ok(directory)
 }
 
+/// The snapshot that a standby has received. A member needs none: what a crash between its becoming one and the end of
+/// the snapshot has left is deleted.
+fn staged(config: &Config, identity: Option<&Identity>) -> Result<Staging, Stop> {
+    if identity.is_some_and(|identity| identity.phase() != disk::Phase::Standby) {
+        let mut staging = Staging::empty(&config.data_dir);
+        if let Err(error) = staging.discard() {
+            tracing::warn!("a snapshot that is needed no more takes space: {error}");
+        }
+        return Ok(staging);
+    }
+    Staging::load(&config.data_dir).map_err(|error| {
+        let class = match &error {
+            StagingError::Damaged { .. } => disk::Class::Corrupt,
+            _ => disk::Class::Io,
+        };
+        Stop {
+            code: class.exit_code(),
+            class: class.name(),
+            message: error.to_string(),
+        }
+    })
+}
+
 /// Checks that the identity of an existing disk agrees with the flags.
 fn check_identity(identity: &Identity, config: &Config, path: &str) -> Result<(), Stop> {
     if let Some(uid) = &config.operated.cluster_uid
@@ -467,7 +495,7 @@ async fn follow(
                     local.link_members();
                 }
                 // The service answers it: this server is a member already.
-                Some(Happening::Bootstrap(_)) => {}
+                Some(Happening::Bootstrap(..)) => {}
                 None => std::future::pending().await,
             },
             changed = published.changed() => if changed.is_err() {

@@ -14,6 +14,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http_body_util::{BodyExt as _, Full, Limited};
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tonic::Code;
 use tonic::body::Body;
@@ -35,10 +36,10 @@ pub const FRESH_MS: u64 = 60_000;
 const NONCES: usize = 100_000;
 /// Interval between two checks of the key file, in milliseconds.
 const CHECK_MS: u64 = 1000;
-/// Largest request of `quorate.v1`, in bytes.
-pub(in crate::server) const CALL_LIMIT: usize = 64 << 10;
 /// Time for the body of a call.
 const BODY_TIME: Duration = Duration::from_secs(5);
+/// Bodies of restores that are read at once: each takes a megabyte before its proof is checked.
+const LARGE_BODIES: usize = 8;
 
 /// Why there is no key.
 #[derive(Debug, thiserror::Error)]
@@ -106,6 +107,8 @@ pub struct Verifier {
     nonces: Arc<Mutex<Nonces>>,
     own: Arc<str>,
     caller: Caller,
+    /// Limits the bodies that are read at once; `None`: they are small.
+    bodies: Option<Arc<Semaphore>>,
 }
 
 /// The key, and the file that may contain a newer one.
@@ -188,6 +191,7 @@ impl Verifier {
             nonces: Arc::default(),
             own: own.to_string().into(),
             caller: Caller::Operator,
+            bodies: None,
         }
     }
 
@@ -200,6 +204,26 @@ impl Verifier {
             caller: Caller::Backup,
             ..self.clone()
         }
+    }
+
+    /// The same of the key of restores.
+    #[must_use]
+    pub(in crate::server) fn for_restores(&self) -> Verifier {
+        Verifier {
+            nonces: Arc::default(),
+            caller: Caller::Restore,
+            bodies: Some(Arc::new(Semaphore::new(LARGE_BODIES))),
+            ..self.clone()
+        }
+    }
+
+    /// The body of a call, which nobody has proven yet.
+    async fn body(&self, body: Body) -> Result<Bytes, StdError> {
+        let _one = match &self.bodies {
+            Some(bodies) => Some(bodies.acquire().await?),
+            None => None,
+        };
+        gather(body, self.caller.call_limit()).await
     }
 
     fn key(&self) -> Option<Key> {
@@ -335,7 +359,7 @@ where
                 Ok(signed_call) => signed_call,
                 Err(why) => return Ok(unproven(why)),
             };
-            let body = match timeout(BODY_TIME, gather(body, CALL_LIMIT)).await {
+            let body = match timeout(BODY_TIME, verifier.body(body)).await {
                 Ok(Ok(body)) => body,
                 Ok(Err(_)) => return Ok(unproven("the call exceeds the size limit")),
                 Err(_) => return Ok(unproven("the rest of the call did not arrive in time")),

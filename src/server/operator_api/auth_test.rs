@@ -181,3 +181,29 @@ fn key_of_backups_opens_backups_alone() {
     let nameless = sent(&derived, STANDING, "", 1_000_000, "d");
     assert_eq!(check(&backups, 1_000_000, &nameless), Ok(()));
 }
+
+/// The key of a restore is another one, and opens neither the operator's calls nor those of backups.
+#[test]
+fn key_of_restores_opens_restores_alone() {
+    const FINISH: &str = "/quorate.v1.Restore/Finish";
+    const PROSPECT: &str = "/quorate.v1.Restore/Prospect";
+    let operators = Verifier::new(Some(key()), None, &own("one", "1"));
+    let (backups, restores) = (operators.for_backups(), operators.for_restores());
+    let derived = key().for_restores();
+    for other in [&operators, &backups] {
+        for path in [RETIRE, FINISH] {
+            let call = sent(&derived, path, "one/1", 1_000_000, "a");
+            assert!(check(other, 1_000_000, &call).is_err(), "{path}");
+        }
+    }
+    for wrong in [key(), key().for_backups()] {
+        let call = sent(&wrong, FINISH, "one/1", 1_000_000, "a");
+        assert!(check(&restores, 1_000_000, &call).is_err());
+    }
+    let call = sent(&derived, FINISH, "one/1", 1_000_000, "b");
+    assert_eq!(check(&restores, 1_000_000, &call), Ok(()));
+    let nameless = sent(&derived, FINISH, "", 1_000_000, "c");
+    assert!(check(&restores, 1_000_000, &nameless).is_err());
+    let nameless = sent(&derived, PROSPECT, "", 1_000_000, "d");
+    assert_eq!(check(&restores, 1_000_000, &nameless), Ok(()));
+}

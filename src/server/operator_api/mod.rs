@@ -7,5 +7,6 @@ pub mod auth;
 pub mod backup_client;
 pub mod client;
 pub(in crate::server) mod proof;
+pub mod restore_client;
 pub mod secure;
 pub(crate) mod signed;

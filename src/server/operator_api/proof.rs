@@ -33,6 +33,8 @@ pub(in crate::server) const NEWEST: &str = "2";
 pub(in crate::server) const DESCRIBE: &str = "/quorate.v1.Member/Describe";
 /// That of a backup.
 const STANDING: &str = "/quorate.v1.Backup/Standing";
+/// That of a restore.
+const PROSPECT: &str = "/quorate.v1.Restore/Prospect";
 
 /// Prefix of the data under an HMAC, so that one for a call cannot be used for an answer. That of
 /// 0.1.0 begins with the method, and so with a slash.
@@ -40,6 +42,12 @@ const CALL: &str = "quorate call 2";
 const RESPONSE: &str = "quorate answer 2";
 /// The data under the HMAC that is the key of backups.
 const BACKUPS: &[u8] = b"quorate backup key 1";
+/// The same of the key of restores.
+const RESTORES: &[u8] = b"quorate restore key 1";
+/// Largest call, in bytes: any host may send that much before its proof is checked.
+const CALL_LIMIT: usize = 64 << 10;
+/// That of a restore, which carries a piece of a snapshot.
+const RESTORE_LIMIT: usize = CALL_LIMIT + (1 << 20);
 
 /// The key that operator and members share.
 #[derive(Clone, PartialEq, Eq)]
@@ -58,6 +66,8 @@ pub(in crate::server) enum Caller {
     Operator,
     /// A backup of the cluster, with a key that fits [`STANDING`]'s service alone.
     Backup,
+    /// A restore of a cluster that is to be founded, with a key that fits [`PROSPECT`]'s service alone.
+    Restore,
 }
 
 impl Caller {
@@ -66,6 +76,7 @@ impl Caller {
         match self {
             Caller::Operator => operators.clone(),
             Caller::Backup => operators.for_backups(),
+            Caller::Restore => operators.for_restores(),
         }
     }
 
@@ -74,6 +85,15 @@ impl Caller {
         match self {
             Caller::Operator => DESCRIBE,
             Caller::Backup => STANDING,
+            Caller::Restore => PROSPECT,
+        }
+    }
+
+    /// Bytes of its largest call.
+    pub(in crate::server) fn call_limit(self) -> usize {
+        match self {
+            Caller::Operator | Caller::Backup => CALL_LIMIT,
+            Caller::Restore => RESTORE_LIMIT,
         }
     }
 }
@@ -138,9 +158,19 @@ impl Key {
     /// The key of backups, as text: it follows from the operator's, which does not follow from it.
     #[must_use]
     pub fn for_backups(&self) -> Key {
+        self.derived(BACKUPS)
+    }
+
+    /// The key of restores, as text: it follows from the operator's in the same way.
+    #[must_use]
+    pub fn for_restores(&self) -> Key {
+        self.derived(RESTORES)
+    }
+
+    fn derived(&self, label: &[u8]) -> Key {
         let mut mac =
             Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes a key of any length");
-        mac.update(BACKUPS);
+        mac.update(label);
         Key::new(text(mac).as_bytes())
     }
 
@@ -277,6 +307,20 @@ mod tests {
         );
         assert_ne!(derived, key());
         assert!(!fits(key().of_call(call()), &text(derived.of_call(call()))));
+    }
+
+    /// The same of the key of restores.
+    #[test]
+    fn key_of_restores_is_fixed_and_another_one() {
+        let derived = key().for_restores();
+        assert_eq!(
+            derived.bytes(),
+            b"2e835df7e32e83b7fc11ed5d0d2ef01563e27c4a6762db03bd55cd173406d541"
+        );
+        for other in [key(), key().for_backups()] {
+            assert_ne!(derived, other);
+            assert!(!fits(other.of_call(call()), &text(derived.of_call(call()))));
+        }
     }
 
     #[test]

@@ -19,7 +19,7 @@ use tower::{Service, ServiceExt as _};
 
 use crate::mutants::mutant;
 
-use super::auth::{CALL_LIMIT, Whole, gather};
+use super::auth::{Whole, gather};
 use super::proof::{
     Call, Caller, FORM, FROM, Key, NONCE, OLD_PROOF, PROOF, Recipient, TIME, TO, text,
 };
@@ -122,6 +122,11 @@ impl<S> Signed<S> {
         Self::of(Caller::Backup, inner, key)
     }
 
+    /// Signs the calls of a restore to `inner`.
+    pub(in crate::server) fn for_restores(inner: S, key: Key) -> Signed<S> {
+        Self::of(Caller::Restore, inner, key)
+    }
+
     fn of(caller: Caller, inner: S, key: Key) -> Signed<S> {
         Signed {
             inner: Arc::new(Mutex::new(inner)),
@@ -203,11 +208,16 @@ where
             }
             Outcome::Unproven(whole) => whole,
         };
-        if self.caller == Caller::Backup {
+        let unknown = match self.caller {
+            Caller::Operator => None,
+            Caller::Backup => Some("the server there gives no backups"),
+            Caller::Restore => Some("the server there takes no snapshots"),
+        };
+        if let Some(unknown) = unknown {
             return Err(match whole.status().code() {
-                Code::Unimplemented => tonic::Status::unimplemented(
-                    "the server there gives no backups: it is of an older version, or no member",
-                )
+                Code::Unimplemented => tonic::Status::unimplemented(format!(
+                    "{unknown}: it is of an older version, or no member"
+                ))
                 .into(),
                 _ => unbelieved(Some(&whole)),
             });
@@ -367,7 +377,7 @@ where
         let signed = self.clone();
         Box::pin(async move {
             let (parts, body) = request.into_parts();
-            let body = gather(body, CALL_LIMIT).await?;
+            let body = gather(body, signed.caller.call_limit()).await?;
             let whole = signed.answer(Unsigned { parts, body }).await?;
             Ok(whole.into_response())
         })

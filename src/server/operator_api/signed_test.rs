@@ -89,7 +89,9 @@ impl Member {
             let member = member.clone();
             async move {
                 let (parts, body) = request.into_parts();
-                let body = gather(body, CALL_LIMIT).await.expect("short");
+                let body = gather(body, Caller::Operator.call_limit())
+                    .await
+                    .expect("short");
                 let text = |name: &str| parts.headers.get(name)?.to_str().ok();
                 let headers = (text(TIME), text(NONCE), text(OLD_PROOF));
                 let (Some(time), Some(nonce), Some(proof)) = headers else {
@@ -267,7 +269,9 @@ async fn changed_response_is_not_accepted() {
         async move {
             let response = honest.oneshot(request).await?;
             let (parts, body) = response.into_parts();
-            let body = gather(body, CALL_LIMIT).await.map_err(WayError::new)?;
+            let body = gather(body, Caller::Operator.call_limit())
+                .await
+                .map_err(WayError::new)?;
             let mut kept = kept.lock().expect("free");
             let (headers, body) = kept.get_or_insert((parts.headers, body)).clone();
             let mut last = http::HeaderMap::new();

@@ -1,0 +1,138 @@
+//! From the store into a file without a name: nothing is sent before all of it is here and was checked.
+
+use std::fs::File;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::Path;
+use std::sync::Arc;
+
+use futures::{StreamExt as _, TryStreamExt as _};
+
+use super::{Contents, Restore, Snapshot};
+use crate::backup::fetch::fetch_text;
+use crate::backup::manifest::{Manifest, check_id};
+use crate::backup::repository::Repository;
+use crate::backup::save::ended;
+use crate::backup::{Error, chain};
+use crate::bolt;
+use crate::server::snapshot_file::{Mismatch, SnapshotFile, sha256};
+use crate::snapshot::{self, summarize};
+
+/// Bytes of an object that are read by one request, so that a failed one costs little.
+const PIECE: u64 = 16 << 20;
+/// Requests on their way at once.
+const IN_FLIGHT: usize = 2;
+
+impl Restore {
+    /// A backup if there is a manifest, else the object of that name.
+    pub(super) async fn download(&self, repository: &Repository) -> Result<Snapshot, Error> {
+        let (folders, name) = self.path.split();
+        let folder = repository.below(&folders);
+        std::fs::create_dir_all(&self.scratch).map_err(Error::file(&self.scratch))?;
+        // What is no backup's name is the name of no backup.
+        let manifest = match check_id(name) {
+            Ok(()) => folder.manifest_bytes(name).await?,
+            Err(_) => None,
+        };
+        match manifest {
+            Some(text) => self.backup(&folder, name, &text).await,
+            None => self.object(&folder, name, repository.url()).await,
+        }
+    }
+
+    async fn backup(&self, folder: &Repository, id: &str, text: &[u8]) -> Result<Snapshot, Error> {
+        let number = uuid::Uuid::new_v4().simple();
+        let path = self.scratch.join(format!("quorate-restore-{number}.db"));
+        let manifest = fetch_text(folder, id, text, &self.keys, &path).await?;
+        let file = File::open(&path).map_err(Error::file(&path));
+        std::fs::remove_file(&path).map_err(Error::file(&path))?;
+        self.ready(file?, Some(contents(&manifest))).await
+    }
+
+    async fn object(&self, folder: &Repository, name: &str, url: &str) -> Result<Snapshot, Error> {
+        let Some((length, e_tag)) = folder.measure(name).await? else {
+            return Err(Error::NothingThere {
+                path: self.path.text.clone(),
+                url: url.to_owned(),
+            });
+        };
+        let file = nameless(&self.scratch)?;
+        let e_tag = e_tag.as_deref();
+        let gets = (0..length.div_ceil(PIECE)).map(|number| async move {
+            let bytes = number * PIECE..((number + 1) * PIECE).min(length);
+            let piece = folder.get_piece(name, bytes.clone(), e_tag).await?;
+            Ok::<_, Error>((bytes, piece))
+        });
+        let mut pieces = futures::stream::iter(gets).buffered(IN_FLIGHT);
+        while let Some((bytes, piece)) = pieces.try_next().await? {
+            if piece.len() as u64 != bytes.end - bytes.start {
+                let what = "the store gave less of it than was asked for: repeat".to_owned();
+                let id = self.path.text.clone();
+                return Err(Error::Unclear { id, what });
+            }
+            let written = file.write_all_at(&piece, bytes.start);
+            written.map_err(Error::file(&self.scratch))?;
+        }
+        self.ready(file, None).await
+    }
+
+    /// Reads the file through; what a manifest says of it was checked before, what an object holds is found here.
+    async fn ready(&self, file: File, known: Option<Contents>) -> Result<Snapshot, Error> {
+        let (path, scratch) = (self.path.text.clone(), self.scratch.clone());
+        let read = tokio::task::spawn_blocking(move || {
+            let failed = || Error::file(&scratch);
+            let length = file.metadata().map_err(failed())?.len();
+            let sha256 = sha256(&file, length).map_err(failed())?;
+            let contents = match known {
+                Some(contents) => contents,
+                None => look(&path, &scratch, &file)?,
+            };
+            Ok(Snapshot {
+                file: Arc::new(file),
+                length,
+                sha256,
+                contents,
+            })
+        });
+        read.await.map_err(ended)?
+    }
+}
+
+/// What a snapshot that no manifest describes holds.
+fn look(path: &str, scratch: &Path, file: &File) -> Result<Contents, Error> {
+    let failed = || Error::file(scratch);
+    let snapshot = file.try_clone().and_then(SnapshotFile::new);
+    let snapshot = snapshot.map_err(failed())?;
+    let digest = snapshot.check_digest().map_err(failed())?;
+    digest.map_err(|Mismatch { expected, found }| {
+        let what = format!("it ends with the SHA-256 {expected}, and that of its data is {found}");
+        Error::damaged(path, what)
+    })?;
+    match summarize(snapshot) {
+        Ok(summary) => Ok(Contents {
+            revision: summary.revision,
+            keys: summary.keys,
+            hash: summary.hash,
+        }),
+        Err(snapshot::Error::Bolt(bolt::Error::Read(source))) => Err(failed()(source)),
+        Err(error) => Err(Error::damaged(path, chain(&error))),
+    }
+}
+
+fn contents(manifest: &Manifest) -> Contents {
+    Contents {
+        revision: manifest.snapshot.revision,
+        keys: manifest.snapshot.keys,
+        hash: manifest.snapshot.hash,
+    }
+}
+
+/// A file that nobody else can read, and that is gone with the process.
+fn nameless(directory: &Path) -> Result<File, Error> {
+    let number = uuid::Uuid::new_v4().simple();
+    let path = directory.join(format!("quorate-restore-{number}.db"));
+    let mut options = File::options();
+    let options = options.read(true).write(true).create_new(true).mode(0o600);
+    let file = options.open(&path).map_err(Error::file(&path))?;
+    std::fs::remove_file(&path).map_err(Error::file(&path))?;
+    Ok(file)
+}

@@ -1,0 +1,85 @@
+//! A client of `quorate.v1.Restore`: gives a standby the snapshot that it founds a cluster from. Signs every call and
+//! rejects every answer that is not signed, as the operator's client does, with a key that fits these calls alone.
+//! Never retries.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::auth::Key;
+use super::client::{AddressError, Way, dial};
+use super::secure::Secure;
+use super::signed::Signed;
+use crate::wire::member as proto;
+use proto::restore_client::RestoreClient as Generated;
+
+/// Bytes that a call writes at most: the server refuses more.
+pub const WRITE: u64 = 1 << 20;
+
+/// Calls to one standby's peer port.
+#[derive(Clone, Debug)]
+pub struct RestoreClient(Generated<Signed<Way>>);
+
+impl RestoreClient {
+    /// A client of the standby at `host:port`. Connects at the first call; each call takes at most `timeout`.
+    ///
+    /// # Errors
+    /// An address that cannot be dialled at all.
+    pub fn new(
+        address: &str,
+        key: Key,
+        timeout: Duration,
+        secure: Option<&Secure>,
+    ) -> Result<RestoreClient, AddressError> {
+        let way = dial(address, timeout, secure)?;
+        let signed = Signed::for_restores(way, key);
+        Ok(RestoreClient(Generated::new(signed)))
+    }
+
+    /// Why this server takes no snapshot; empty if it does.
+    ///
+    /// # Errors
+    /// No answer, or one that is not signed.
+    pub async fn prospect(&mut self) -> Result<String, tonic::Status> {
+        let answer = self.0.prospect(proto::ProspectRequest {}).await?;
+        Ok(answer.into_inner().refused)
+    }
+
+    /// Announces a snapshot by its SHA-256 in hexadecimal and its length in bytes. Returns the bytes that are there.
+    ///
+    /// # Errors
+    /// The same; no space, or the server takes none.
+    pub async fn begin(&mut self, sha256: &str, length: u64) -> Result<u64, tonic::Status> {
+        let sha256 = sha256.to_owned();
+        let answer = self.0.begin(proto::BeginRequest { sha256, length }).await?;
+        Ok(answer.into_inner().received)
+    }
+
+    /// Sends the bytes behind `offset`, at most [`WRITE`]. Returns the bytes that are there.
+    ///
+    /// # Errors
+    /// The same; another snapshot was announced meanwhile, or bytes before these are missing.
+    pub async fn write(
+        &mut self,
+        sha256: &str,
+        offset: u64,
+        data: Bytes,
+    ) -> Result<u64, tonic::Status> {
+        let request = proto::WriteRequest {
+            sha256: sha256.to_owned(),
+            offset,
+            data,
+        };
+        Ok(self.0.write(request).await?.into_inner().received)
+    }
+
+    /// Has the whole snapshot checked.
+    ///
+    /// # Errors
+    /// The same; it is not what was announced, or no database.
+    pub async fn finish(&mut self, sha256: &str) -> Result<proto::FinishResponse, tonic::Status> {
+        let sha256 = sha256.to_owned();
+        let answer = self.0.finish(proto::FinishRequest { sha256 }).await?;
+        Ok(answer.into_inner())
+    }
+}
