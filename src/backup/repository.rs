@@ -286,7 +286,7 @@ impl Repository {
     pub(super) async fn measure(&self, name: &str) -> Result<Option<(u64, Option<String>)>, Error> {
         match self.store.head(&self.prefix.clone().join(name)).await {
             Ok(meta) => Ok(Some((meta.size, meta.e_tag))),
-            Err(object_store::Error::NotFound { .. }) => Ok(None),
+            Err(error) if is_absent(&error) => Ok(None),
             Err(error) => Err(self.failed(&format!("looking for {name}"))(error)),
         }
     }
@@ -349,7 +349,7 @@ impl Repository {
                 id: path.to_string(),
                 what: format!("an object of {size} bytes is in the place of one of at most {most}"),
             }),
-            Err(object_store::Error::NotFound { .. }) => Ok(None),
+            Err(error) if is_absent(&error) => Ok(None),
             Err(error) => Err(self.failed(doing)(error)),
         }
     }
@@ -381,6 +381,17 @@ impl Repository {
         let (doing, url) = (doing.to_owned(), self.url.clone());
         move |error| Error::Store { doing, url, error }
     }
+}
+
+/// Whether there is no such object. In a directory, a file has nothing below it.
+fn is_absent(error: &object_store::Error) -> bool {
+    let is_file = |cause: &(dyn std::error::Error + 'static)| {
+        let io = cause.downcast_ref::<std::io::Error>();
+        io.is_some_and(|io| io.kind() == std::io::ErrorKind::NotADirectory)
+    };
+    let first: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    let mut causes = std::iter::successors(first, |error| error.source());
+    matches!(error, object_store::Error::NotFound { .. }) || causes.any(is_file)
 }
 
 /// The manifest in a text and its keys; with keys, only if one of them signed it.

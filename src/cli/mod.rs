@@ -34,7 +34,7 @@ Usage: quorate <subcommand> [arguments]
 
   server     one member of a cluster, with etcd's API and etcd's flags
   restore    a member's data directory from a snapshot of etcd's or of ours
-  backup     snapshots in an object store or a directory: save, list, fetch, verify, prune
+  backup     snapshots in an object store or a directory: save, list, fetch, verify, prune, restore
   operator   runs EtcdClusters on Kubernetes
   local      a cluster as processes of this machine, by the operator's own plan
   demo       shows the life of a cluster in a minute, on this machine

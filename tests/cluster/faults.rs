@@ -19,11 +19,11 @@ use quorate::wire::member::{DescribeResponse, Phase};
 const STUCK: Duration = Duration::from_secs(30);
 
 /// The directory whose files switch one server's faults on.
-struct Faults(PathBuf);
+pub(super) struct Faults(PathBuf);
 
 impl Faults {
     /// Prepares a server that is not started yet for faults and for a termination message.
-    fn of(home: &Path, server: &mut Server) -> Faults {
+    pub(super) fn of(home: &Path, server: &mut Server) -> Faults {
         let switches = home.join(format!("{}.faults", server.name));
         std::fs::create_dir(&switches).unwrap();
         let library = home.join("faults.so");
@@ -52,11 +52,11 @@ impl Faults {
         home.join(format!("{}.message", server.name))
     }
 
-    fn on(&self, fault: &str) {
+    pub(super) fn on(&self, fault: &str) {
         std::fs::write(self.0.join(fault), "").unwrap();
     }
 
-    fn off(&self, fault: &str) {
+    pub(super) fn off(&self, fault: &str) {
         std::fs::remove_file(self.0.join(fault)).unwrap();
     }
 }

@@ -14,6 +14,7 @@ mod ipv6;
 mod operated;
 mod refused;
 mod release;
+mod restores;
 mod secured;
 mod strangers;
 mod tls;

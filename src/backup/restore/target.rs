@@ -22,6 +22,8 @@ const FINISH: Duration = Duration::from_secs(1800);
 /// Between two attempts: grows from the first to the second.
 const PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// For so long a key is refused: a Secret that has changed takes a while to arrive on both sides.
+const STRANGE: Duration = Duration::from_secs(90);
 /// How often a standby may find that what it has received is not what was sent.
 const SPOILT: u32 = 3;
 
@@ -44,6 +46,8 @@ pub struct Target {
 enum Failed {
     /// Another one may succeed.
     Passing(String),
+    /// The same, if the key arrives.
+    Strange(String),
     /// The standby has dropped what it had received.
     Spoilt(String),
     /// None will.
@@ -72,20 +76,21 @@ impl Target {
         let mut pause = PAUSE;
         loop {
             let before = progress.sent;
-            let why = match self.attempt(snapshot, &mut progress).await {
+            let (why, patience) = match self.attempt(snapshot, &mut progress).await {
                 Ok(contents) => return Ok(contents),
                 Err(Failed::Final(error)) => return Err(error),
-                Err(Failed::Passing(why)) => why,
+                Err(Failed::Passing(why)) => (why, self.patience),
+                Err(Failed::Strange(why)) => (why, self.patience.min(STRANGE)),
                 Err(Failed::Spoilt(why)) => {
                     progress.spoilt += 1;
                     if progress.spoilt >= SPOILT {
                         return Err(self.failed(&why));
                     }
-                    why
+                    (why, self.patience)
                 }
             };
-            if progress.last.elapsed() >= self.patience {
-                let seconds = self.patience.as_secs();
+            if progress.last.elapsed() >= patience {
+                let seconds = patience.as_secs();
                 return Err(self.failed(&format!(
                     "no progress for {seconds} s (--member-wait); the last answer: {why}"
                 )));
@@ -208,8 +213,9 @@ fn judge(status: &Status) -> Failed {
     let text = crate::backup::source::text(status);
     match status.code() {
         Code::DataLoss => Failed::Spoilt(text),
-        // Another key, another version, or a call that it cannot mean.
-        Code::Unauthenticated | Code::Unimplemented | Code::InvalidArgument => {
+        Code::Unauthenticated => Failed::Strange(text),
+        // Another version, or a call that it cannot mean.
+        Code::Unimplemented | Code::InvalidArgument => {
             let text = format!("the standby takes no snapshot: {text}");
             Failed::Final(Error::Target(text))
         }

@@ -17,6 +17,7 @@
 //! | `starts` | its starts, and the newest of each other member: [`Starts`] |
 //! | `log/<sequence>.log` | segments: [`Log`] |
 //! | `checkpoints/<index>-<term>.checkpoint` | states of the machine: [`Checkpoints`] |
+//! | `staged` | the snapshot that a standby founds a cluster from, until it has: the server's |
 //! | `reserve` | nothing: reserved space for a full volume ([`Reserve`]) |
 //! | `*/*.tmp` | unfinished work, removed at start |
 

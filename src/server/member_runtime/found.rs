@@ -317,10 +317,9 @@ pub(super) fn drop_staged(staging: &mut Staging) {
 /// A full volume leaves a standby, which founds the cluster once there is space.
 fn without_space(stop: Stop) -> NotFounded {
     match stop.class == Class::DiskFull.name() {
-        true => NotFounded::Refused(Status::resource_exhausted(format!(
-            "{}; the snapshot is kept: enlarge the volume and repeat the call",
-            stop.message
-        ))),
+        true => NotFounded::Refused(Status::resource_exhausted(
+            "the volume of the data directory has no room for the files of the new member: enlarge it, and repeat the call; the snapshot is kept",
+        )),
         false => NotFounded::Stopped(stop),
     }
 }
