@@ -368,19 +368,25 @@ impl Staging {
         *lock(&self.shown) = None;
         self.file = None;
         self.synced = 0;
-        // The record first: without it the rest is nothing.
-        for path in [self.path(RECORD), self.directory.clone()] {
-            let removed = match path.is_dir() {
-                true => fs::remove_dir_all(&path),
-                false => fs::remove_file(&path),
+        // The record first, durably: without it the rest is nothing, and without the rest it would be damaged.
+        for (name, synced) in [(RECORD, true), (TEMPORARY, false), (SNAPSHOT, false)] {
+            let path = self.path(name);
+            let removed = fs::remove_file(&path);
+            let removed = match removed {
+                Ok(()) if synced => File::open(&self.directory).and_then(|it| it.sync_all()),
+                removed => removed,
             };
-            match removed {
-                Ok(()) => {}
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(source) => return Err(failed("delete", &path, source)),
-            }
+            removed
+                .or_else(absent)
+                .map_err(|source| failed("delete", &path, source))?;
         }
-        Ok(())
+        // Anything else in it is not this server's.
+        match fs::remove_dir(&self.directory).or_else(absent) {
+            Err(error) if error.kind() != io::ErrorKind::DirectoryNotEmpty => {
+                Err(failed("delete", &self.directory, error))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn or_dropped<T>(&mut self, done: Result<T>) -> Result<T> {
@@ -464,6 +470,14 @@ fn contents(view: &View) -> std::result::Result<Checked, String> {
 fn unsynced(path: &Path, error: &io::Error) -> StagingError {
     let path = path.display();
     StagingError::Unusable(format!("the sync of {path} failed: {error}"))
+}
+
+/// What is not there need not be deleted.
+fn absent(error: io::Error) -> io::Result<()> {
+    match error.kind() {
+        io::ErrorKind::NotFound => Ok(()),
+        _ => Err(error),
+    }
 }
 
 fn failed(act: &'static str, path: &Path, source: io::Error) -> StagingError {

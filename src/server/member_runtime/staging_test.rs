@@ -129,7 +129,13 @@ fn pieces_survive_a_restart_and_are_not_sent_again() {
     assert_eq!(store.publish().revision(), 1301);
     staging.discard().expect("deleted");
     assert!(loaded(&folder).staged().is_none());
-    assert!(!folder.path().join(DIRECTORY).exists());
+    let directory = folder.path().join(DIRECTORY);
+    assert!(!directory.exists());
+    // Somebody else's file stays.
+    fs::create_dir(&directory).expect("a directory");
+    fs::write(directory.join("notes"), "").expect("written");
+    assert!(loaded(&folder).staged().is_none());
+    assert!(directory.join("notes").exists());
 }
 
 #[test]
