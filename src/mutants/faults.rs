@@ -534,6 +534,9 @@ faults! {
     /// A cluster is formed anew when no member answers.
     FormsAgain "forms-again" in "planner/plan/situation.rs",
         Operator("disks-all-empty", &["I6"]);
+    /// A cluster that is to be restored is formed before its data have arrived.
+    RestoreSkipped "restore-skipped" in "planner/plan/rules/restore.rs",
+        Operator("restore", &["I15"]);
     /// What members leave behind stays.
     LeftoversForgotten "leftovers-forgotten" in "planner/plan/rules/mod.rs",
         Operator("grow-and-shrink", &["I10"]);

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::members::Described;
 use crate::crd::TlsPort;
 use crate::disk::Class;
-use crate::plan::{Comparison, Description, Exit, MemberView, Phase, PortSecurity, Space};
+use crate::plan::{Comparison, Description, Exit, MemberView, Phase, PortSecurity, Space, Staged};
 use crate::wire::member as proto;
 
 /// Messages of all releases for a disk or an entry of a newer version, whatever their exit code.
@@ -33,6 +33,7 @@ pub fn description(described: &Described, age_ms: u64) -> Description {
         disk_uuid: response.disk_uuid.clone(),
         disk_empty: response.disk_empty,
         phase: phase(response.phase()),
+        staged: response.staged.as_ref().map(staged),
         nonce: some(&response.nonce),
         cluster_uid: some(&response.cluster_uid),
         incarnation: response.incarnation,
@@ -81,6 +82,19 @@ fn space(response: &proto::DescribeResponse) -> Option<Space> {
         free: space.volume_free_bytes,
         needed: space.volume_needed_bytes,
     })
+}
+
+fn staged(reported: &proto::StagedSnapshot) -> Staged {
+    Staged {
+        sha256: reported.sha256.clone(),
+        length: reported.length,
+        received: reported.received,
+        complete: reported.complete,
+        revision: reported.revision,
+        keys: reported.keys,
+        elapsed_ms: reported.elapsed_ms,
+        resumed_at: reported.resumed_at,
+    }
 }
 
 fn comparison(reported: &proto::Comparison) -> Comparison {

@@ -252,15 +252,19 @@ impl Members {
                 nonce,
                 pvc_uid,
                 disk_uuid,
+                snapshot,
                 ..
             } => {
                 let request = proto::BootstrapRequest {
+                    snapshot: snapshot.as_ref().map(|snapshot| proto::BootstrapSnapshot {
+                        sha256: snapshot.sha256.clone(),
+                        bump_revision: snapshot.revision_bump,
+                    }),
                     cluster_uid: cluster_uid.clone(),
                     incarnation: *incarnation,
                     nonce: nonce.clone(),
                     claim_uid: pvc_uid.clone(),
                     disk_uuid: disk_uuid.clone(),
-                    snapshot: None,
                 };
                 client.bootstrap(request).await.map(drop)
             }

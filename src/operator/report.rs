@@ -197,6 +197,10 @@ fn without_lag(status: &EtcdClusterStatus) -> EtcdClusterStatus {
     for member in &mut status.members {
         member.lag_entries = None;
     }
+    if let Some(restore) = &mut status.restore {
+        restore.received_bytes = None;
+        restore.expected_end_time = None;
+    }
     // The message contains the lag as well.
     status.summary = None;
     if let Some(step) = &mut status.step {

@@ -22,6 +22,7 @@ use super::certificates;
 use super::drift;
 use super::judged::Judged;
 use super::lease::Leadership;
+use super::restores::Restores;
 use super::revisions;
 use super::user_certificates;
 use super::workers::Key;
@@ -63,6 +64,7 @@ pub(crate) struct Context {
     pub(super) metrics: Metrics,
     pub(super) outside: Environment,
     pub(super) memories: Mutex<BTreeMap<Key, Memory>>,
+    pub(super) restores: Restores,
 }
 
 /// What is outside of the API server: time, and the way to the members.
@@ -124,6 +126,7 @@ impl Context {
             metrics,
             outside,
             memories,
+            restores: Restores::default(),
         }
     }
 

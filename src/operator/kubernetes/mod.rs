@@ -23,6 +23,7 @@ pub(crate) mod platform;
 pub mod probes;
 mod related_objects;
 mod report;
+mod restores;
 mod revisions;
 mod routes;
 mod run;

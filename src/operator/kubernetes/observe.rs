@@ -263,6 +263,13 @@ impl OneCluster {
             denied: related_objects::denied(caches, routed.is_none()),
             routed: routed.unwrap_or_default(),
             descriptions,
+            restore: {
+                let awaited = status.cluster_id.is_none()
+                    && valid.is_some_and(|cluster| cluster.spec.bootstrap.is_some());
+                awaited
+                    .then(|| self.shared.restores.of(&self.key))
+                    .flatten()
+            },
             refused: None,
             spec: valid.and_then(|cluster| self.memory.revisions.facts(cluster)),
             cluster: cluster.clone(),
@@ -570,7 +577,7 @@ pub(super) fn counts_evictions(cluster: Option<&ValidatedCluster>) -> bool {
 
 /// A Secret with the identity Secret's name that cannot be read counts as an identity Secret of another cluster: never
 /// as a free name.
-fn read_identity_secret(secret: &Secret, name: &str, uid: &str) -> IdentitySecret {
+pub(super) fn read_identity_secret(secret: &Secret, name: &str, uid: &str) -> IdentitySecret {
     let owner = facts::owner(&secret.metadata, name, uid);
     build::read_identity_secret(secret, owner.clone()).unwrap_or_else(|| IdentitySecret {
         owner,

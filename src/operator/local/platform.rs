@@ -256,6 +256,8 @@ impl Local {
             nodes: BTreeMap::new(),
             routed: BTreeSet::new(),
             denied: BTreeSet::new(),
+            // `run::parsed` refuses a cluster that is to be restored.
+            restore: None,
             descriptions: described
                 .iter()
                 .filter(|(name, answer)| {

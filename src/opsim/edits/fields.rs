@@ -76,6 +76,21 @@ fn members() -> Vec<Field> {
             json!(["", "two words"]),
         ),
         field("paused", json!([false]), json!([true]), json!(["yes"])),
+        // The first data stay what they were.
+        field(
+            "bootstrap",
+            json!([
+                null,
+                {"restore": {"backupRef": {"name": "nightly"}, "revisionBump": 0}},
+                {"restore": {"storeRef": {"name": "store"}, "path": "old/etcd.db"}},
+            ]),
+            json!([]),
+            json!([
+                {"restore": {"backupRef": {"name": "another"}}},
+                {"restore": {"storeRef": {"name": "store"}}},
+                {"restore": {}},
+            ]),
+        ),
         field(
             "storage.type",
             json!(["PersistentVolume"]),

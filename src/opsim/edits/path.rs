@@ -202,7 +202,7 @@ impl Maker {
     /// Up to two good values, other than the one that is there where there are others.
     fn goods(&mut self, field: &Field) -> Vec<Value> {
         let now = get(&self.spec, field.path);
-        if field.path == "storage.storageClassName" {
+        if ["storage.storageClassName", "bootstrap"].contains(&field.path) {
             return vec![now];
         }
         let mut goods = field.good.clone();

@@ -6,6 +6,7 @@ use crate::crd::{TlsPort, cert_manager_certificate_name};
 use crate::opsim::api::{Kind, Patch, object};
 use crate::opsim::harness::containers::NAMESPACE;
 use crate::opsim::harness::world::{Failure, World};
+use crate::opsim::scenarios::restores;
 use crate::opsim::user::{self, SOON_MS};
 use crate::opsim::user_certificates::{UserAuthority, put_certificate, put_trusted};
 
@@ -38,9 +39,11 @@ pub(super) async fn go(
     world.start_operator("operator-1");
     if way == Way::Made {
         user::create(world, NAME, &path.last);
+        restores::send(world);
         return rest(world).await;
     }
     user::create(world, NAME, &path.first);
+    restores::send(world);
     if way == Way::Straight {
         world.settle(SOON_MS).await?;
         replaced(world, &path.last)?;

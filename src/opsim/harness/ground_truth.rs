@@ -37,6 +37,10 @@ pub(crate) struct ClusterTruth {
     pub(crate) status: Arc<Value>,
     /// Cluster IDs that were founded for it.
     pub(crate) founded: usize,
+    /// It is to start with a snapshot.
+    pub(crate) restores: bool,
+    /// How many of those that were founded started with one.
+    pub(crate) founded_from: usize,
     /// The alarms that are on, as servers word them.
     pub(crate) alarms: Vec<String>,
     pub(crate) configuration_index: u64,
@@ -120,7 +124,11 @@ impl GroundTruth {
                     full: servers.full.contains(name),
                 }
             };
-            cluster.founded = servers.founded.get(&uid).map_or(0, Vec::len);
+            let founded = servers.founded.get(&uid);
+            cluster.founded = founded.map_or(0, Vec::len);
+            let from = founded.into_iter().flatten();
+            let from = from.filter(|id| servers.founded_from.contains_key(id));
+            cluster.founded_from = from.count();
             cluster.alarms.clone_from(&servers.alarms);
             cluster.configuration_index = group.membership.configuration_index;
             cluster.acknowledged = group.acknowledged;
@@ -188,6 +196,7 @@ fn of_resource(resource: &Value) -> ClusterTruth {
             .collect(),
         remove_first: object::text(resource, &["spec", "disruption", "nodeReplacement"])
             == "RemoveFirst",
+        restores: object::at(resource, &["spec", "bootstrap", "restore"]).is_some(),
         unhealthy_ms: u64::try_from(seconds).unwrap_or(0) * 1000,
         status: Arc::new(resource.get("status").cloned().unwrap_or_default()),
         ..ClusterTruth::default()

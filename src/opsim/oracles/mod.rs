@@ -16,6 +16,7 @@ mod i11_pdb;
 mod i12_volumes;
 mod i13_clients;
 mod i14_alarms;
+mod i15_first_data;
 
 #[cfg(test)]
 mod fixture;
@@ -253,10 +254,11 @@ impl Oracles {
                 now_ms: ground_truth.now_ms,
             };
             let history = &self.history;
-            self.checks += 9;
+            self.checks += 10;
             found = found
                 // First: a second cluster is also another set of voters.
                 .or_else(|| i06_no_second_bootstrap::deed(&step).map(|what| ("I6", what)))
+                .or_else(|| i15_first_data::deed(&step).map(|what| ("I15", what)))
                 .or_else(|| i02_one_change::deed(&step, history).map(|what| ("I2", what)))
                 .or_else(|| i03_quorum::deed(&step, history).map(|what| ("I3", what)))
                 .or_else(|| i04_evidence::deed(&step, history).map(|what| ("I4", what)))

@@ -11,6 +11,7 @@ mod life;
 mod more;
 mod nodes;
 mod pdb;
+pub(super) mod restores;
 mod servers;
 mod strangers;
 mod tls;
@@ -28,6 +29,7 @@ pub fn all() -> Vec<Scenario> {
         &disks::SCENARIOS[..],
         &nodes::SCENARIOS[..],
         &pdb::SCENARIOS[..],
+        &restores::SCENARIOS[..],
         &servers::SCENARIOS[..],
         &alarms::SCENARIOS[..],
         &hibernation::SCENARIOS[..],

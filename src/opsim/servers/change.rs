@@ -51,6 +51,7 @@ impl Servers {
                 already: true,
             });
         }
+        let first_data = self.first_data(disk, request)?;
         let token = format!("{}/{}", request.cluster_uid, request.incarnation);
         let urls = vec![container.peer_url.clone()];
         let member_id = member_id(&urls, &token, None);
@@ -71,6 +72,9 @@ impl Servers {
             .map_err(|error| Status::internal(error.to_string()))?;
         let founded = self.founded.entry(uid.clone()).or_default();
         founded.push(cluster_id);
+        if let Some(sha256) = first_data {
+            self.founded_from.insert(cluster_id, sha256);
+        }
         if let Some(disk) = self.disks.get_mut(&container.volume) {
             disk.phase = Phase::Member;
             disk.cluster_uid.clone_from(uid);

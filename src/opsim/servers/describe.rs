@@ -43,6 +43,7 @@ impl Servers {
                 true => container.cluster_uid.clone(),
                 false => disk.cluster_uid.clone(),
             },
+            staged: self.staged(&container.cluster_uid, disk),
             incarnation: disk.incarnation,
             cluster_id: disk.cluster_id,
             member_id: disk.member_id,
@@ -89,7 +90,6 @@ impl Servers {
                 Some(group) => group.comparisons(self.now_ms),
                 None => Vec::new(),
             },
-            staged: None,
         })
     }
 

@@ -12,6 +12,7 @@ mod change;
 mod describe;
 mod group;
 mod port;
+mod restore;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -70,6 +71,8 @@ pub(crate) struct Disk {
     pub(crate) data: u32,
     /// When it holds what is committed, while its server runs and is reached.
     caught_up_ms: Option<u64>,
+    /// Bytes of a snapshot that it received as a standby.
+    staged: u64,
 }
 
 /// A container that runs, as the kubelet reports it.
@@ -184,6 +187,10 @@ pub(crate) struct Servers {
     pub(crate) unseen: BTreeSet<String>,
     /// Cluster IDs that were founded, in order, by UID of the resource.
     pub(crate) founded: BTreeMap<String, Vec<u64>>,
+    /// SHA-256 of the snapshots that Jobs give to standbys, by UID of the cluster's resource.
+    pub(crate) snapshots: BTreeMap<String, String>,
+    /// What each cluster was founded from, by its ID; a cluster that started empty has no entry.
+    pub(crate) founded_from: BTreeMap<u64, String>,
     /// Alarms that every member reports, in its format.
     pub(crate) alarms: Vec<String>,
     /// Names of members that have no space: their quota is used up.
@@ -218,6 +225,8 @@ impl Servers {
             islands: BTreeSet::new(),
             unseen: BTreeSet::new(),
             founded: BTreeMap::new(),
+            snapshots: BTreeMap::new(),
+            founded_from: BTreeMap::new(),
             alarms: Vec::new(),
             full: BTreeSet::new(),
             fenced: 0,
@@ -337,6 +346,7 @@ impl Servers {
         let past_ms = now_ms.saturating_sub(self.now_ms);
         self.now_ms = now_ms;
         self.carry();
+        self.receive(past_ms);
         self.join();
         for id in self.groups.keys().copied().collect::<Vec<_>>() {
             self.lead(id, past_ms);

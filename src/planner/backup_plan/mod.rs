@@ -1,5 +1,5 @@
-//! What the operator does about backups: from what was observed of one `EtcdBackup` or `EtcdBackupSchedule` to the next
-//! step and the status. Pure: time, calendar and what Jobs reported are arguments.
+//! What the operator does about backups: from what was observed of one `EtcdBackup`, `EtcdBackupSchedule` or cluster that
+//! is restored to the next step and the status. Pure: time, calendar and what Jobs reported are arguments.
 //!
 //! A Job of the server's image does the work (`quorate backup save`, `verify`, `prune`) and reports it in one line,
 //! [`JobResult`]. Whatever ends in the middle, a Job, a node or the operator, is repeated under the same name in the
@@ -9,10 +9,13 @@
 mod backup;
 mod cron;
 mod observed;
+mod restore;
 mod result;
 mod schedule;
 mod store;
 
+#[cfg(test)]
+mod restore_test;
 #[cfg(test)]
 mod schedule_test;
 #[cfg(test)]
@@ -22,6 +25,10 @@ pub use backup::{plan_backup, size};
 pub use cron::{Calendar, CalendarError};
 pub use observed::{
     BackupFacts, ClusterFacts, JobFacts, JobKind, JobState, ObservedBackup, ObservedSchedule,
+};
+pub use restore::{
+    NamedBackup, ObservedRestore, RestorePlan, RestoreTarget, StorePlace, plan_restore,
+    store_of_restore,
 };
 pub use result::{FailureClass, JobResult, Pruned, Restored, Saved, Verified};
 pub use schedule::plan_schedule;

@@ -17,6 +17,8 @@ pub enum JobKind {
     Verify,
     /// Applies the retention.
     Prune,
+    /// Gives a member that forms a cluster its first data.
+    Restore,
 }
 
 impl JobKind {
@@ -27,13 +29,19 @@ impl JobKind {
             JobKind::Save => "save",
             JobKind::Verify => "verify",
             JobKind::Prune => "prune",
+            JobKind::Restore => "restore",
         }
     }
 
     /// Parses the value of a Job's label.
     #[must_use]
     pub fn read(text: &str) -> Option<JobKind> {
-        let all = [JobKind::Save, JobKind::Verify, JobKind::Prune];
+        let all = [
+            JobKind::Save,
+            JobKind::Verify,
+            JobKind::Prune,
+            JobKind::Restore,
+        ];
         all.into_iter().find(|kind| kind.as_str() == text)
     }
 }

@@ -1,4 +1,4 @@
-//! The Job of a backup, a verification or a prune, and the Secret with the key by which it reads a member. One pod of
+//! The Job of a backup, a verification, a prune or a restore, and the Secret with the key by which it talks to a member. One pod of
 //! the server's image, restricted as the members' are; its result is its termination message.
 
 use std::collections::BTreeMap;
@@ -26,6 +26,7 @@ use crate::crd::{
 
 use super::certificates::CA_CERTIFICATES;
 use super::common::{PEER_PORT, Settings, strings};
+use super::member::host;
 use super::pod::{cluster_image, restricted_container, restricted_pod};
 
 /// Value of `app.kubernetes.io/component` of a backup's pods.
@@ -48,7 +49,7 @@ const USAGE_CODE: i32 = 2;
 /// The resource that a Job belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackupOwner {
-    /// `EtcdBackup` or `EtcdBackupSchedule`.
+    /// `EtcdBackup`, `EtcdBackupSchedule` or `EtcdCluster`.
     pub kind: &'static str,
     /// Its name.
     pub name: String,
@@ -62,6 +63,7 @@ impl BackupOwner {
     pub fn label(&self) -> &'static str {
         match self.kind {
             "EtcdBackup" => "backup",
+            "EtcdCluster" => "cluster",
             _ => "schedule",
         }
     }
@@ -89,6 +91,13 @@ pub enum BackupWork {
         /// Where days and weeks begin.
         time_zone: String,
     },
+    /// Gives a member that forms a cluster its first data.
+    Restore {
+        /// Where they are below the store's prefix.
+        path: String,
+        /// The member.
+        seed: String,
+    },
 }
 
 impl BackupWork {
@@ -97,7 +106,13 @@ impl BackupWork {
             BackupWork::Save { .. } => "save",
             BackupWork::Verify { .. } => "verify",
             BackupWork::Prune { .. } => "prune",
+            BackupWork::Restore { .. } => "restore",
         }
+    }
+
+    /// Whether it talks to members, and needs a key for that.
+    fn calls_members(&self) -> bool {
+        matches!(self, BackupWork::Save { .. } | BackupWork::Restore { .. })
     }
 }
 
@@ -192,13 +207,16 @@ pub fn backup_job(
 ) -> Job {
     let name = backup_job_name(&owner.name, work.name(), attempt);
     let mut metadata = metadata(&cluster.namespace, name.clone(), owner);
-    let location = backup_location(store, &cluster.namespace, &cluster.name);
+    let location = match work {
+        BackupWork::Restore { path, .. } => format!("{}/{path}", store_url(store)),
+        _ => backup_location(store, &cluster.namespace, &cluster.name),
+    };
     metadata.annotations = Some(strings(&[(ANNOTATION_BACKUP_LOCATION, &location)]));
     let labels = metadata.labels.get_or_insert_default();
     labels.insert(LABEL_BACKUP_JOB.to_owned(), work.name().to_owned());
     labels.insert(LABEL_BACKUP_ATTEMPT.to_owned(), attempt.to_string());
     let mut pod_labels = labels.clone();
-    if matches!(work, BackupWork::Save { .. }) {
+    if work.calls_members() {
         pod_labels.insert(LABEL_BACKUP_OF.to_owned(), cluster.uid.clone());
     }
     let template = ObjectMeta {
@@ -307,21 +325,21 @@ fn arguments(
         work.name().to_owned(),
         format!("--result-file={RESULT_FILE}"),
     ];
-    let folder = format!("{}/{}", cluster.namespace, cluster.name);
-    all.extend(match &store.volume {
-        None => [
-            format!("--to={}", store_url(store)),
-            format!("--prefix={folder}"),
-        ],
+    // A restore names the whole path below the store's prefix.
+    let folder = match work {
+        BackupWork::Restore { .. } => None,
+        _ => Some(format!("{}/{}", cluster.namespace, cluster.name)),
+    };
+    let (url, prefix) = match &store.volume {
+        None => (store_url(store), None),
         // The volume's root exists, and nothing below it at first.
-        Some(volume) => [
-            format!("--to=file://{STORE}"),
-            match &volume.prefix {
-                Some(prefix) => format!("--prefix={prefix}/{folder}"),
-                None => format!("--prefix={folder}"),
-            },
-        ],
-    });
+        Some(volume) => (format!("file://{STORE}"), volume.prefix.clone()),
+    };
+    let prefix: Vec<String> = [prefix, folder].into_iter().flatten().collect();
+    all.push(format!("--to={url}"));
+    if !prefix.is_empty() {
+        all.push(format!("--prefix={}", prefix.join("/")));
+    }
     let endpoint = store.s3.as_ref().and_then(|it| it.endpoint.as_ref());
     let endpoint = endpoint.or(store.azure.as_ref().and_then(|it| it.endpoint.as_ref()));
     all.extend(endpoint.map(|url| format!("--store-endpoint={url}")));
@@ -334,10 +352,7 @@ fn arguments(
         BackupWork::Save { id, rate } => {
             let (peers, namespace) = (peers_service_name(&cluster.name), &cluster.namespace);
             all.push(format!("--members={peers}.{namespace}.svc:{PEER_PORT}"));
-            all.push(format!("--member-key-file={MEMBER_KEY}/key"));
-            if cluster.spec.tls.is_some() {
-                all.push(format!("--member-cacert={ROOTS}/{CA_CERTIFICATES}"));
-            }
+            all.extend(member_access(cluster));
             all.push(format!("--id={id}"));
             all.push(format!("--scratch={SCRATCH}"));
             all.extend(rate.map(|rate| format!("--rate={rate}")));
@@ -345,6 +360,12 @@ fn arguments(
         BackupWork::Verify { id } => {
             all.push(format!("--scratch={SCRATCH}"));
             all.push(id.clone());
+        }
+        BackupWork::Restore { path, seed } => {
+            all.push(format!("--member={}:{PEER_PORT}", host(cluster, seed)));
+            all.extend(member_access(cluster));
+            all.push(format!("--scratch={SCRATCH}"));
+            all.push(path.clone());
         }
         BackupWork::Prune {
             retention,
@@ -360,6 +381,15 @@ fn arguments(
             all.extend(kept.map(|(flag, count)| format!("--{flag}={count}")));
             all.push(format!("--time-zone={time_zone}"));
         }
+    }
+    all
+}
+
+/// How members are called.
+fn member_access(cluster: &ValidatedCluster) -> Vec<String> {
+    let mut all = vec![format!("--member-key-file={MEMBER_KEY}/key")];
+    if cluster.spec.tls.is_some() {
+        all.push(format!("--member-cacert={ROOTS}/{CA_CERTIFICATES}"));
     }
     all
 }
@@ -415,7 +445,7 @@ fn mounted(
         };
         all.push(at(STORE, false, claim));
     }
-    if matches!(work, BackupWork::Save { .. }) {
+    if work.calls_members() {
         let name = backup_key_name(job);
         all.push(secret("member-key", MEMBER_KEY, &name, "key", "key"));
         if let Some(tls) = &cluster.spec.tls {

@@ -69,9 +69,17 @@ fn save() -> BackupWork {
     }
 }
 
+fn restore() -> BackupWork {
+    BackupWork::Restore {
+        path: "prod/main/monday-b5d1".to_owned(),
+        seed: "demo-1".to_owned(),
+    }
+}
+
 fn job(spec: &str, store: &EtcdBackupStoreSpec, work: &BackupWork) -> Job {
     let owner = match work {
         BackupWork::Prune { .. } => owner("EtcdBackupSchedule", "nightly"),
+        BackupWork::Restore { .. } => owner("EtcdCluster", "demo"),
         _ => owner("EtcdBackup", "monday"),
     };
     backup_job(&cluster(spec), &settings(), store, &owner, work, 2)
@@ -98,17 +106,23 @@ fn jobs_of_backups() {
         &job("spec: {}", &volume(), &save()),
         &job("spec: {}", &s3(), &verify),
         &job("spec: {}", &volume(), &prune),
+        &job("spec: {tls: {}}", &s3(), &restore()),
+        &job("spec: {}", &volume(), &restore()),
     ]);
     golden("backup.yaml", &text);
 }
 
-/// The key of a backup is for Jobs that save, and the operator's key, which can change members, is in none.
+/// The keys for members are for Jobs that save or restore, and the operator's key, which can change members, is in none.
 #[test]
 fn jobs_hold_no_key_that_they_do_not_need() {
     let given = "spec: {tls: {peer: {source: Secret, certificateSecretRef: {name: peer-cert}, caSecretRef: {name: peer-ca}}}}";
     let verify = BackupWork::Verify { id: "a".to_owned() };
     for spec in ["spec: {}", "spec: {tls: {}}", given] {
-        for (work, reads) in [(save(), true), (verify.clone(), false)] {
+        for (work, key) in [
+            (save(), "monday-save-2-key"),
+            (restore(), "demo-restore-2-key"),
+            (verify.clone(), ""),
+        ] {
             let job = job(spec, &volume(), &work);
             let pod = job.spec.and_then(|spec| spec.template.spec).expect("a pod");
             assert_eq!(pod.automount_service_account_token, Some(false));
@@ -123,8 +137,8 @@ fn jobs_hold_no_key_that_they_do_not_need() {
                 })
                 .collect();
             let mut wanted = Vec::new();
-            if reads {
-                wanted.push("monday-save-2-key: key".to_owned());
+            if !key.is_empty() {
+                wanted.push(format!("{key}: key"));
                 match spec {
                     "spec: {}" => {}
                     "spec: {tls: {}}" => wanted.push("demo-peer-ca: ca.crt".to_owned()),

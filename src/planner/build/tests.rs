@@ -648,6 +648,8 @@ fn the_samples_are_encrypted() {
     assert!(sample.spec.tls.is_some());
     let local = file("deploy/samples/local-demo.yaml");
     assert!(parse(&local).is_ok() && local.contains("`tls: {}`"));
+    let restored = parse(&file("deploy/samples/restore.yaml")).expect("valid");
+    assert!(restored.spec.bootstrap.is_some() && restored.spec.tls.is_some());
     assert!(file("charts/quorate/templates/NOTES.txt").contains("\n    tls: {}\n"));
     assert!(!file("deploy/static-pod/quorate.yaml").contains("--listen-client-urls=http://0"));
 }

@@ -29,7 +29,7 @@ pub const ANNOTATION_INPUTS: &str = "quorate.dev/inputs";
 /// Number of the builder that rendered an object.
 pub const ANNOTATION_BUILDER: &str = "quorate.dev/builder";
 
-/// On the objects of a backup or a schedule: `backup` or `schedule`.
+/// On the objects of a backup, a schedule or a restore: `backup`, `schedule` or `cluster`.
 pub const LABEL_BACKUP_OWNER_KIND: &str = "quorate.dev/backup-owner-kind";
 /// Its name.
 pub const LABEL_BACKUP_OWNER: &str = "quorate.dev/backup-owner";
@@ -37,7 +37,7 @@ pub const LABEL_BACKUP_OWNER: &str = "quorate.dev/backup-owner";
 pub const LABEL_BACKUP_JOB: &str = "quorate.dev/backup-job";
 /// On a Job: its number.
 pub const LABEL_BACKUP_ATTEMPT: &str = "quorate.dev/backup-attempt";
-/// On the pods of a Job that saves: UID of the cluster whose peer ports admit it.
+/// On the pods of a Job that saves or restores: UID of the cluster whose peer ports admit it.
 pub const LABEL_BACKUP_OF: &str = "quorate.dev/backup-of";
 /// On a Job: where its store was when it was created.
 pub const ANNOTATION_BACKUP_LOCATION: &str = "quorate.dev/backup-location";

@@ -5,6 +5,7 @@
 //! here talks to Kubernetes.
 
 pub mod backups;
+mod bootstrap;
 mod condition;
 mod labels;
 mod network;
@@ -23,6 +24,7 @@ mod server_test;
 #[cfg(test)]
 mod tests;
 
+pub use bootstrap::{Bootstrap, Restore};
 pub use condition::{ConditionStatus, ConditionType};
 pub use labels::*;
 pub use network::NetworkAccess;
@@ -40,7 +42,8 @@ pub use spec::{
 };
 pub use status::{
     CertificateStatus, Disarms, Endpoints, EtcdClusterStatus, FailingAct, JoinFailures, Leftover,
-    MemberHealth, MemberRole, MemberStatus, NoteStatus, SecretReference, StepState, StepStatus,
+    MemberHealth, MemberRole, MemberStatus, NoteStatus, RestorePhase, RestoreStatus,
+    SecretReference, StepState, StepStatus,
 };
 pub use tls::{
     CertificateSource, ClientAuth, IssuerRef, Plaintext, PortTls, Tls, TlsPort, UserSecretRef,

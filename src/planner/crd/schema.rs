@@ -63,6 +63,20 @@ pub(super) fn store_prefix(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
+/// An object or a folder in a store.
+pub(super) fn store_path(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "string",
+        "minLength": 1,
+        "maxLength": 1024,
+        "nullable": true,
+        "x-kubernetes-validations": rules(&[(
+            "self.matches('^[A-Za-z0-9_=.:@+-]+(/[A-Za-z0-9_=.:@+-]+)*$') && !self.split('/').exists(part, part == '.' || part == '..')",
+            "path is a path such as prod/main/nightly-1 or snapshots/etcd.db, without a slash at either end",
+        )]),
+    })
+}
+
 /// A URL of a store.
 pub(super) fn store_endpoint(_: &mut SchemaGenerator) -> Schema {
     json_schema!({

@@ -9,6 +9,7 @@ use kube_derive::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::bootstrap::Bootstrap;
 use super::network::NetworkAccess;
 use super::pod::PodTemplate;
 use super::quantity::Quantity;
@@ -51,6 +52,8 @@ use super::tls::Tls;
         .message("the name must have at most 40 characters, because members and Services add to it: choose a shorter metadata.name"),
     validation = kube_core::Rule::new("!has(oldSelf.spec.tls) || has(self.spec.tls)")
         .message("tls cannot be removed from an existing cluster: restore it, or create a new cluster without it and copy the data (`etcdctl make-mirror`, or a snapshot)"),
+    validation = kube_core::Rule::new("has(self.spec.bootstrap) == has(oldSelf.spec.bootstrap) && (!has(self.spec.bootstrap) || self.spec.bootstrap == oldSelf.spec.bootstrap)")
+        .message("bootstrap is immutable, because it says where the first data of the cluster come from: set it back, or create another cluster"),
     validation = kube_core::Rule::new("!has(self.spec.server) || !has(self.spec.server.quota) || !isQuantity(self.spec.server.quota) || !isQuantity(self.spec.storage.size) || quantity(self.spec.server.quota).add(quantity(self.spec.server.quota)).add(quantity(self.spec.server.quota)).add(quantity(self.spec.server.quota)).compareTo(quantity(self.spec.storage.size)) <= 0")
         .message("server.quota must be at most a quarter of storage.size: up to three checkpoints of the data and as much log are on the volume; lower the quota or raise storage.size")
 )]
@@ -78,6 +81,9 @@ pub struct EtcdClusterSpec {
     /// changes nothing else.
     #[serde(default)]
     pub paused: bool,
+    /// Where the first data of the cluster come from; by default it starts empty. Immutable.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bootstrap: Option<Bootstrap>,
     /// The members' volumes.
     #[serde(default)]
     pub storage: Storage,
@@ -135,6 +141,7 @@ impl Default for EtcdClusterSpec {
             version: default_version(),
             image: None,
             paused: false,
+            bootstrap: None,
             storage: Storage::default(),
             resources: Resources::default(),
             pod_template: PodTemplate::default(),

@@ -77,6 +77,9 @@ pub struct EtcdClusterStatus {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "atomic"))]
     pub notes: Vec<NoteStatus>,
+    /// How the cluster comes or came to its first data; absent without `spec.bootstrap`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub restore: Option<RestoreStatus>,
     /// The write that is failing; absent otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failing: Option<FailingAct>,
@@ -262,6 +265,57 @@ pub struct NoteStatus {
     pub reason: String,
     /// What was observed and its consequence, in words.
     pub message: String,
+}
+
+/// How far a restore is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum RestorePhase {
+    /// No data have arrived yet.
+    #[default]
+    Pending,
+    /// The first member receives the data.
+    Receiving,
+    /// The first member has all data, and forms the cluster with them.
+    Received,
+    /// The cluster was formed with the data.
+    Restored,
+}
+
+/// How a cluster comes to its first data.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RestoreStatus {
+    /// Pending, Receiving, Received or Restored.
+    pub phase: RestorePhase,
+    /// What is restored.
+    pub source: String,
+    /// What happens now, or what went wrong and what to do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// Bytes that the first member has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub received_bytes: Option<i64>,
+    /// Bytes of the snapshot.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub size_bytes: Option<i64>,
+    /// Revision of the snapshot, before it is raised by `revisionBump`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub revision: Option<i64>,
+    /// Keys in it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keys: Option<i64>,
+    /// When the first data were seen to have arrived.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("format" = "date-time"))]
+    pub start_time: Option<String>,
+    /// When all data will have arrived, at the speed so far.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("format" = "date-time"))]
+    pub expected_end_time: Option<String>,
+    /// When the cluster was seen to have been formed with the data.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("format" = "date-time"))]
+    pub completion_time: Option<String>,
 }
 
 /// A write that fails and is retried.

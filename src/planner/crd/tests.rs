@@ -89,6 +89,31 @@ fn each_mistake_is_named_with_its_remedy() {
         ("demo", "{image: 'a b'}", "image must be a reference"),
         (
             "demo",
+            "{bootstrap: {restore: {}}}",
+            "give either bootstrap.restore.backupRef, or storeRef and path",
+        ),
+        (
+            "demo",
+            "{bootstrap: {restore: {backupRef: {name: a}, storeRef: {name: b}, path: c}}}",
+            "give either bootstrap.restore.backupRef, or storeRef and path",
+        ),
+        (
+            "demo",
+            "{bootstrap: {restore: {storeRef: {name: b}}}}",
+            "bootstrap.restore.storeRef and path go together",
+        ),
+        (
+            "demo",
+            "{bootstrap: {restore: {storeRef: {name: b}, path: a/../b}}}",
+            "path is a path such as",
+        ),
+        (
+            "demo",
+            "{bootstrap: {restore: {backupRef: {name: a}, revisionBump: -1}}}",
+            "bootstrap.restore.revisionBump must be 0 to",
+        ),
+        (
+            "demo",
             "{tls: {client: {source: Vault}}}",
             "\"Vault\" is not one of \"Operator\", \"Secret\"",
         ),

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::plan::Staged;
+
 /// What does not work.
 #[derive(Clone, Debug, Default)]
 pub struct Faults {
@@ -23,6 +25,8 @@ pub struct Faults {
     pub unseen: BTreeSet<String>,
     /// Members whose answers carry no signature, as of version 0.1.0.
     pub unsigned: BTreeSet<String>,
+    /// What the seed of a cluster that is restored has of its snapshot, instead of all of it.
+    pub staged: Option<Staged>,
     /// Sides of a partition between members; members that are not listed are on side 0.
     pub side: BTreeMap<String, u8>,
 }

@@ -3,7 +3,7 @@
 
 use super::links::url;
 use super::{Model, Refused};
-use crate::plan::{Fence, MemberAction, MemberView};
+use crate::plan::{Fence, FirstData, MemberAction, MemberView};
 
 /// The cluster ID of whatever is formed here.
 const CLUSTER_ID: u64 = 0xc0ffee;
@@ -18,8 +18,13 @@ impl Model {
                 incarnation,
                 nonce,
                 disk_uuid,
+                snapshot,
                 ..
-            } => self.form(member, (nonce, *incarnation), disk_uuid),
+            } => self.form(
+                member,
+                (nonce, *incarnation),
+                (disk_uuid, snapshot.as_ref()),
+            ),
             MemberAction::AddLearner {
                 member,
                 secure,
@@ -91,13 +96,14 @@ impl Model {
         &mut self,
         member: &str,
         (nonce, incarnation): (&str, u64),
-        disk_uuid: &str,
+        (disk_uuid, snapshot): (&str, Option<&FirstData>),
     ) -> Result<(), Refused> {
         let peer_urls = vec![self.own_url(member)];
         let name = self.pvc_of(member);
         if !self.runs(member) {
             return Refused::changed(format!("{member} does not answer"));
         }
+        let staged = self.disks.get(&name).and_then(|disk| self.staged(disk));
         let disk = self.disks.get_mut(&name);
         let Some(disk) = disk.filter(|disk| disk.uuid == disk_uuid) else {
             return Refused::changed(format!("{member} has another disk"));
@@ -106,6 +112,10 @@ impl Model {
             Some(_) if disk.nonce.as_deref() == Some(nonce) => return Ok(()),
             Some(_) => return Refused::changed(format!("{member} is no standby")),
             None => {}
+        }
+        let complete = staged.filter(|staged| staged.complete);
+        if complete.map(|staged| staged.sha256) != snapshot.map(|it| it.sha256.clone()) {
+            return Refused::changed(format!("{member} has another snapshot"));
         }
         disk.member = Some(1);
         disk.nonce = Some(nonce.to_owned());

@@ -2,7 +2,7 @@
 //! nothing.
 
 use super::{Disk, Model};
-use crate::plan::{Description, MemberView, Observed, Phase};
+use crate::plan::{Description, MemberView, Observed, Phase, Staged};
 
 /// How old an answer is when it is planned from.
 const ANSWER_MS: u64 = 100;
@@ -62,6 +62,7 @@ impl Model {
                 (_, true) => Phase::Removed,
                 _ => Phase::Member,
             },
+            staged: self.staged(disk),
             nonce: disk.nonce.clone(),
             cluster_uid: Some(self.uid().to_owned()),
             retiring_ms: server.retires_ms.map(|at| now_ms.saturating_sub(at).max(1)),
@@ -75,6 +76,23 @@ impl Model {
             never_voted: self.raft.never_voted.clone(),
             ..Description::default()
         }
+    }
+
+    /// The Job of a restore gives a standby all data as soon as it runs.
+    pub(super) fn staged(&self, disk: &Disk) -> Option<Staged> {
+        let cluster = self.api.cluster.as_ref().ok()?;
+        cluster.spec.bootstrap.as_ref()?;
+        let whole = || Staged {
+            sha256: "snapshot".to_owned(),
+            length: 1 << 20,
+            received: 1 << 20,
+            complete: true,
+            revision: 100,
+            keys: 10,
+            ..Staged::default()
+        };
+        let staged = self.faults.staged.clone().unwrap_or_else(whole);
+        disk.member.is_none().then_some(staged)
     }
 
     fn of_the_cluster(&self, name: &str, id: u64, description: Description) -> Description {

@@ -35,6 +35,8 @@ pub enum MemberAction {
         pvc_uid: String,
         /// The disk that described itself as empty.
         disk_uuid: String,
+        /// The snapshot to form it from, which the seed has; `None`: the cluster starts empty.
+        snapshot: Option<FirstData>,
     },
     /// Change where the others dial a member.
     SetPeerUrls {
@@ -105,6 +107,15 @@ pub enum MemberAction {
         /// The call's fence.
         fence: Fence,
     },
+}
+
+/// The snapshot that a cluster is formed from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FirstData {
+    /// SHA-256 of the snapshot, in hexadecimal.
+    pub sha256: String,
+    /// By how much the revision is raised.
+    pub revision_bump: u64,
 }
 
 /// A change of a certificate or of a CA.

@@ -10,7 +10,7 @@ use crate::crd::{
 };
 use crate::mutants::mutant;
 
-use super::action::{Action, CertificateAction, MemberAction, ObjectAction};
+use super::action::{Action, CertificateAction, FirstData, MemberAction, ObjectAction};
 use super::certificates::UserCertificate;
 use super::observed::{Description, MemberView, ObjectKind, Observed, Owner, Phase, PvcState};
 use super::situation::{CONTACT_MS, FRESH_MS};
@@ -66,8 +66,14 @@ impl Facts<'_> {
                 self.create_identity_secret(*incarnation)
             }
             Action::Member(MemberAction::Bootstrap {
-                member, disk_uuid, ..
-            }) => self.bootstrap(member, disk_uuid),
+                member,
+                disk_uuid,
+                snapshot,
+                ..
+            }) => {
+                self.bootstrap(member, disk_uuid)?;
+                self.first_data(member, snapshot.as_ref())
+            }
             Action::Member(MemberAction::AddLearner {
                 member, disk_uuid, ..
             }) => self.add_learner(member, disk_uuid),
@@ -323,6 +329,30 @@ impl Facts<'_> {
         refuse(
             !empty || described.disk_uuid != disk_uuid,
             "I6: its disk is not the empty one",
+        )
+    }
+
+    /// A cluster that is to be restored never starts without its data, and no other one starts with any.
+    fn first_data(&self, member: &str, snapshot: Option<&FirstData>) -> Result<(), String> {
+        let bootstrap = self.cluster.spec.bootstrap.as_ref();
+        let (Some(snapshot), Some(bootstrap)) = (snapshot, bootstrap) else {
+            return refuse(
+                snapshot.is_some() || bootstrap.is_some(),
+                "I15: a cluster starts with the snapshot that its specification names, or empty",
+            );
+        };
+        let staged = self
+            .o
+            .descriptions
+            .get(member)
+            .and_then(|d| d.staged.as_ref());
+        refuse(
+            !staged.is_some_and(|staged| staged.complete && staged.sha256 == snapshot.sha256),
+            "I15: the seed does not have this snapshot",
+        )?;
+        refuse(
+            i64::try_from(snapshot.revision_bump) != Ok(bootstrap.restore.revision_bump),
+            "I15: the revision is raised by another number",
         )
     }
 

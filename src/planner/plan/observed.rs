@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::crd::{Server, Timings, TlsPort, ValidatedCluster};
+use crate::crd::{RestoreStatus, Server, Timings, TlsPort, ValidatedCluster};
 
 use super::certificates::{PortSecurity, TlsFacts};
 
@@ -70,6 +70,8 @@ pub struct Observed {
     pub denied: BTreeSet<String>,
     /// Each member's own description, by member name; absent when it did not answer.
     pub descriptions: BTreeMap<String, Description>,
+    /// How the Job that gives the seed its first data is doing; `None` while that is not known.
+    pub restore: Option<RestoreFacts>,
 }
 
 impl Observed {
@@ -77,6 +79,16 @@ impl Observed {
     pub(crate) fn node_reports(&self, node: &str) -> bool {
         self.nodes.is_empty() || self.nodes.get(node).is_some_and(|facts| facts.ready)
     }
+}
+
+/// How the Job that gives the seed its first data is doing. For reports alone: whether the seed has the data, it says
+/// itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RestoreFacts {
+    /// What it does or waits for, or why it failed.
+    pub message: String,
+    /// It fails, and goes on failing until the user does something.
+    pub needs_user: bool,
 }
 
 /// Why a specification is not carried out.
@@ -123,6 +135,8 @@ pub struct StatusMemory {
     pub version: Option<String>,
     /// Names of the voters when a leader was last seen.
     pub voters: Vec<String>,
+    /// How the cluster came to its first data.
+    pub restore: Option<RestoreStatus>,
 }
 
 /// How often NOSPACE was disarmed in a row.
@@ -435,6 +449,8 @@ pub struct Description {
     pub unsigned: bool,
     /// What it is.
     pub phase: Phase,
+    /// The snapshot that it received or receives as a standby.
+    pub staged: Option<Staged>,
     /// Nonce of the bootstrap call that made it, if one did.
     pub nonce: Option<String>,
     /// UID of the resource that its disk belongs to.
@@ -485,6 +501,27 @@ impl Description {
     pub fn proves_an_empty_disk(&self) -> bool {
         self.disk_empty && !self.unsigned
     }
+}
+
+/// A snapshot on the disk of a standby.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Staged {
+    /// SHA-256 of all of it, in hexadecimal.
+    pub sha256: String,
+    /// Bytes of all of it.
+    pub length: u64,
+    /// Bytes that are there.
+    pub received: u64,
+    /// It is there as a whole, and was checked.
+    pub complete: bool,
+    /// Revision of its data; 0 before it is complete.
+    pub revision: i64,
+    /// Keys in it; 0 before it is complete.
+    pub keys: u64,
+    /// For how long this start of the server has received it, in milliseconds; 0 if it has not.
+    pub elapsed_ms: u64,
+    /// Bytes that were there when this start of the server began to receive.
+    pub resumed_at: u64,
 }
 
 /// What a server holds, and what it may hold.

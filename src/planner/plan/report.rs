@@ -4,6 +4,7 @@
 mod certificates;
 mod conditions;
 mod members;
+mod restore;
 
 use jiff::Timestamp;
 
@@ -170,6 +171,9 @@ fn next(s: &Situation<'_>, draft: &Draft) -> Option<String> {
         "Hibernate" => "the cluster hibernates until replicas is raised".to_owned(),
         "CreateIdentitySecret" if s.bootstrapped() => return None,
         "CreateIdentitySecret" => format!("{member} gets a volume and a pod and forms the cluster"),
+        "Bootstrap" if draft.waits.iter().any(|wait| wait.reason == "Restoring") => {
+            format!("{member} forms the cluster with these data")
+        }
         "Bootstrap" if target > 1 => format!("grow to {target} members"),
         "CreatePVC" if s.view.is_none() => format!("{member} forms the cluster"),
         "ApplySet" if rule == Some(Rule::Bootstrap) => format!("{member} forms the cluster"),
@@ -299,6 +303,7 @@ fn status(s: &Situation<'_>, draft: &Draft) -> EtcdClusterStatus {
         leftovers_omitted,
         join_failures: join_failures(s, draft),
         disarms: disarms(s.o, draft.done.as_ref()),
+        restore: restore::status(s),
         failing: None,
         notes: notes(draft),
         conditions: Vec::new(),

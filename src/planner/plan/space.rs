@@ -78,7 +78,7 @@ fn of_volume(name: &str, space: Space) -> Option<String> {
 }
 
 /// Bytes as Kubernetes writes them, in whole MiB where they are that many.
-fn bytes(bytes: u64) -> String {
+pub(super) fn bytes(bytes: u64) -> String {
     match bytes >> 20 {
         0 => format!("{bytes} bytes"),
         mebibytes => format!("{mebibytes}Mi"),

@@ -42,6 +42,7 @@ pub fn of_status(status: &EtcdClusterStatus) -> StatusMemory {
         disarms,
         version: status.version.clone(),
         voters: voters.map(|member| member.name.clone()).collect(),
+        restore: status.restore.clone(),
     }
 }
 

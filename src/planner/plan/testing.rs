@@ -42,5 +42,6 @@ pub fn observed_at(now_ms: u64) -> Observed {
         routed: [].into(),
         denied: [].into(),
         descriptions: [].into(),
+        restore: None,
     }
 }

@@ -90,7 +90,17 @@ impl ObjectAction {
 impl fmt::Display for MemberAction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Bootstrap { member, .. } => write!(f, "bootstrap the cluster on {member}"),
+            Self::Bootstrap {
+                member,
+                snapshot: None,
+                ..
+            } => write!(f, "bootstrap the cluster on {member}"),
+            Self::Bootstrap { member, .. } => {
+                write!(
+                    f,
+                    "bootstrap the cluster on {member} with the restored data"
+                )
+            }
             Self::SetPeerUrls { member, .. } => {
                 write!(f, "let the others dial {member} with TLS")
             }

@@ -51,21 +51,20 @@ impl Backups {
                 let job = self
                     .create_job(&namespace, references, &owner, &work, *attempt)
                     .await?;
+                let cluster = (&*namespace, &*spec.cluster_ref.name);
                 match kind {
                     JobKind::Save => {
-                        self.apply_key(&namespace, &spec.cluster_ref.name, &owner, &job)
+                        self.apply_key(cluster, &owner, &job, Key::for_backups)
                             .await
                     }
                     _ => Ok(()),
                 }
             }
-            BackupStep::ApplyKey { job } => match self.live::<Job>(&namespace, job).await? {
-                Some(job) if job.metadata.deletion_timestamp.is_none() => {
-                    self.apply_key(&namespace, &spec.cluster_ref.name, &owner, &job)
-                        .await
-                }
-                _ => Ok(()),
-            },
+            BackupStep::ApplyKey { job } => {
+                let cluster = (&*namespace, &*spec.cluster_ref.name);
+                self.apply_key_of(cluster, &owner, job, Key::for_backups)
+                    .await
+            }
             BackupStep::DeleteJob { name } => self.delete_named::<Job>(&namespace, name).await,
             other => Err(unexpected(other)),
         }
@@ -109,7 +108,7 @@ impl Backups {
         }
     }
 
-    async fn create_job(
+    pub(super) async fn create_job(
         &self,
         namespace: &str,
         (cluster, store): (&str, &str),
@@ -127,19 +126,35 @@ impl Backups {
         create(&self.shared.client, namespace, &job, ours).await
     }
 
-    /// The Secret with the key by which a Job reads a member; it follows from the operator's and changes with it.
-    async fn apply_key(
+    /// The same for a Job by its name, if it is there.
+    pub(super) async fn apply_key_of(
         &self,
-        namespace: &str,
-        cluster: &str,
+        cluster: (&str, &str),
+        owner: &BackupOwner,
+        job: &str,
+        derived: fn(&Key) -> Key,
+    ) -> Result<(), Failure> {
+        match self.live::<Job>(cluster.0, job).await? {
+            Some(job) if job.metadata.deletion_timestamp.is_none() => {
+                self.apply_key(cluster, owner, &job, derived).await
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The Secret with the key by which a Job calls a member; it follows from the operator's and changes with it.
+    pub(super) async fn apply_key(
+        &self,
+        (namespace, cluster): (&str, &str),
         owner: &BackupOwner,
         job: &Job,
+        derived: fn(&Key) -> Key,
     ) -> Result<(), Failure> {
         let name = operator_secret_name(cluster);
         let found = self.live::<Secret>(namespace, &name).await?;
         let key = found.as_ref().and_then(build::operator_key);
         let key = key.ok_or_else(|| Failure::Changed(format!("the Secret {name} has no key")))?;
-        let key = Key::new(&key).for_backups();
+        let key = derived(&Key::new(&key));
         let (job, uid) = (job.name_any(), job.uid().unwrap_or_default());
         let secret = build::backup_key_secret(namespace, owner, (&job, &uid), key.bytes());
         let ours = Owned::Controller(&uid);
@@ -149,7 +164,11 @@ impl Backups {
     }
 
     /// Deletes what has this name now, and nothing that takes it later.
-    async fn delete_named<K: Object>(&self, namespace: &str, name: &str) -> Result<(), Failure> {
+    pub(super) async fn delete_named<K: Object>(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<(), Failure> {
         let Some(found) = self.live::<K>(namespace, name).await? else {
             return Ok(());
         };
@@ -203,6 +222,6 @@ impl Backups {
     }
 }
 
-fn unexpected(step: &BackupStep) -> Failure {
+pub(super) fn unexpected(step: &BackupStep) -> Failure {
     Failure::Refused(format!("{step:?} is no step of this resource"))
 }

@@ -1,10 +1,11 @@
-//! Backups: one reconcile of an `EtcdBackup` or an `EtcdBackupSchedule` observes it with its Jobs, plans
-//! (`crate::backup_plan`), and carries out one step. Apart from the reconciles of clusters, which never wait for it: its
+//! Backups: one reconcile of an `EtcdBackup`, an `EtcdBackupSchedule` or the restore of a cluster observes it with its
+//! Jobs, plans (`crate::backup_plan`), and carries out one step. Apart from the reconciles of clusters, which never wait for it: its
 //! caches are its own, and an API server without these resources only leaves it without work.
 
 mod act;
 mod facts;
 mod observe;
+mod restore;
 mod status;
 
 use std::sync::Arc;
@@ -60,6 +61,7 @@ pub(super) async fn run(reader: Client, namespaces: Namespaces, shared: Arc<Cont
     let (trigger, triggers) = mpsc::unbounded_channel();
     let caches = watch(&reader, &namespaces, &trigger);
     caches.ready().await;
+    shared.restores.ask_at(trigger);
     tracing::info!("the caches of backups are filled");
     let backups = Arc::new(Backups { shared, caches });
     let reconciling = move |key: Key| {
@@ -176,6 +178,7 @@ impl Backups {
         let done = match kind {
             "backup" => Box::pin(self.reconcile_backup(namespace, name)).await,
             "schedule" => self.reconcile_schedule(namespace, name).await,
+            "cluster" => Box::pin(self.reconcile_restore(namespace, name)).await,
             _ => self.reconcile_store(namespace, name).await,
         };
         done.unwrap_or_else(|failure| {

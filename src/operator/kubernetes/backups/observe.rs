@@ -152,7 +152,7 @@ impl Backups {
         rival.map(ResourceExt::name_any)
     }
 
-    async fn jobs(
+    pub(super) async fn jobs(
         &self,
         namespace: &str,
         (kind, name, uid): (&str, &str, &str),
@@ -206,7 +206,7 @@ impl Backups {
         Ok(found.items)
     }
 
-    fn backup(&self, namespace: &str, name: &str) -> Option<EtcdBackup> {
+    pub(super) fn backup(&self, namespace: &str, name: &str) -> Option<EtcdBackup> {
         let found = self.caches.backups.get(namespace, name)?;
         found.0.as_ref().ok().cloned()
     }

@@ -12,7 +12,7 @@ use crate::plan::observed::{IdentitySecret, Phase, PvcState};
 use crate::plan::situation::{Situation, quorum};
 use crate::plan::step::Class;
 
-use super::sets;
+use super::{restore, sets};
 
 /// The first member. Returns whether the plan ends here.
 pub(super) fn seed(s: &Situation<'_>, draft: &mut Draft) -> bool {
@@ -116,6 +116,9 @@ fn form(s: &Situation<'_>, draft: &mut Draft, identity_secret: &IdentitySecret, 
         data_lost(s, draft, &why);
         return;
     }
+    if restore::waits(s, draft, seed, description) {
+        return;
+    }
     let action = Action::Member(MemberAction::Bootstrap {
         member: seed.to_owned(),
         pod_uid: description.pod_uid.clone(),
@@ -124,6 +127,7 @@ fn form(s: &Situation<'_>, draft: &mut Draft, identity_secret: &IdentitySecret, 
         nonce: identity_secret.nonce.clone(),
         pvc_uid: pvc_uid.to_owned(),
         disk_uuid: description.disk_uuid.clone(),
+        snapshot: restore::first_data(s, description),
     });
     draft.step(Rule::Bootstrap, action, "the seed waits with an empty disk");
 }
@@ -295,7 +299,7 @@ pub(super) fn data_lost(s: &Situation<'_>, draft: &mut Draft, why: &str) -> bool
         }
     };
     let text = format!(
-        "{why}. The operator neither bootstraps again nor deletes anything{kept}: bring the volumes back, or restore a snapshot into a cluster with another name"
+        "{why}. The operator neither bootstraps again nor deletes anything{kept}: bring the volumes back, or restore a backup into a cluster with another name (spec.bootstrap.restore)"
     );
     draft.hold(Class::Membership, "data may be lost");
     draft.hold(Class::Disruption, "data may be lost");

@@ -18,6 +18,7 @@ mod leftovers;
 mod missing_set;
 mod objects;
 mod pod_disruption_budget;
+mod restore;
 mod roll;
 mod rotate;
 mod sets;

@@ -2,10 +2,12 @@
 
 use super::world::{CLUSTER_UID, World};
 use crate::crd::{
-    DisruptionPolicy, TlsPort, member_certificate_name, operator_secret_name, pvc_name,
+    Bootstrap, DisruptionPolicy, TlsPort, member_certificate_name, operator_secret_name, pvc_name,
 };
 use crate::plan::{Action, AlarmKind, Fence, MemberView, PvcState, Step, Unfit, lint, plan};
-use crate::plan::{CertificateAction, MemberAction, ObjectAction, ObjectKey, ObjectKind};
+use crate::plan::{
+    CertificateAction, FirstData, MemberAction, ObjectAction, ObjectKey, ObjectKind, Staged,
+};
 
 fn rested(replicas: i32) -> World {
     let mut world = World::new(replicas);
@@ -153,6 +155,7 @@ fn identity_and_bootstrap_happen_once() {
             nonce: "n0".into(),
             pvc_uid: String::new(),
             disk_uuid: disk.into(),
+            snapshot: None,
         })
     };
     let mut world = rested(1);
@@ -204,6 +207,44 @@ fn identity_and_bootstrap_happen_once() {
         bootstrap("demo-1", &disk),
         "I6: there are other volumes",
     );
+}
+
+#[test]
+fn restored_cluster_starts_with_its_data() {
+    let mut world = World::new(1);
+    world.cluster.spec.bootstrap = Some(Bootstrap::default());
+    world.faults.staged = Some(Staged::default());
+    while world.disks.is_empty() {
+        world.reconcile();
+    }
+    let disk = world.disks.values().next().expect("a disk").uuid.clone();
+    let bootstrap = |snapshot: Option<(&str, u64)>| {
+        Action::Member(MemberAction::Bootstrap {
+            member: "demo-1".into(),
+            pod_uid: String::new(),
+            cluster_uid: CLUSTER_UID.into(),
+            incarnation: 1,
+            nonce: "n0".into(),
+            pvc_uid: String::new(),
+            disk_uuid: disk.clone(),
+            snapshot: snapshot.map(|(sha256, revision_bump)| FirstData {
+                sha256: sha256.into(),
+                revision_bump,
+            }),
+        })
+    };
+    let named = bootstrap(Some(("snapshot", 1_000_000_000)));
+    assert_refused(&world, named.clone(), "I15: the seed does not have this");
+    world.faults.staged = None;
+    assert_eq!(refused(&world, &[named.clone()]), "");
+    assert_refused(&world, bootstrap(None), "I15: a cluster starts with");
+    let other = bootstrap(Some(("other", 1_000_000_000)));
+    assert_refused(&world, other, "I15: the seed does not have this");
+    let lower = bootstrap(Some(("snapshot", 0)));
+    assert_refused(&world, lower, "I15: the revision is raised by another");
+    world.cluster.spec.bootstrap = None;
+    world.tick();
+    assert_refused(&world, named, "I15: a cluster starts with");
 }
 
 #[test]

@@ -58,6 +58,12 @@ impl Script {
         );
     }
 
+    /// The status of a restore.
+    pub(super) fn restored(&mut self, title: &str, world: &World) {
+        let text = serde_json::to_string_pretty(&world.status.restore).expect("JSON");
+        let _ = writeln!(self.text, "\n## {title}\n{text}");
+    }
+
     pub(super) fn compare(self) {
         let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("tests/plan");
         let path = folder.join(format!("{}.txt", self.name));

@@ -1,9 +1,10 @@
 //! Situations of a cluster that is created, grows, shrinks and changes with its spec.
 
-use crate::crd::{RetentionPolicy, UpdateType};
+use crate::crd::backups::LocalRef;
+use crate::crd::{Bootstrap, Restore, RetentionPolicy, UpdateType};
 use crate::plan::tests::script::{Script, rested, wait};
 use crate::plan::tests::world::World;
-use crate::plan::{MemberView, Phase};
+use crate::plan::{MemberView, Phase, RestoreFacts, Staged};
 
 #[test]
 fn bootstrap_and_growth() {
@@ -403,5 +404,51 @@ fn guards_delay_unsafe_steps() {
         "Two voters, one too many, and the leader is not seen",
         &world,
     );
+    script.compare();
+}
+
+#[test]
+fn cluster_with_first_data() {
+    let mut script = Script::new(
+        "restore",
+        "A cluster that starts with a backup: nothing is formed before its seed has all data.",
+    );
+    let mut world = World::new(3);
+    world.cluster.spec.bootstrap = Some(Bootstrap {
+        restore: Restore {
+            backup_ref: Some(LocalRef {
+                name: "nightly-1".into(),
+            }),
+            ..Restore::default()
+        },
+    });
+    let received = |bytes: u64, elapsed_ms: u64| Staged {
+        sha256: "snapshot".into(),
+        length: 1 << 30,
+        received: bytes,
+        elapsed_ms,
+        ..Staged::default()
+    };
+    world.faults.staged = Some(received(0, 0));
+    for _ in 0..5 {
+        world.reconcile();
+    }
+    script.observe("The seed waits for its data", &world);
+    world.api.restore = Some(RestoreFacts {
+        message: "attempt 2 failed: there is no backup nightly-1 in s3://backups".into(),
+        needs_user: true,
+    });
+    script.observe("Its Job fails until the user does something", &world);
+    world.api.restore = Some(RestoreFacts {
+        message: "Job demo-restore-3 reads the data and sends them".into(),
+        needs_user: false,
+    });
+    world.faults.staged = Some(received(1 << 28, 10_000));
+    world.reconcile();
+    script.observe("A quarter has arrived", &world);
+    script.restored("The status meanwhile", &world);
+    world.faults.staged = None;
+    script.settle("All of it is there", &mut world);
+    script.restored("The status in the end", &world);
     script.compare();
 }

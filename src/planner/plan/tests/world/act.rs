@@ -107,7 +107,11 @@ impl World {
 
     fn never_of_members(&self, action: &MemberAction) {
         match action {
-            MemberAction::Bootstrap { member, .. } => {
+            MemberAction::Bootstrap {
+                member, snapshot, ..
+            } => {
+                let restores = self.cluster.spec.bootstrap.is_some();
+                assert_eq!(snapshot.is_some(), restores, "I15");
                 let pvc = crate::crd::pvc_name(member, super::CLUSTER_UID);
                 let disk = self.disks.get(&pvc).expect("the seed has a disk");
                 assert!(disk.member.is_none(), "I6");

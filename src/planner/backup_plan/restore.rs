@@ -1,0 +1,324 @@
+//! The Job that gives the seed of a new cluster its first data: created once the cluster has its identity, repeated until
+//! the seed has all of them, deleted once the cluster is formed. Whether the cluster is formed is not decided here.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::observed::{JobFacts, JobKind, JobState};
+use super::result::{FailureClass, JobResult};
+use super::{BackupStep, size};
+use crate::crd::backups::{BackupPhase, EtcdBackupStatus};
+use crate::crd::{Restore, ValidatedCluster};
+use crate::plan::RestoreFacts;
+
+/// Before the second attempt; doubled for each further one.
+const PAUSE: SignedDuration = SignedDuration::from_secs(5);
+/// The longest pause: so long after the user has corrected something it is tried again.
+const LONGEST_PAUSE: SignedDuration = SignedDuration::from_mins(2);
+/// Between two observations while a Job runs.
+const WATCHED_MS: u64 = 10_000;
+/// Between two observations while something is missing.
+const MISSING_MS: u64 = 5_000;
+
+/// A cluster with `spec.bootstrap.restore` and what belongs to its restore.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ObservedRestore {
+    /// The cluster, or why its spec cannot be used.
+    pub cluster: Result<ValidatedCluster, String>,
+    /// What is restored.
+    pub restore: Restore,
+    /// It was formed: nothing is restored any more.
+    pub formed: bool,
+    /// The member that forms it, once the identity Secret names one and the operator's key exists.
+    pub seed: Option<String>,
+    /// The EtcdBackup that is named, if it exists.
+    pub backup: Option<NamedBackup>,
+    /// The stores of the namespace: their URLs, and where the backups of the named backup's cluster are in each.
+    pub store: Option<StorePlace>,
+    /// Its Jobs.
+    pub jobs: Vec<JobFacts>,
+    /// Now.
+    pub now: Timestamp,
+}
+
+/// An EtcdBackup that is to be restored.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NamedBackup {
+    /// The cluster that was saved.
+    pub cluster: String,
+    /// The store that it was saved in.
+    pub store: String,
+    /// Its status.
+    pub status: EtcdBackupStatus,
+}
+
+/// The store of a restore.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StorePlace {
+    /// Its name.
+    pub name: String,
+    /// Where the backups of the saved cluster are in it now; of a store that is named without a backup, empty.
+    pub location: String,
+}
+
+/// What a Job of a restore reads: a path in a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RestoreTarget {
+    /// The EtcdBackupStore.
+    pub store: String,
+    /// The path below its prefix.
+    pub path: String,
+    /// The member that receives it.
+    pub seed: String,
+}
+
+/// The next step of a restore, how it is doing, and when to look again.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RestorePlan {
+    /// For the cluster's report; `None` once nothing is left to do.
+    pub facts: Option<RestoreFacts>,
+    /// What the Job is to read, for [`BackupStep::CreateJob`].
+    pub target: Option<RestoreTarget>,
+    /// At most one write.
+    pub step: Option<BackupStep>,
+    /// Milliseconds; `None`: only when something changes.
+    pub again_ms: Option<u64>,
+}
+
+/// The name of the store that a restore reads, if it is known.
+#[must_use]
+pub fn store_of_restore<'a>(
+    restore: &'a Restore,
+    backup: Option<&'a NamedBackup>,
+) -> Option<&'a str> {
+    let named = restore.store_ref.as_ref().map(|store| store.name.as_str());
+    named.or_else(|| backup.map(|backup| backup.store.as_str()))
+}
+
+/// The next step of a restore.
+#[must_use]
+pub fn plan_restore(observed: &ObservedRestore) -> RestorePlan {
+    if observed.formed {
+        return end(observed);
+    }
+    let newest = observed.jobs.iter().max_by_key(|job| job.attempt);
+    match newest {
+        None => begin(observed, 1),
+        Some(job) => follow(observed, job),
+    }
+}
+
+/// The cluster has its data: its Jobs are not needed any more.
+fn end(observed: &ObservedRestore) -> RestorePlan {
+    let left = observed.jobs.iter();
+    let mut left = left.filter(|job| job.state != JobState::Deleting);
+    let step = left.next().map(|job| BackupStep::DeleteJob {
+        name: job.name.clone(),
+    });
+    RestorePlan {
+        facts: None,
+        target: None,
+        again_ms: step.as_ref().map(|_| MISSING_MS),
+        step,
+    }
+}
+
+fn follow(observed: &ObservedRestore, job: &JobFacts) -> RestorePlan {
+    match &job.state {
+        JobState::Waiting(why) => {
+            let why = why.clone().unwrap_or_else(|| "its pod starts".to_owned());
+            let step = BackupStep::ApplyKey {
+                job: job.name.clone(),
+            };
+            wait(format!("Job {}: {why}", job.name), Some(step), WATCHED_MS)
+        }
+        JobState::Running => {
+            let text = format!("Job {} reads the data and sends them", job.name);
+            wait(text, None, WATCHED_MS)
+        }
+        JobState::Deleting => wait(
+            format!("Job {} is being deleted", job.name),
+            None,
+            MISSING_MS,
+        ),
+        JobState::Ended {
+            at,
+            result: Some(JobResult::Restored(restored)),
+            ..
+        } => {
+            // The seed lost its volume since, or was replaced by hand: it needs them once more.
+            let late = observed.now > *at + LONGEST_PAUSE;
+            if late {
+                return begin(observed, job.attempt + 1);
+            }
+            let text = format!(
+                "{} of revision {} were sent in {} s",
+                size(restored.size),
+                restored.revision,
+                restored.seconds
+            );
+            wait(text, None, WATCHED_MS)
+        }
+        JobState::Ended { at, result, reason } => {
+            let (class, why) = match result {
+                Some(JobResult::Failed { class, message }) => (Some(*class), message.clone()),
+                _ => (None, format!("it ended without a result: {reason}")),
+            };
+            again(observed, job, *at, (class, &why))
+        }
+    }
+}
+
+fn again(
+    observed: &ObservedRestore,
+    job: &JobFacts,
+    ended: Timestamp,
+    (class, why): (Option<FailureClass>, &str),
+) -> RestorePlan {
+    let due = ended + pause(job.attempt);
+    if observed.now >= due {
+        return begin(observed, job.attempt + 1);
+    }
+    let left = due.duration_since(observed.now).as_millis().max(1_000);
+    let attempt = job.attempt;
+    RestorePlan {
+        facts: Some(RestoreFacts {
+            message: format!("attempt {attempt} failed: {why}"),
+            needs_user: class.is_some_and(needs_user),
+        }),
+        target: None,
+        step: None,
+        again_ms: Some(u64::try_from(left).unwrap_or(MISSING_MS)),
+    }
+}
+
+/// Whether a failure goes on until the user changes something.
+fn needs_user(class: FailureClass) -> bool {
+    match class {
+        FailureClass::Credentials
+        | FailureClass::Key
+        | FailureClass::NotFound
+        | FailureClass::Damaged
+        | FailureClass::Settings => true,
+        FailureClass::Store | FailureClass::Source | FailureClass::Target | FailureClass::Other => {
+            false
+        }
+    }
+}
+
+/// Creates a Job, if what it needs is there.
+fn begin(observed: &ObservedRestore, attempt: u32) -> RestorePlan {
+    let target = match target(observed) {
+        Ok(target) => target,
+        Err((message, needs_user)) => {
+            let facts = RestoreFacts {
+                message,
+                needs_user,
+            };
+            return RestorePlan {
+                facts: Some(facts),
+                target: None,
+                step: None,
+                again_ms: Some(MISSING_MS),
+            };
+        }
+    };
+    // Only the newest is kept, for its log.
+    let mut earlier = observed.jobs.iter().filter(|job| job.attempt + 1 < attempt);
+    if let Some(job) = earlier.find(|job| job.state != JobState::Deleting) {
+        let step = BackupStep::DeleteJob {
+            name: job.name.clone(),
+        };
+        return wait("its Job begins".to_owned(), Some(step), MISSING_MS);
+    }
+    let kind = JobKind::Restore;
+    RestorePlan {
+        target: Some(target),
+        ..wait(
+            "its Job begins".to_owned(),
+            Some(BackupStep::CreateJob { kind, attempt }),
+            WATCHED_MS,
+        )
+    }
+}
+
+/// What a Job is to read and to whom it gives that; else what is missing, and whether the user has to act.
+fn target(observed: &ObservedRestore) -> Result<RestoreTarget, (String, bool)> {
+    let cluster = observed
+        .cluster
+        .as_ref()
+        .map_err(|why| (why.clone(), true))?;
+    if cluster.spec.paused {
+        return Err(("the cluster is paused".to_owned(), false));
+    }
+    let seed = observed.seed.clone();
+    let seed = seed.ok_or_else(|| ("the cluster is not set up yet".to_owned(), false))?;
+    let restore = &observed.restore;
+    let missing = |what: String| (format!("there is no {what}"), true);
+    let backup = match &restore.backup_ref {
+        None => None,
+        Some(named) => {
+            let found = observed.backup.as_ref();
+            Some(found.ok_or_else(|| missing(format!("EtcdBackup {}", named.name)))?)
+        }
+    };
+    let store = store_of_restore(restore, backup).unwrap_or_default();
+    let place = observed.store.as_ref();
+    let place = place.ok_or_else(|| missing(format!("EtcdBackupStore {store}")))?;
+    let path = match (backup, &restore.path) {
+        (Some(backup), _) => path_of(backup, place, &cluster.namespace)?,
+        (None, path) => path.clone().unwrap_or_default(),
+    };
+    Ok(RestoreTarget {
+        store: store.to_owned(),
+        path,
+        seed,
+    })
+}
+
+/// Where a backup is below the prefix of its store.
+fn path_of(
+    backup: &NamedBackup,
+    place: &StorePlace,
+    namespace: &str,
+) -> Result<String, (String, bool)> {
+    let status = &backup.status;
+    let stored = match status.phase {
+        BackupPhase::Uploaded | BackupPhase::Verified => status.id.as_ref(),
+        BackupPhase::Pending | BackupPhase::Streaming => {
+            return Err(("the backup is not stored yet".to_owned(), false));
+        }
+        BackupPhase::Failed => None,
+    };
+    let why = status
+        .message
+        .as_deref()
+        .unwrap_or("it has no name in its store");
+    let id = stored.ok_or_else(|| (format!("the backup has failed: {why}"), true))?;
+    match status.url.as_deref() {
+        Some(url) if url != place.location => Err((
+            format!(
+                "the backup was saved in {url}, and EtcdBackupStore {} is {} now: set it back, or restore by storeRef and path",
+                place.name, place.location
+            ),
+            true,
+        )),
+        _ => Ok(format!("{namespace}/{}/{id}", backup.cluster)),
+    }
+}
+
+fn wait(message: String, step: Option<BackupStep>, again_ms: u64) -> RestorePlan {
+    RestorePlan {
+        facts: Some(RestoreFacts {
+            message,
+            needs_user: false,
+        }),
+        target: None,
+        step,
+        again_ms: Some(again_ms),
+    }
+}
+
+fn pause(attempt: u32) -> SignedDuration {
+    let factor = 1 << attempt.saturating_sub(1).min(8);
+    (PAUSE * factor).min(LONGEST_PAUSE)
+}

@@ -1,0 +1,298 @@
+//! The plan of a restore: each thing that can be missing, and a small world in which Jobs end in any way.
+
+use jiff::{SignedDuration, Timestamp};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+
+use super::observed::{JobFacts, JobKind, JobState};
+use super::restore::{NamedBackup, ObservedRestore, RestoreTarget, StorePlace, plan_restore};
+use super::result::{FailureClass, JobResult, Restored};
+use super::{BackupStep, RestorePlan};
+use crate::crd::backups::{BackupPhase, EtcdBackupStatus, LocalRef};
+use crate::crd::{EtcdClusterSpec, Restore, ValidatedCluster};
+
+fn now() -> Timestamp {
+    "2026-03-01T00:00:00Z".parse().expect("a time")
+}
+
+fn named(name: &str) -> Option<LocalRef> {
+    Some(LocalRef { name: name.into() })
+}
+
+/// A cluster that waits for the data of a backup which is stored.
+fn observed() -> ObservedRestore {
+    ObservedRestore {
+        cluster: Ok(ValidatedCluster {
+            namespace: "prod".into(),
+            name: "second".into(),
+            uid: "uid".into(),
+            generation: 1,
+            spec: EtcdClusterSpec::default(),
+            storage_bytes: 1 << 30,
+        }),
+        restore: Restore {
+            backup_ref: named("nightly-1"),
+            ..Restore::default()
+        },
+        formed: false,
+        seed: Some("second-1".into()),
+        backup: Some(NamedBackup {
+            cluster: "main".into(),
+            store: "bucket".into(),
+            status: EtcdBackupStatus {
+                phase: BackupPhase::Verified,
+                id: Some("nightly-1-abcd".into()),
+                url: Some("s3://b/prod/main".into()),
+                ..EtcdBackupStatus::default()
+            },
+        }),
+        store: Some(StorePlace {
+            name: "bucket".into(),
+            location: "s3://b/prod/main".into(),
+        }),
+        jobs: vec![],
+        now: now(),
+    }
+}
+
+fn job(attempt: u32, state: JobState) -> JobFacts {
+    JobFacts {
+        name: format!("second-restore-{attempt}"),
+        kind: JobKind::Restore,
+        attempt,
+        created: now(),
+        location: String::new(),
+        state,
+    }
+}
+
+fn failed(class: FailureClass) -> JobState {
+    JobState::Ended {
+        at: now(),
+        result: Some(JobResult::Failed {
+            class,
+            message: "why".into(),
+        }),
+        reason: String::new(),
+    }
+}
+
+fn sent(at: Timestamp) -> JobState {
+    JobState::Ended {
+        at,
+        result: Some(JobResult::Restored(Restored {
+            path: "prod/main/nightly-1-abcd".into(),
+            at,
+            seconds: 3,
+            sha256: "abc".into(),
+            revision: 7,
+            keys: 1,
+            size: 4096,
+        })),
+        reason: String::new(),
+    }
+}
+
+fn creates(plan: &RestorePlan) -> Option<u32> {
+    match plan.step {
+        Some(BackupStep::CreateJob { attempt, .. }) => Some(attempt),
+        _ => None,
+    }
+}
+
+fn message(plan: &RestorePlan) -> (&str, bool) {
+    let facts = plan.facts.as_ref().expect("it is not over");
+    (&facts.message, facts.needs_user)
+}
+
+#[test]
+fn job_reads_the_backup_where_it_was_saved() {
+    let plan = plan_restore(&observed());
+    assert_eq!(creates(&plan), Some(1));
+    let target = RestoreTarget {
+        store: "bucket".into(),
+        path: "prod/main/nightly-1-abcd".into(),
+        seed: "second-1".into(),
+    };
+    assert_eq!(plan.target, Some(target));
+    let mut of_store = observed();
+    of_store.restore = Restore {
+        store_ref: named("bucket"),
+        path: Some("old/etcd.db".into()),
+        ..Restore::default()
+    };
+    of_store.backup = None;
+    let target = plan_restore(&of_store).target.expect("a target");
+    assert_eq!((&*target.store, &*target.path), ("bucket", "old/etcd.db"));
+}
+
+#[test]
+fn what_is_missing_is_said() {
+    type Break = fn(&mut ObservedRestore);
+    let status = |it: &mut ObservedRestore, change: fn(&mut EtcdBackupStatus)| {
+        change(&mut it.backup.as_mut().expect("a backup").status);
+    };
+    let cases: [(Break, &str, bool); 8] = [
+        (|it| it.seed = None, "the cluster is not set up yet", false),
+        (
+            |it| it.store = None,
+            "there is no EtcdBackupStore bucket",
+            true,
+        ),
+        (
+            |it| it.backup = None,
+            "there is no EtcdBackup nightly-1",
+            true,
+        ),
+        (|it| it.cluster = Err("bad".into()), "bad", true),
+        (
+            |it| it.cluster.as_mut().expect("valid").spec.paused = true,
+            "the cluster is paused",
+            false,
+        ),
+        (
+            |it| {
+                it.store.as_mut().expect("a store").location = "s3://c/prod/main".into();
+            },
+            "was saved in s3://b/prod/main, and EtcdBackupStore bucket is s3://c/prod/main now",
+            true,
+        ),
+        (
+            |it| it.backup.as_mut().expect("a backup").status = EtcdBackupStatus::default(),
+            "the backup is not stored yet",
+            false,
+        ),
+        (|_| {}, "the backup has failed: it is gone", true),
+    ];
+    for (breaks, words, needs_user) in cases {
+        let mut observed = observed();
+        breaks(&mut observed);
+        if words.contains("has failed") {
+            status(&mut observed, |it| {
+                it.phase = BackupPhase::Failed;
+                it.message = Some("it is gone".into());
+            });
+        }
+        let plan = plan_restore(&observed);
+        assert_eq!(plan.step, None, "{words}");
+        let (text, needs) = message(&plan);
+        assert!(text.contains(words), "{text}");
+        assert_eq!(needs, needs_user, "{words}");
+        assert!(plan.again_ms.is_some(), "{words}");
+    }
+}
+
+#[test]
+fn failed_job_is_repeated_after_a_pause() {
+    let mut observed = observed();
+    observed.jobs = vec![job(1, failed(FailureClass::NotFound))];
+    let plan = plan_restore(&observed);
+    assert_eq!(message(&plan), ("attempt 1 failed: why", true));
+    assert_eq!((plan.step, plan.again_ms), (None, Some(5_000)));
+    observed.now = now() + SignedDuration::from_secs(5);
+    assert_eq!(creates(&plan_restore(&observed)), Some(2));
+    observed.jobs.push(job(2, failed(FailureClass::Store)));
+    observed.now = now() + SignedDuration::from_secs(10);
+    let oldest = BackupStep::DeleteJob {
+        name: "second-restore-1".into(),
+    };
+    assert_eq!(plan_restore(&observed).step, Some(oldest));
+    observed.jobs.remove(0);
+    assert_eq!(creates(&plan_restore(&observed)), Some(3));
+}
+
+/// The seed's volume was exchanged after the Job had sent everything.
+#[test]
+fn data_are_sent_again_if_the_seed_does_not_form_the_cluster() {
+    let mut observed = observed();
+    observed.jobs = vec![job(1, sent(now()))];
+    let plan = plan_restore(&observed);
+    assert_eq!(
+        message(&plan),
+        ("4.0 KiB of revision 7 were sent in 3 s", false)
+    );
+    observed.now = now() + SignedDuration::from_mins(3);
+    assert_eq!(creates(&plan_restore(&observed)), Some(2));
+}
+
+#[test]
+fn jobs_go_once_the_cluster_is_formed() {
+    let mut observed = observed();
+    observed.formed = true;
+    observed.jobs = vec![job(1, sent(now())), job(2, JobState::Running)];
+    for left in [1, 0] {
+        let plan = plan_restore(&observed);
+        assert_eq!(plan.facts, None);
+        assert!(matches!(plan.step, Some(BackupStep::DeleteJob { .. })));
+        observed.jobs.truncate(left);
+        observed.jobs.iter_mut().for_each(|job| job.attempt = 9);
+    }
+    assert_eq!(plan_restore(&observed).step, None);
+}
+
+/// Jobs wait, run, fail in any way, are deleted by somebody and lose their node; the cluster is formed once one has sent
+/// everything. Two of them never run at the same time or have the same name, and it comes to an end.
+#[test]
+fn any_end_of_a_job_leads_to_another() {
+    for seed in 0..500 {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let mut world = observed();
+        let mut done = false;
+        for turn in 0..400 {
+            let plan = plan_restore(&world);
+            match plan.step {
+                Some(BackupStep::CreateJob { attempt, .. }) => {
+                    let alive = world
+                        .jobs
+                        .iter()
+                        .any(|job| !matches!(job.state, JobState::Ended { .. }));
+                    assert!(!alive, "seed {seed}: two Jobs at the same time");
+                    let taken = world.jobs.iter().any(|job| job.attempt == attempt);
+                    assert!(!taken, "seed {seed}: a name is used twice");
+                    assert!(!world.formed, "seed {seed}: it is formed");
+                    world.jobs.push(job(attempt, JobState::Waiting(None)));
+                }
+                Some(BackupStep::DeleteJob { name }) => world.jobs.retain(|job| job.name != name),
+                _ => {}
+            }
+            world.now += SignedDuration::from_secs(1 + i64::from(turn % 7));
+            let quiet = turn > 300;
+            let now = world.now;
+            let Some(newest) = world.jobs.last_mut() else {
+                continue;
+            };
+            let draw = if quiet { 0 } else { random.next_u64() % 8 };
+            let state = std::mem::replace(&mut newest.state, JobState::Deleting);
+            newest.state = match (state, draw) {
+                (JobState::Waiting(_), 0..4) => JobState::Running,
+                (JobState::Running, 0) => sent(now),
+                (JobState::Running, 1) => JobState::Ended {
+                    at: now,
+                    result: None,
+                    reason: "evicted".into(),
+                },
+                (JobState::Running, 2) => failed(FailureClass::Target),
+                (JobState::Running | JobState::Ended { .. }, 3) => JobState::Deleting,
+                (state, _) => state,
+            };
+            if newest.state == JobState::Deleting {
+                world.jobs.pop();
+            }
+            let arrived = |job: &JobFacts| {
+                matches!(
+                    &job.state,
+                    JobState::Ended {
+                        result: Some(JobResult::Restored(_)),
+                        ..
+                    }
+                )
+            };
+            world.formed |= world.jobs.iter().any(arrived) && (quiet || draw == 5);
+            if world.formed && world.jobs.is_empty() {
+                done = true;
+                break;
+            }
+        }
+        assert!(done || world.formed, "seed {seed}: {world:?}");
+    }
+}

@@ -1,0 +1,60 @@
+//! The first data of a cluster that is restored: it is not formed before its seed has the whole snapshot. A Job gives it
+//! to the seed, apart from this plan, which only waits for what the seed describes.
+
+use crate::mutants::mutant;
+use crate::plan::action::FirstData;
+use crate::plan::draft::Draft;
+use crate::plan::observed::{Description, Staged};
+use crate::plan::situation::Situation;
+use crate::plan::space::bytes;
+
+/// Whether the seed still lacks the data that its cluster is to start with.
+pub(super) fn waits(
+    s: &Situation<'_>,
+    draft: &mut Draft,
+    seed: &str,
+    description: &Description,
+) -> bool {
+    let Some(bootstrap) = &s.cluster.spec.bootstrap else {
+        return false;
+    };
+    let staged = description.staged.as_ref();
+    if staged.is_some_and(|staged| staged.complete) || mutant!(RestoreSkipped) {
+        return false;
+    }
+    let source = bootstrap.restore.in_words();
+    let job = s.o.restore.as_ref();
+    if let Some(job) = job.filter(|job| job.needs_user) {
+        draft.stall(
+            "RestoreFails",
+            format!("{source} cannot be restored: {}. It is tried again, and nothing is formed before that", job.message),
+        );
+    }
+    let what = match (staged, job) {
+        (Some(staged), _) if staged.received > 0 => format!(
+            "{seed} to receive {source}: {} % of {}",
+            percent(staged),
+            bytes(staged.length)
+        ),
+        (_, Some(job)) => format!("{seed} to receive {source}: {}", job.message),
+        _ => format!("{seed} to receive {source}"),
+    };
+    draft.wait("Bootstrap", seed, "Restoring", what);
+    true
+}
+
+/// The snapshot that the cluster is formed from: the one that the seed has described.
+pub(super) fn first_data(s: &Situation<'_>, description: &Description) -> Option<FirstData> {
+    let bootstrap = s.cluster.spec.bootstrap.as_ref()?;
+    let staged = description.staged.as_ref()?;
+    Some(FirstData {
+        sha256: staged.sha256.clone(),
+        // Not negative, by the schema.
+        revision_bump: u64::try_from(bootstrap.restore.revision_bump).unwrap_or(0),
+    })
+}
+
+fn percent(staged: &Staged) -> u64 {
+    let hundredths = u128::from(staged.received) * 100 / u128::from(staged.length.max(1));
+    u64::try_from(hundredths.min(100)).unwrap_or(100)
+}
