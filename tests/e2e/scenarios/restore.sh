@@ -1,0 +1,124 @@
+# shellcheck shell=bash
+# a new cluster from a backup that is not stored yet, and one from a file of etcdctl on a volume: every key, user and lease, the revision above the old one, nothing formed before the data are there
+store_image=${E2E_STORE_IMAGE:-localhost/versitygw:1}
+phase() { status "$1" restore.phase; }
+is_phase() { [ "$(phase "$1")" = "$2" ]; }
+
+# An S3 gateway with one bucket: Kubernetes creates a mounted subdirectory.
+kubectl -n "$ns" apply -f - >/dev/null <<EOF
+apiVersion: v1
+kind: Pod
+metadata: {name: s3, labels: {app: s3}}
+spec:
+  securityContext: {runAsNonRoot: true, runAsUser: 65532, fsGroup: 65532, seccompProfile: {type: RuntimeDefault}}
+  containers:
+  - name: s3
+    image: $store_image
+    imagePullPolicy: IfNotPresent
+    args: [--port, ":7070", --health, /health, posix, /data]
+    env: [{name: ROOT_ACCESS_KEY, value: backup}, {name: ROOT_SECRET_KEY, value: secret}]
+    readinessProbe: {httpGet: {path: /health, port: 7070}, periodSeconds: 1}
+    securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}
+    volumeMounts: [{name: data, mountPath: /data}, {name: data, mountPath: /bucket, subPath: bucket}]
+  volumes: [{name: data, emptyDir: {}}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: s3}
+spec: {selector: {app: s3}, ports: [{port: 7070}]}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: backups}
+spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}$(storage_class shared)}
+EOF
+kubectl -n "$ns" create secret generic s3-credentials --from-literal=AWS_ACCESS_KEY_ID=backup --from-literal=AWS_SECRET_ACCESS_KEY=secret >/dev/null
+kubectl -n "$ns" create secret generic backup-key --from-literal=key="$(head -c 32 /dev/urandom | base64)" >/dev/null
+apply_cluster old 1
+# It waits: for the store, then for the backup to be stored.
+kubectl -n "$ns" apply -f - >/dev/null <<EOF
+apiVersion: quorate.dev/v1alpha1
+kind: EtcdCluster
+metadata: {name: new}
+spec:
+  replicas: 3
+  image: $quorate_image
+  storage: {size: 1Gi$(storage_class shared)}
+  bootstrap: {restore: {backupRef: {name: first}}}
+EOF
+ready old 1
+waits() { contains "$(status new summary)" "there is no EtcdBackup first"; }
+eventually 60 "the restore misses its backup" waits
+equal "Stalled" True "$(condition new Stalled)"
+
+# --- what is saved: writes, a lease with a key, a user with a right
+run_pod witness-old "$quorate_image" witness --endpoints=http://old-client:2379 --prefix=witness-old/ --seconds=2
+pod_ends witness-old >/dev/null || die "the writes failed"
+lease=$(etcdctl_pod old lease grant 3600 | grep -oE 'lease [0-9a-f]+' | cut -d' ' -f2)
+etcdctl_pod old put leased value --lease="$lease" >/dev/null
+etcdctl_pod old role add reader >/dev/null
+etcdctl_pod old role grant-permission reader read leased >/dev/null
+etcdctl_pod old user add ann:secret >/dev/null
+etcdctl_pod old user grant-role ann reader >/dev/null
+kubectl -n "$ns" apply -f - >/dev/null <<EOF
+apiVersion: quorate.dev/v1alpha1
+kind: EtcdBackupStore
+metadata: {name: s3}
+spec:
+  s3: {bucket: bucket, prefix: e2e, endpoint: "http://s3.$ns.svc:7070", region: us-east-1}
+  credentialsSecretRef: {name: s3-credentials}
+  encryption: {keySecretRef: {name: backup-key, key: key}}
+---
+apiVersion: quorate.dev/v1alpha1
+kind: EtcdBackup
+metadata: {name: first}
+spec: {clusterRef: {name: old}, storeRef: {name: s3}}
+EOF
+operator_kill
+eventually 240 "the new cluster was formed with the data" is_phase new Restored
+ready new 3
+
+# --- the same data under a higher revision
+content() { etcdctl_pod "$1" get "" --prefix | sha256sum; }
+equal "every key and value" "$(content old)" "$(content new)"
+revision() { etcdctl_pod "$1" get leased -w json | jq .header.revision; }
+before=$(revision old) after=$(revision new)
+[ "$after" -ge $((before + 1000000000)) ] || die "revision $before became $after"
+contains "$(etcdctl_pod new user get ann)" reader
+contains "$(etcdctl_pod new lease timetolive "$lease" --keys)" leased "granted with TTL(3600s)"
+contains "$(etcdctl_pod new get leased --rev="$before" 2>&1 || true)" "has been compacted"
+contains "$(kubectl -n "$ns" patch qec new --type=merge -p '{"spec":{"bootstrap":{"restore":{"revisionBump":7}}}}' 2>&1 || true)" "bootstrap is immutable"
+no_jobs() { [ -z "$(kubectl -n "$ns" get jobs,secrets -l quorate.dev/backup-owner-kind=cluster -o name)" ]; }
+eventually 60 "the Job and its key are gone" no_jobs
+kubectl -n "$ns" get qec new -o json | jq -c .status.restore
+
+# --- a file of etcdctl on a volume, into a cluster with TLS
+jq -n --arg image "$etcdctl_image" '{apiVersion: "v1", kind: "Pod", metadata: {name: "save"}, spec: {restartPolicy: "Never",
+  securityContext: {runAsNonRoot: true, runAsUser: 65532, fsGroup: 65532, seccompProfile: {type: "RuntimeDefault"}},
+  containers: [{name: "main", image: $image, imagePullPolicy: "IfNotPresent",
+    args: ["--endpoints=http://old-client:2379", "snapshot", "save", "/backups/etcd.db"],
+    securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: ["ALL"]}},
+    volumeMounts: [{name: "backups", mountPath: "/backups"}]}],
+  volumes: [{name: "backups", persistentVolumeClaim: {claimName: "backups"}}]}}' | kubectl -n "$ns" apply -f - >/dev/null
+pod_ends save >/dev/null || die "etcdctl saved no snapshot"
+kubectl -n "$ns" apply -f - >/dev/null <<EOF
+apiVersion: quorate.dev/v1alpha1
+kind: EtcdBackupStore
+metadata: {name: volume}
+spec: {volume: {claimName: backups}}
+---
+apiVersion: quorate.dev/v1alpha1
+kind: EtcdCluster
+metadata: {name: secure}
+spec:
+  replicas: 1
+  image: $quorate_image
+  tls: {}
+  storage: {size: 1Gi$(storage_class shared)}
+  bootstrap: {restore: {storeRef: {name: volume}, path: etcd.db, revisionBump: 0}}
+EOF
+eventually 180 "a cluster with TLS was formed with the file" is_phase secure Restored
+equal "its revision" "$before" "$(status secure restore.revision)"
+drop_cluster secure
+drop_cluster new
+drop_cluster old
