@@ -30,6 +30,6 @@ build pause pause . -ldflags "-s -w"
 build helm helm helm.sh/helm/v3/cmd/helm -ldflags "-s -w"
 [ "$only" != cert-manager ] || build cert-manager cert-manager . -ldflags "-s -w"
 [ -z "$only" ] || exit 0
-for name in kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy kubectl test-disks test-load; do
+for name in kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy kubectl test-disks test-load test-informer; do
   ln -sf kube "$bin/$name"
 done

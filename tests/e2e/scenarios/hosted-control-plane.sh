@@ -14,53 +14,26 @@ cleanup() {
 }
 trap cleanup EXIT
 export hosted="$work/kubeconfig" minimum="$work/minimum"
+# shellcheck source=tests/e2e/hosted.sh
+source tests/e2e/hosted.sh
 
 kubectl -n kube-system scale deployment/coredns --replicas=2 >/dev/null
 add_node() { tests/kubernetes/cluster.sh node "$1" && log "node $1 is there"; }
 replace_node() { tests/kubernetes/cluster.sh forget "$1"; add_node "$1"; }
 add_node $hosted_node
 kubectl taint node qrt-node$hosted_node hosted=only:NoSchedule >/dev/null
-tests/kubernetes/image.sh localhost/kube:1 "$PWD/target/kubernetes/bin/kube" "$work/kube.tar"
-tests/kubernetes/cluster.sh import $hosted_node "$work/kube.tar"
+hosted_image $hosted_node
 apply_cluster demo 3
 ready demo 3
 slots demo 3
 first=$(members demo)
 
 # --- the control plane
-token=$(openssl rand -hex 16)
-printf '%s,admin,admin,system:masters\n' "$token" >"$work/tokens.csv"
-openssl genrsa -out "$work/sa.key" 2048 2>/dev/null
-kubeconfig_for() { # kubeconfig_for ADDRESS
-  printf '{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c, user: u}}],
-    clusters: [{name: c, cluster: {server: "https://%s:6443", insecure-skip-tls-verify: true}}], users: [{name: u, user: {token: %s}}]}\n' "$1" "$token"
-}
-kubeconfig_for hosted >"$work/controllers"
-kubectl -n "$ns" create secret generic hosted --from-file=tokens.csv="$work/tokens.csv" --from-file=sa.key="$work/sa.key" --from-file=kubeconfig="$work/controllers" >/dev/null
-kubectl -n "$ns" create service clusterip hosted --tcp=6443:6443 >/dev/null
-hosted_pod() { # hosted_pod NAME PORT ARGUMENT...: a pod of the control plane
-  local name=$1 port=$2; shift 2
-  jq -n --arg name "$name" --argjson port "$port" --arg node qrt-node$hosted_node '{apiVersion: "v1", kind: "Pod", metadata: {name: $name, labels: {app: $name}},
-    spec: {nodeName: $node, tolerations: [{operator: "Exists"}], automountServiceAccountToken: false,
-      securityContext: {runAsNonRoot: true, runAsUser: 65532, fsGroup: 65532, seccompProfile: {type: "RuntimeDefault"}},
-      volumes: [{name: "keys", secret: {secretName: "hosted"}}, {name: "certificates", emptyDir: {}}],
-      containers: [{name: "main", image: "localhost/kube:1", imagePullPolicy: "Never", args: $ARGS.positional,
-        readinessProbe: {httpGet: {path: (if $port == 6443 then "/readyz" else "/healthz" end), port: $port, scheme: "HTTPS"}, periodSeconds: 2},
-        securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: ["ALL"]}},
-        volumeMounts: [{name: "keys", mountPath: "/keys"}, {name: "certificates", mountPath: "/certificates"}]}]}}' --args -- "$@" |
-    kubectl -n "$ns" apply -f - >/dev/null
-}
-hosted_pod hosted 6443 kube-apiserver --etcd-servers="$(slot_endpoints demo)" --secure-port=6443 --cert-dir=/certificates \
-  --service-cluster-ip-range=10.97.0.0/16 --service-account-issuer=https://hosted --service-account-key-file=/keys/sa.key \
-  --service-account-signing-key-file=/keys/sa.key --token-auth-file=/keys/tokens.csv --authorization-mode=RBAC \
-  --etcd-compaction-interval=60s --endpoint-reconciler-type=none
-pod_is_ready() { [ "$(kubectl -n "$ns" get pod "$1" -o jsonpath='{.status.conditions[?(@.type=="Ready")].status}')" = True ]; }
-eventually 90 "the hosted API server is ready" pod_is_ready hosted
-hosted_pod controllers 10257 kube-controller-manager --kubeconfig=/keys/kubeconfig --service-account-private-key-file=/keys/sa.key \
+hosted_setup
+hosted_apiserver $hosted_node "$(slot_endpoints demo)"
+hosted_pod controllers 10257 $hosted_node kube-controller-manager --kubeconfig=/keys/kubeconfig --service-account-private-key-file=/keys/sa.key \
   --use-service-account-credentials=true --leader-elect=true --cert-dir=/certificates
 eventually 60 "the hosted controller manager is ready" pod_is_ready controllers
-kubeconfig_for "$(kubectl -n "$ns" get pod hosted -o jsonpath='{.status.podIP}')" >"$hosted"
-hosted_kubectl() { kubectl --kubeconfig="$hosted" "$@"; }
 has_default_account() { hosted_kubectl -n default get serviceaccount default; } # its controllers work
 eventually 60 "the hosted control plane works" has_default_account
 restarts() { kubectl -n "$ns" get pods hosted controllers -o jsonpath='{.items[*].status.containerStatuses[*].restartCount}'; }

@@ -1,5 +1,5 @@
 // One binary for every Kubernetes command that the end-to-end tests need, for their storage
-// provisioner and for the load of a hosted control plane: the name by which it is called selects
+// provisioner, and for the load and the informer of a hosted control plane: the name by which it is called selects
 // the command. Linking them together costs one link and shares their common code.
 package main
 
@@ -54,6 +54,12 @@ func main() {
 		return
 	case "test-load":
 		if err := load(os.Args[1:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	case "test-informer":
+		if err := informer(os.Args[1:]); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
