@@ -16,13 +16,13 @@ use kube::Client;
 use kube::core::DeserializeGuard;
 use kube::runtime::events::Recorder;
 
+use super::backup_notes::BackupNotes;
 use super::cache::Cache;
 use super::cert_manager;
 use super::certificates;
 use super::drift;
 use super::judged::Judged;
 use super::lease::Leadership;
-use super::restores::Restores;
 use super::revisions;
 use super::user_certificates;
 use super::workers::Key;
@@ -64,7 +64,7 @@ pub(crate) struct Context {
     pub(super) metrics: Metrics,
     pub(super) outside: Environment,
     pub(super) memories: Mutex<BTreeMap<Key, Memory>>,
-    pub(super) restores: Restores,
+    pub(super) backup_notes: BackupNotes,
 }
 
 /// What is outside of the API server: time, and the way to the members.
@@ -126,7 +126,7 @@ impl Context {
             metrics,
             outside,
             memories,
-            restores: Restores::default(),
+            backup_notes: BackupNotes::default(),
         }
     }
 
@@ -159,6 +159,7 @@ impl Context {
 
     /// Drops the state of a deleted cluster.
     pub(crate) fn forget(&self, key: &Key) {
+        self.backup_notes.forget(key);
         self.metrics
             .certificates((&key.0, &key.1), &BTreeMap::new());
         self.memories

@@ -2,6 +2,7 @@
 //! events and probes. It carries out requests; what to do is the plan's alone.
 
 mod act;
+mod backup_notes;
 mod backups;
 pub mod cache;
 pub(crate) mod callers;
@@ -23,7 +24,6 @@ pub(crate) mod platform;
 pub mod probes;
 mod related_objects;
 mod report;
-mod restores;
 mod revisions;
 mod routes;
 mod run;

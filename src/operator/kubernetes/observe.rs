@@ -267,9 +267,10 @@ impl OneCluster {
                 let awaited = status.cluster_id.is_none()
                     && valid.is_some_and(|cluster| cluster.spec.bootstrap.is_some());
                 awaited
-                    .then(|| self.shared.restores.of(&self.key))
+                    .then(|| self.shared.backup_notes.restore_of(&self.key))
                     .flatten()
             },
+            backups: self.shared.backup_notes.backups_of(&self.key),
             refused: None,
             spec: valid.and_then(|cluster| self.memory.revisions.facts(cluster)),
             cluster: cluster.clone(),

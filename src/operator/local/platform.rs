@@ -258,6 +258,7 @@ impl Local {
             denied: BTreeSet::new(),
             // `run::parsed` refuses a cluster that is to be restored.
             restore: None,
+            backups: None,
             descriptions: described
                 .iter()
                 .filter(|(name, answer)| {

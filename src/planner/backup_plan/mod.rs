@@ -8,6 +8,7 @@
 
 mod backup;
 mod cron;
+mod last;
 mod observed;
 mod restore;
 mod result;
@@ -23,6 +24,7 @@ mod tests;
 
 pub use backup::{plan_backup, size};
 pub use cron::{Calendar, CalendarError};
+pub use last::last_backups;
 pub use observed::{
     BackupFacts, ClusterFacts, JobFacts, JobKind, JobState, ObservedBackup, ObservedSchedule,
 };

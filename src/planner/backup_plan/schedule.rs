@@ -6,10 +6,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::backup::condition;
 use super::cron::Calendar;
+use super::last::last_backups;
 use super::observed::{BackupFacts, ClusterFacts, JobFacts, JobKind, JobState, ObservedSchedule};
 use super::result::{JobResult, Pruned};
 use super::{BackupStep, SchedulePlan};
-use crate::crd::backups::{BackupPhase, EtcdBackupScheduleStatus, EtcdBackupSpec, LastBackup};
+use crate::crd::backups::{BackupPhase, EtcdBackupScheduleStatus, EtcdBackupSpec};
 
 /// Between two observations while something is under way.
 const WATCHED_MS: u64 = 30_000;
@@ -60,16 +61,10 @@ impl Draft<'_> {
     fn new(observed: &ObservedSchedule) -> Draft<'_> {
         let mut status = observed.status.clone();
         status.observed_generation = observed.generation;
-        let good = || observed.backups.iter().filter(|backup| backup.good());
-        let newest = good().max_by_key(|backup| backup.taken());
-        let verified = good()
-            .filter(|backup| backup.status.verification.is_some())
-            .max_by_key(|backup| backup.taken());
-        status.last_success = newest.map(last);
-        status.recovery_seconds = verified
-            .and_then(|backup| backup.status.verification.as_ref())
-            .map(|verification| verification.seconds);
-        status.last_verified = verified.map(last);
+        let last = last_backups(&observed.backups);
+        status.last_success = last.last_success;
+        status.last_verified = last.last_verified;
+        status.recovery_seconds = last.recovery_seconds;
         Draft {
             observed,
             status,
@@ -454,12 +449,4 @@ fn waits_since(backup: &BackupFacts) -> Option<Timestamp> {
     let done = backup.status.verification.as_ref().map(|done| done.time.0);
     let asked = backup.verification_requested?;
     done.is_none_or(|done| asked > done).then_some(asked)
-}
-
-fn last(backup: &BackupFacts) -> LastBackup {
-    LastBackup {
-        name: backup.name.clone(),
-        time: Time(backup.taken()),
-        revision: backup.status.revision.unwrap_or(0),
-    }
 }

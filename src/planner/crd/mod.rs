@@ -41,9 +41,9 @@ pub use spec::{
     Storage, StorageType, UpdateStrategy, UpdateType, VolumeMobility,
 };
 pub use status::{
-    CertificateStatus, Disarms, Endpoints, EtcdClusterStatus, FailingAct, JoinFailures, Leftover,
-    MemberHealth, MemberRole, MemberStatus, NoteStatus, RestorePhase, RestoreStatus,
-    SecretReference, StepState, StepStatus,
+    CertificateStatus, ClusterBackups, Disarms, Endpoints, EtcdClusterStatus, FailingAct,
+    JoinFailures, Leftover, MemberHealth, MemberRole, MemberStatus, NoteStatus, RestorePhase,
+    RestoreStatus, SecretReference, StepState, StepStatus,
 };
 pub use tls::{
     CertificateSource, ClientAuth, IssuerRef, Plaintext, PortTls, Tls, TlsPort, UserSecretRef,

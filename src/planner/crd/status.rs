@@ -4,6 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::backups::LastBackup;
 use super::schema;
 
 /// State of a cluster as last observed. A hint for people and tools: the operator derives every decision from live
@@ -80,6 +81,9 @@ pub struct EtcdClusterStatus {
     /// How the cluster comes or came to its first data; absent without `spec.bootstrap`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restore: Option<RestoreStatus>,
+    /// The backups that this cluster would be restored from; absent if there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backup: Option<ClusterBackups>,
     /// The write that is failing; absent otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failing: Option<FailingAct>,
@@ -265,6 +269,21 @@ pub struct NoteStatus {
     pub reason: String,
     /// What was observed and its consequence, in words.
     pub message: String,
+}
+
+/// The backups that a cluster would be restored from.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ClusterBackups {
+    /// The newest good backup: its time is the recovery point.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_success: Option<LastBackup>,
+    /// The newest backup that was verified.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_verified: Option<LastBackup>,
+    /// Seconds that its verification took: the recovery time as last measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recovery_seconds: Option<i64>,
 }
 
 /// How far a restore is.

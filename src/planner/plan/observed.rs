@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::crd::{RestoreStatus, Server, Timings, TlsPort, ValidatedCluster};
+use crate::crd::{ClusterBackups, RestoreStatus, Server, Timings, TlsPort, ValidatedCluster};
 
 use super::certificates::{PortSecurity, TlsFacts};
 
@@ -72,6 +72,8 @@ pub struct Observed {
     pub descriptions: BTreeMap<String, Description>,
     /// How the Job that gives the seed its first data is doing; `None` while that is not known.
     pub restore: Option<RestoreFacts>,
+    /// The cluster's backups; `None` while they are not known.
+    pub backups: Option<ClusterBackups>,
 }
 
 impl Observed {
@@ -121,7 +123,7 @@ pub struct InvalidCluster {
 }
 
 /// What earlier reconciles remembered in the status.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct StatusMemory {
     /// The start of the current step: (action, member, since).
     pub step: Option<(String, Option<String>, u64)>,
@@ -137,6 +139,8 @@ pub struct StatusMemory {
     pub voters: Vec<String>,
     /// How the cluster came to its first data.
     pub restore: Option<RestoreStatus>,
+    /// Its backups, as last known.
+    pub backup: Option<ClusterBackups>,
 }
 
 /// How often NOSPACE was disarmed in a row.

@@ -9,8 +9,8 @@ mod restore;
 use jiff::Timestamp;
 
 use crate::crd::{
-    Disarms, Endpoints, EtcdClusterStatus, JoinFailures, LABEL_CLUSTER_UID, Leftover, NoteStatus,
-    RetentionPolicy, StepState, StepStatus,
+    ClusterBackups, Disarms, Endpoints, EtcdClusterStatus, JoinFailures, LABEL_CLUSTER_UID,
+    Leftover, NoteStatus, RetentionPolicy, StepState, StepStatus,
 };
 use crate::mutants::mutant;
 
@@ -304,10 +304,17 @@ fn status(s: &Situation<'_>, draft: &Draft) -> EtcdClusterStatus {
         join_failures: join_failures(s, draft),
         disarms: disarms(s.o, draft.done.as_ref()),
         restore: restore::status(s),
+        backup: backup(s.o),
         failing: None,
         notes: notes(draft),
         conditions: Vec::new(),
     }
+}
+
+/// The cluster's backups; while they are not known, as they were last known.
+fn backup(o: &Observed) -> Option<ClusterBackups> {
+    let known = o.backups.clone().or_else(|| o.status_memory.backup.clone());
+    known.filter(|known| *known != ClusterBackups::default())
 }
 
 /// Voters that reported recently that they answer linearizable reads.

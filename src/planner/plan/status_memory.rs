@@ -43,6 +43,7 @@ pub fn of_status(status: &EtcdClusterStatus) -> StatusMemory {
         version: status.version.clone(),
         voters: voters.map(|member| member.name.clone()).collect(),
         restore: status.restore.clone(),
+        backup: status.backup.clone(),
     }
 }
 

@@ -43,5 +43,6 @@ pub fn observed_at(now_ms: u64) -> Observed {
         denied: [].into(),
         descriptions: [].into(),
         restore: None,
+        backups: None,
     }
 }

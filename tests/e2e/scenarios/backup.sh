@@ -79,6 +79,9 @@ pruned() { [ "$(kubectl -n "$ns" get qb -o name | grep -c often-)" -lt "$(create
 eventually 120 "the retention was applied" pruned
 kubectl -n "$ns" patch qbsched often --type=merge -p '{"spec":{"suspend":true}}' >/dev/null
 log "last success: $(kubectl -n "$ns" get qbsched often -o jsonpath='{.status.lastSuccess}')"
+shows_backups() { [ "$(status demo backup.lastSuccess.name)" = "$(kubectl -n "$ns" get qbsched often -o jsonpath='{.status.lastSuccess.name}')" ]; }
+eventually 30 "the cluster shows its newest backup" shows_backups
+equal "the cluster's verified backup" first "$(status demo backup.lastVerified.name)"
 witness_stop demo backup
 
 # A cluster with TLS, on a volume.

@@ -24,7 +24,8 @@ use super::cache::{Cache, Namespaces};
 use super::context::Context;
 use super::workers::{self, Key};
 use crate::backup_plan::{
-    BackupStep, JobFacts, JobState, StoreFinding, plan_backup, plan_schedule,
+    BackupFacts, BackupStep, JobFacts, JobState, StoreFinding, last_backups, plan_backup,
+    plan_schedule,
 };
 use crate::crd::backups::{
     EtcdBackup, EtcdBackupSchedule, EtcdBackupScheduleStatus, EtcdBackupStatus, EtcdBackupStore,
@@ -39,6 +40,9 @@ use crate::operator::queue::Ended;
 const CONCURRENCY: usize = 4;
 /// At least this often, in milliseconds: changes without events.
 const PERIOD_MS: u64 = 300_000;
+
+/// A backup that may be unreadable.
+type Guarded = DeserializeGuard<EtcdBackup>;
 
 /// What is watched.
 #[derive(Clone)]
@@ -61,7 +65,7 @@ pub(super) async fn run(reader: Client, namespaces: Namespaces, shared: Arc<Cont
     let (trigger, triggers) = mpsc::unbounded_channel();
     let caches = watch(&reader, &namespaces, &trigger);
     caches.ready().await;
-    shared.restores.ask_at(trigger);
+    shared.backup_notes.ask_at(trigger);
     tracing::info!("the caches of backups are filled");
     let backups = Arc::new(Backups { shared, caches });
     let reconciling = move |key: Key| {
@@ -101,17 +105,27 @@ fn watch(client: &Client, namespaces: &Namespaces, trigger: &mpsc::UnboundedSend
             }
         }
     };
+    let of_cluster = trigger.clone();
     let job = owner.clone();
     let store = send("store");
     Caches {
         stores: Cache::namespaced_as_allowed(client, namespaces, &everything, move |object| {
             store(kube::Resource::meta(object));
         }),
-        backups: Cache::namespaced_as_allowed(client, namespaces, &everything, move |object| {
-            let meta = kube::Resource::meta(object);
-            backup(meta);
-            of_schedule(meta);
-        }),
+        backups: Cache::namespaced_as_allowed(
+            client,
+            namespaces,
+            &everything,
+            move |object: &Guarded| {
+                let meta = kube::Resource::meta(object);
+                backup(meta);
+                of_schedule(meta);
+                if let (Some(namespace), Ok(backup)) = (&meta.namespace, &object.0) {
+                    let of = format!("backups-of/{}", backup.spec.cluster_ref.name);
+                    let _ = of_cluster.send((namespace.clone(), of));
+                }
+            },
+        ),
         schedules: Cache::namespaced_as_allowed(client, namespaces, &everything, move |object| {
             schedule(kube::Resource::meta(object));
         }),
@@ -178,6 +192,10 @@ impl Backups {
         let done = match kind {
             "backup" => Box::pin(self.reconcile_backup(namespace, name)).await,
             "schedule" => self.reconcile_schedule(namespace, name).await,
+            "backups-of" => {
+                self.note_backups(namespace, name);
+                Ok(Ended::Gone)
+            }
             "cluster" => Box::pin(self.reconcile_restore(namespace, name)).await,
             _ => self.reconcile_store(namespace, name).await,
         };
@@ -285,6 +303,28 @@ impl Backups {
         self.write_schedule(&resource, &before, &plan.status)
             .await?;
         Ok(Ended::After(plan.again_ms.unwrap_or(PERIOD_MS)))
+    }
+
+    /// Notes which backups a cluster has, for its own status; those of an earlier one of its name are not its own.
+    fn note_backups(&self, namespace: &str, cluster: &str) {
+        let now = self.now();
+        let id = self
+            .cached_cluster(namespace, cluster)
+            .and_then(|cluster| cluster.status?.cluster_id);
+        let guards = self.caches.backups.select(|guard| {
+            let meta = kube::Resource::meta(guard);
+            meta.namespace.as_deref() == Some(namespace) && meta.deletion_timestamp.is_none()
+        });
+        let all = guards.iter().filter_map(|guard| guard.0.as_ref().ok());
+        let ours = all.filter(|backup| {
+            let saved = backup.status.as_ref().and_then(|it| it.cluster_id.as_ref());
+            backup.spec.cluster_ref.name == cluster && saved.is_some() && saved == id.as_ref()
+        });
+        let facts: Vec<BackupFacts> = ours.map(|backup| facts::backup(backup, "", now)).collect();
+        let key = (namespace.to_owned(), cluster.to_owned());
+        self.shared
+            .backup_notes
+            .note_backups(key, last_backups(&facts));
     }
 
     /// What Jobs found out about a store, before they are deleted.

@@ -29,11 +29,13 @@ impl Backups {
             .observe_restore(namespace, name, Freshness::Cached)
             .await?
         else {
-            self.shared.restores.note(key, None);
+            self.shared.backup_notes.note_restore(key, None);
             return Ok(Ended::Gone);
         };
         let plan = plan_restore(&observed);
-        self.shared.restores.note(key.clone(), plan.facts.clone());
+        self.shared
+            .backup_notes
+            .note_restore(key.clone(), plan.facts.clone());
         if plan.step.is_none() {
             return Ok(match plan.facts {
                 None => Ended::Gone,
@@ -44,7 +46,7 @@ impl Backups {
             .observe_restore(namespace, name, Freshness::Live)
             .await?
         else {
-            self.shared.restores.note(key, None);
+            self.shared.backup_notes.note_restore(key, None);
             return Ok(Ended::Gone);
         };
         let plan = plan_restore(&observed);
@@ -55,11 +57,11 @@ impl Backups {
                     message: failure.to_string(),
                     needs_user: matches!(failure, Failure::Refused(_)),
                 };
-                self.shared.restores.note(key, Some(facts));
+                self.shared.backup_notes.note_restore(key, Some(facts));
                 return Err(failure);
             }
         }
-        self.shared.restores.note(key, plan.facts);
+        self.shared.backup_notes.note_restore(key, plan.facts);
         Ok(Ended::After(plan.again_ms.unwrap_or(PERIOD_MS)))
     }
 
@@ -107,7 +109,7 @@ impl Backups {
         Ok(Some((cluster, observed)))
     }
 
-    fn cached_cluster(&self, namespace: &str, name: &str) -> Option<EtcdCluster> {
+    pub(super) fn cached_cluster(&self, namespace: &str, name: &str) -> Option<EtcdCluster> {
         let found = self.shared.caches.clusters.get(namespace, name)?;
         found.0.as_ref().ok().cloned()
     }

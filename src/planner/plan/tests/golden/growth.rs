@@ -1,7 +1,7 @@
 //! Situations of a cluster that is created, grows, shrinks and changes with its spec.
 
 use crate::crd::backups::LocalRef;
-use crate::crd::{Bootstrap, Restore, RetentionPolicy, UpdateType};
+use crate::crd::{Bootstrap, ClusterBackups, Restore, RetentionPolicy, UpdateType};
 use crate::plan::tests::script::{Script, rested, wait};
 use crate::plan::tests::world::World;
 use crate::plan::{MemberView, Phase, RestoreFacts, Staged};
@@ -451,4 +451,24 @@ fn cluster_with_first_data() {
     script.settle("All of it is there", &mut world);
     script.restored("The status in the end", &world);
     script.compare();
+}
+
+/// An operator that has just started does not know the backups yet, and reports what it last knew.
+#[test]
+fn backups_are_reported_and_remembered() {
+    let mut world = rested(1);
+    assert_eq!(world.status.backup, None);
+    let backups = ClusterBackups {
+        recovery_seconds: Some(7),
+        ..ClusterBackups::default()
+    };
+    world.api.backups = Some(backups.clone());
+    world.reconcile();
+    assert_eq!(world.status.backup, Some(backups.clone()));
+    world.api.backups = None;
+    world.reconcile();
+    assert_eq!(world.status.backup, Some(backups));
+    world.api.backups = Some(ClusterBackups::default());
+    world.reconcile();
+    assert_eq!(world.status.backup, None);
 }

@@ -1,0 +1,68 @@
+//! What the reconciles of backups have found out about clusters, for the clusters' own reconciles, which report it: how
+//! a restore is doing, and which backups there are. Kept in memory alone: whoever misses an entry asks for it.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use tokio::sync::mpsc;
+
+use super::workers::Key;
+use crate::crd::ClusterBackups;
+use crate::plan::RestoreFacts;
+
+/// What is known of each cluster.
+#[derive(Debug, Default)]
+pub(super) struct BackupNotes {
+    restores: Mutex<BTreeMap<Key, RestoreFacts>>,
+    backups: Mutex<BTreeMap<Key, ClusterBackups>>,
+    /// To the queue of the reconciles of backups, once they run.
+    queue: OnceLock<mpsc::UnboundedSender<Key>>,
+}
+
+impl BackupNotes {
+    /// Where to ask for what is not known.
+    pub(super) fn ask_at(&self, queue: mpsc::UnboundedSender<Key>) {
+        let _ = self.queue.set(queue);
+    }
+
+    /// How the restore of a cluster is doing. If that is not known, it is looked for.
+    pub(super) fn restore_of(&self, cluster: &Key) -> Option<RestoreFacts> {
+        let known = held(&self.restores).get(cluster).cloned();
+        known.or_else(|| self.ask("cluster", cluster))
+    }
+
+    /// Notes how a restore is doing; `None`: it is over.
+    pub(super) fn note_restore(&self, cluster: Key, facts: Option<RestoreFacts>) {
+        match facts {
+            Some(facts) => held(&self.restores).insert(cluster, facts),
+            None => held(&self.restores).remove(&cluster),
+        };
+    }
+
+    /// The backups of a cluster. If they are not known, they are looked for.
+    pub(super) fn backups_of(&self, cluster: &Key) -> Option<ClusterBackups> {
+        let known = held(&self.backups).get(cluster).cloned();
+        known.or_else(|| self.ask("backups-of", cluster))
+    }
+
+    /// Notes the backups of a cluster.
+    pub(super) fn note_backups(&self, cluster: Key, backups: ClusterBackups) {
+        held(&self.backups).insert(cluster, backups);
+    }
+
+    /// Drops what is known of a cluster that is gone.
+    pub(super) fn forget(&self, cluster: &Key) {
+        held(&self.restores).remove(cluster);
+        held(&self.backups).remove(cluster);
+    }
+
+    fn ask<T>(&self, what: &str, cluster: &Key) -> Option<T> {
+        let queue = self.queue.get()?;
+        let _ = queue.send((cluster.0.clone(), format!("{what}/{}", cluster.1)));
+        None
+    }
+}
+
+fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
