@@ -26,7 +26,8 @@ pub use backup::{plan_backup, size};
 pub use cron::{Calendar, CalendarError};
 pub use last::last_backups;
 pub use observed::{
-    BackupFacts, ClusterFacts, JobFacts, JobKind, JobState, ObservedBackup, ObservedSchedule,
+    BackupFacts, ClusterFacts, JobFacts, JobKind, JobState, NODE_LOST, ObservedBackup,
+    ObservedSchedule,
 };
 pub use restore::{
     NamedBackup, ObservedRestore, RestorePlan, RestoreTarget, StorePlace, plan_restore,

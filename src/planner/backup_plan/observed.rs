@@ -63,6 +63,9 @@ pub struct JobFacts {
     pub state: JobState,
 }
 
+/// The reason of a Job that counts as ended because its node does not answer: its pod may run on there.
+pub const NODE_LOST: &str = "the node of its pod does not answer";
+
 /// How far a Job is.
 #[derive(Clone, Debug, PartialEq)]
 pub enum JobState {

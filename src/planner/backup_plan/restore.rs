@@ -3,7 +3,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::observed::{JobFacts, JobKind, JobState};
+use super::observed::{JobFacts, JobKind, JobState, NODE_LOST};
 use super::result::{FailureClass, JobResult};
 use super::{BackupStep, size};
 use crate::crd::backups::{BackupPhase, EtcdBackupStatus};
@@ -14,6 +14,12 @@ use crate::plan::RestoreFacts;
 const PAUSE: SignedDuration = SignedDuration::from_secs(5);
 /// The longest pause: so long after the user has corrected something it is tried again.
 const LONGEST_PAUSE: SignedDuration = SignedDuration::from_mins(2);
+/// A Job whose pod has not started for so long needs the user: a Secret or an image is missing, or no node takes it.
+const START: SignedDuration = SignedDuration::from_mins(2);
+/// It is created anew after this.
+const START_ANEW: SignedDuration = SignedDuration::from_mins(5);
+/// A seed that has all data forms the cluster; if it has not after this, it is asked again what it has.
+const AGAIN_AFTER: SignedDuration = SignedDuration::from_mins(15);
 /// Between two observations while a Job runs.
 const WATCHED_MS: u64 = 10_000;
 /// Between two observations while something is missing.
@@ -32,7 +38,7 @@ pub struct ObservedRestore {
     pub seed: Option<String>,
     /// The EtcdBackup that is named, if it exists.
     pub backup: Option<NamedBackup>,
-    /// The stores of the namespace: their URLs, and where the backups of the named backup's cluster are in each.
+    /// The store that is read, if it exists.
     pub store: Option<StorePlace>,
     /// Its Jobs.
     pub jobs: Vec<JobFacts>,
@@ -101,17 +107,26 @@ pub fn plan_restore(observed: &ObservedRestore) -> RestorePlan {
         return end(observed);
     }
     let newest = observed.jobs.iter().max_by_key(|job| job.attempt);
-    match newest {
+    let mut plan = match newest {
         None => begin(observed, 1),
         Some(job) => follow(observed, job),
+    };
+    // What went wrong before is known until this attempt has ended.
+    let before = newest.and_then(|newest| failed_before(observed, newest.attempt));
+    if let (Some(facts), Some(before)) = (&mut plan.facts, before)
+        && !facts.needs_user
+    {
+        facts.message = format!("{}; before that, {}", facts.message, before.message);
+        facts.needs_user = before.needs_user;
     }
+    plan
 }
 
 /// The cluster has its data: its Jobs are not needed any more.
 fn end(observed: &ObservedRestore) -> RestorePlan {
-    let left = observed.jobs.iter();
-    let mut left = left.filter(|job| job.state != JobState::Deleting);
-    let step = left.next().map(|job| BackupStep::DeleteJob {
+    let mut left = observed.jobs.iter();
+    let left = left.find(|job| job.state != JobState::Deleting && !is_paused(observed));
+    let step = left.map(|job| BackupStep::DeleteJob {
         name: job.name.clone(),
     });
     RestorePlan {
@@ -122,32 +137,33 @@ fn end(observed: &ObservedRestore) -> RestorePlan {
     }
 }
 
+fn is_paused(observed: &ObservedRestore) -> bool {
+    matches!(&observed.cluster, Ok(cluster) if cluster.spec.paused)
+}
+
 fn follow(observed: &ObservedRestore, job: &JobFacts) -> RestorePlan {
+    let sleeps = matches!(&observed.cluster, Ok(cluster) if cluster.target() == 0);
+    let ended = matches!(job.state, JobState::Ended { .. } | JobState::Deleting);
+    if sleeps && !ended {
+        return delete(job, "the cluster hibernates: set spec.replicas".to_owned());
+    }
     match &job.state {
-        JobState::Waiting(why) => {
-            let why = why.clone().unwrap_or_else(|| "its pod starts".to_owned());
-            let step = BackupStep::ApplyKey {
-                job: job.name.clone(),
-            };
-            wait(format!("Job {}: {why}", job.name), Some(step), WATCHED_MS)
-        }
+        JobState::Waiting(why) => starts(observed, job, why.as_deref()),
         JobState::Running => {
             let text = format!("Job {} reads the data and sends them", job.name);
             wait(text, None, WATCHED_MS)
         }
-        JobState::Deleting => wait(
-            format!("Job {} is being deleted", job.name),
-            None,
-            MISSING_MS,
-        ),
+        JobState::Deleting => {
+            let text = format!("Job {} is being deleted", job.name);
+            wait(text, None, MISSING_MS)
+        }
         JobState::Ended {
             at,
             result: Some(JobResult::Restored(restored)),
             ..
         } => {
-            // The seed lost its volume since, or was replaced by hand: it needs them once more.
-            let late = observed.now > *at + LONGEST_PAUSE;
-            if late {
+            // The seed lost its volume since: it needs them once more.
+            if observed.now > *at + AGAIN_AFTER {
                 return begin(observed, job.attempt + 1);
             }
             let text = format!(
@@ -158,37 +174,68 @@ fn follow(observed: &ObservedRestore, job: &JobFacts) -> RestorePlan {
             );
             wait(text, None, WATCHED_MS)
         }
-        JobState::Ended { at, result, reason } => {
-            let (class, why) = match result {
-                Some(JobResult::Failed { class, message }) => (Some(*class), message.clone()),
-                _ => (None, format!("it ended without a result: {reason}")),
-            };
-            again(observed, job, *at, (class, &why))
+        // Its pod may still send.
+        JobState::Ended { reason, .. } if reason == NODE_LOST => {
+            delete(job, format!("Job {}: {reason}", job.name))
+        }
+        JobState::Ended { at, .. } => {
+            let due = *at + pause(job.attempt);
+            if observed.now >= due {
+                return begin(observed, job.attempt + 1);
+            }
+            let left = due.duration_since(observed.now).as_millis().max(1_000);
+            RestorePlan {
+                facts: failure(job),
+                target: None,
+                step: None,
+                again_ms: Some(u64::try_from(left).unwrap_or(MISSING_MS)),
+            }
         }
     }
 }
 
-fn again(
-    observed: &ObservedRestore,
-    job: &JobFacts,
-    ended: Timestamp,
-    (class, why): (Option<FailureClass>, &str),
-) -> RestorePlan {
-    let due = ended + pause(job.attempt);
-    if observed.now >= due {
-        return begin(observed, job.attempt + 1);
+/// A Job whose pod does not run. What it was created with is not changed by correcting a store or a Secret's name: after
+/// some time it is created anew.
+fn starts(observed: &ObservedRestore, job: &JobFacts, why: Option<&str>) -> RestorePlan {
+    let text = format!("Job {}: {}", job.name, why.unwrap_or("its pod starts"));
+    let waited = observed.now.duration_since(job.created);
+    if waited > START_ANEW {
+        return delete(job, text);
     }
-    let left = due.duration_since(observed.now).as_millis().max(1_000);
-    let attempt = job.attempt;
-    RestorePlan {
-        facts: Some(RestoreFacts {
-            message: format!("attempt {attempt} failed: {why}"),
-            needs_user: class.is_some_and(needs_user),
-        }),
-        target: None,
-        step: None,
-        again_ms: Some(u64::try_from(left).unwrap_or(MISSING_MS)),
+    let step = BackupStep::ApplyKey {
+        job: job.name.clone(),
+    };
+    let mut plan = wait(text, Some(step), WATCHED_MS);
+    if let Some(facts) = &mut plan.facts {
+        facts.needs_user = waited > START;
     }
+    plan
+}
+
+/// The failure of the attempt before this one.
+fn failed_before(observed: &ObservedRestore, attempt: u32) -> Option<RestoreFacts> {
+    let earlier = observed.jobs.iter().filter(|job| job.attempt < attempt);
+    earlier.max_by_key(|job| job.attempt).and_then(failure)
+}
+
+/// Why an attempt failed, if it did.
+fn failure(job: &JobFacts) -> Option<RestoreFacts> {
+    let (class, why) = match &job.state {
+        JobState::Ended {
+            result: Some(JobResult::Restored(_)),
+            ..
+        } => return None,
+        JobState::Ended {
+            result: Some(JobResult::Failed { class, message }),
+            ..
+        } => (Some(*class), message.clone()),
+        JobState::Ended { reason, .. } => (None, format!("it ended without a result: {reason}")),
+        JobState::Waiting(_) | JobState::Running | JobState::Deleting => return None,
+    };
+    Some(RestoreFacts {
+        message: format!("attempt {} failed: {why}", job.attempt),
+        needs_user: class.is_some_and(needs_user),
+    })
 }
 
 /// Whether a failure goes on until the user changes something.
@@ -198,7 +245,8 @@ fn needs_user(class: FailureClass) -> bool {
         | FailureClass::Key
         | FailureClass::NotFound
         | FailureClass::Damaged
-        | FailureClass::Settings => true,
+        | FailureClass::Settings
+        | FailureClass::TargetFull => true,
         FailureClass::Store | FailureClass::Source | FailureClass::Target | FailureClass::Other => {
             false
         }
@@ -249,6 +297,12 @@ fn target(observed: &ObservedRestore) -> Result<RestoreTarget, (String, bool)> {
         .map_err(|why| (why.clone(), true))?;
     if cluster.spec.paused {
         return Err(("the cluster is paused".to_owned(), false));
+    }
+    if cluster.target() == 0 {
+        return Err((
+            "the cluster hibernates: set spec.replicas".to_owned(),
+            false,
+        ));
     }
     let seed = observed.seed.clone();
     let seed = seed.ok_or_else(|| ("the cluster is not set up yet".to_owned(), false))?;
@@ -304,6 +358,11 @@ fn path_of(
         )),
         _ => Ok(format!("{namespace}/{}/{id}", backup.cluster)),
     }
+}
+
+fn delete(job: &JobFacts, message: String) -> RestorePlan {
+    let name = job.name.clone();
+    wait(message, Some(BackupStep::DeleteJob { name }), MISSING_MS)
 }
 
 fn wait(message: String, step: Option<BackupStep>, again_ms: u64) -> RestorePlan {

@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
-use super::observed::{JobFacts, JobKind, JobState};
+use super::observed::{JobFacts, JobKind, JobState, NODE_LOST};
 use super::restore::{NamedBackup, ObservedRestore, RestoreTarget, StorePlace, plan_restore};
 use super::result::{FailureClass, JobResult, Restored};
 use super::{BackupStep, RestorePlan};
@@ -132,7 +132,7 @@ fn what_is_missing_is_said() {
     let status = |it: &mut ObservedRestore, change: fn(&mut EtcdBackupStatus)| {
         change(&mut it.backup.as_mut().expect("a backup").status);
     };
-    let cases: [(Break, &str, bool); 8] = [
+    let cases: [(Break, &str, bool); 9] = [
         (|it| it.seed = None, "the cluster is not set up yet", false),
         (
             |it| it.store = None,
@@ -148,6 +148,11 @@ fn what_is_missing_is_said() {
         (
             |it| it.cluster.as_mut().expect("valid").spec.paused = true,
             "the cluster is paused",
+            false,
+        ),
+        (
+            |it| it.cluster.as_mut().expect("valid").spec.replicas = 0,
+            "the cluster hibernates",
             false,
         ),
         (
@@ -211,8 +216,50 @@ fn data_are_sent_again_if_the_seed_does_not_form_the_cluster() {
         message(&plan),
         ("4.0 KiB of revision 7 were sent in 3 s", false)
     );
-    observed.now = now() + SignedDuration::from_mins(3);
+    observed.now = now() + SignedDuration::from_mins(16);
     assert_eq!(creates(&plan_restore(&observed)), Some(2));
+}
+
+/// While the next attempt ran, the reason of the last one was gone, and Stalled came and went.
+#[test]
+fn last_failure_is_known_while_the_next_job_runs() {
+    let mut observed = observed();
+    observed.jobs = vec![job(1, failed(FailureClass::Key)), job(2, JobState::Running)];
+    let plan = plan_restore(&observed);
+    let (text, needs_user) = message(&plan);
+    assert!(needs_user);
+    assert!(
+        text.ends_with("; before that, attempt 1 failed: why"),
+        "{text}"
+    );
+    observed.jobs[0] = job(1, failed(FailureClass::Store));
+    assert!(!message(&plan_restore(&observed)).1);
+}
+
+/// It would keep the references of the store as it was, for as long as a Job may last.
+#[test]
+fn job_that_does_not_start_is_created_anew() {
+    let mut observed = observed();
+    let why = JobState::Waiting(Some("CreateContainerConfigError: no Secret".into()));
+    observed.jobs = vec![job(1, why)];
+    let plan = plan_restore(&observed);
+    assert!(matches!(plan.step, Some(BackupStep::ApplyKey { .. })));
+    assert!(!message(&plan).1);
+    observed.now = now() + SignedDuration::from_mins(3);
+    assert!(message(&plan_restore(&observed)).1);
+    observed.now = now() + SignedDuration::from_mins(6);
+    let plan = plan_restore(&observed);
+    assert!(matches!(plan.step, Some(BackupStep::DeleteJob { .. })));
+    assert!(message(&plan).0.contains("no Secret"));
+}
+
+#[test]
+fn hibernating_cluster_has_no_running_job() {
+    let mut observed = observed();
+    observed.cluster.as_mut().expect("valid").spec.replicas = 0;
+    observed.jobs = vec![job(1, JobState::Running)];
+    let plan = plan_restore(&observed);
+    assert!(matches!(plan.step, Some(BackupStep::DeleteJob { .. })));
 }
 
 #[test]
@@ -242,10 +289,11 @@ fn any_end_of_a_job_leads_to_another() {
             let plan = plan_restore(&world);
             match plan.step {
                 Some(BackupStep::CreateJob { attempt, .. }) => {
-                    let alive = world
-                        .jobs
-                        .iter()
-                        .any(|job| !matches!(job.state, JobState::Ended { .. }));
+                    // On a lost node a pod may run on.
+                    let alive = world.jobs.iter().any(|job| match &job.state {
+                        JobState::Ended { reason, .. } => reason == NODE_LOST,
+                        _ => true,
+                    });
                     assert!(!alive, "seed {seed}: two Jobs at the same time");
                     let taken = world.jobs.iter().any(|job| job.attempt == attempt);
                     assert!(!taken, "seed {seed}: a name is used twice");
@@ -272,6 +320,11 @@ fn any_end_of_a_job_leads_to_another() {
                     reason: "evicted".into(),
                 },
                 (JobState::Running, 2) => failed(FailureClass::Target),
+                (JobState::Running, 4) => JobState::Ended {
+                    at: now,
+                    result: None,
+                    reason: NODE_LOST.into(),
+                },
                 (JobState::Running | JobState::Ended { .. }, 3) => JobState::Deleting,
                 (state, _) => state,
             };

@@ -126,6 +126,8 @@ pub enum FailureClass {
     Source,
     /// The member that founds the cluster took no snapshot.
     Target,
+    /// Its volume is full.
+    TargetFull,
     /// The user's key is missing or another one.
     Key,
     /// The backup is not in the store.

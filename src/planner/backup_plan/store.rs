@@ -50,6 +50,7 @@ fn verdict(result: &JobResult) -> Option<(&'static str, &'static str, String)> {
         | FailureClass::Damaged
         | FailureClass::Source
         | FailureClass::Target
+        | FailureClass::TargetFull
         | FailureClass::Other => return None,
     };
     Some(("False", reason, message.clone()))

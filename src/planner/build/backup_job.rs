@@ -435,15 +435,17 @@ fn mounted(
         all.push(at(SCRATCH, false, scratch(store.scratch.as_ref())));
     }
     if let Some(volume) = &store.volume {
+        // What is restored may be what is left of another system.
+        let reads = matches!(work, BackupWork::Restore { .. });
         let claim = Volume {
             name: "store".to_owned(),
             persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {
                 claim_name: volume.claim_name.clone(),
-                read_only: None,
+                read_only: reads.then_some(true),
             }),
             ..Volume::default()
         };
-        all.push(at(STORE, false, claim));
+        all.push(at(STORE, reads, claim));
     }
     if work.calls_members() {
         let name = backup_key_name(job);

@@ -7,7 +7,7 @@ use k8s_openapi::api::batch::v1::{Job, JobCondition};
 use k8s_openapi::api::core::v1::{ContainerState, Pod};
 use kube::ResourceExt;
 
-use crate::backup_plan::{BackupFacts, JobFacts, JobKind, JobResult, JobState};
+use crate::backup_plan::{BackupFacts, JobFacts, JobKind, JobResult, JobState, NODE_LOST};
 use crate::crd::backups::EtcdBackup;
 use crate::crd::{
     ANNOTATION_BACKUP_LOCATION, ANNOTATION_GONE, ANNOTATION_VERIFY, LABEL_BACKUP_ATTEMPT,
@@ -66,7 +66,7 @@ fn state(job: &Job, pods: &[&Pod], now: Timestamp) -> JobState {
         return JobState::Ended {
             at,
             result: None,
-            reason: "the node of its pod does not answer".to_owned(),
+            reason: NODE_LOST.to_owned(),
         };
     }
     match container(pod) {

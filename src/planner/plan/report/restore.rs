@@ -16,29 +16,39 @@ pub(super) fn status(s: &Situation<'_>) -> Option<RestoreStatus> {
         ..before.clone().unwrap_or_default()
     };
     if s.bootstrapped() {
+        // A status that was lost does not tell when that was.
+        let saw_it = before.is_some_and(|before| before.phase != RestorePhase::Restored);
         return Some(RestoreStatus {
             phase: RestorePhase::Restored,
-            // A status that was lost does not tell when that was.
-            completion_time: match (&known.completion_time, &before) {
-                (None, Some(_)) => Some(timestamp(s.o.now_ms)),
-                (completed, _) => completed.clone(),
+            completion_time: match saw_it {
+                true => Some(timestamp(s.o.now_ms)),
+                false => known.completion_time.clone(),
             },
             ..known
         });
     }
+    let message = s.o.restore.as_ref().map(|job| job.message.clone());
     let seed = s.o.identity_secret.as_ref().map(|it| it.seed.as_str());
-    let staged = seed.and_then(|seed| s.description(seed)?.staged.as_ref());
-    Some(match staged {
-        Some(staged) if staged.received > 0 => receiving(s, staged, known),
-        _ => RestoreStatus {
-            phase: RestorePhase::Pending,
-            message: s.o.restore.as_ref().map(|job| job.message.clone()),
-            ..known
+    let Some(description) = seed.and_then(|seed| s.description(seed)) else {
+        // It starts again, or does not answer: it has what it had.
+        return Some(RestoreStatus { message, ..known });
+    };
+    let staged = description.staged.as_ref();
+    Some(match staged.filter(|staged| staged.received > 0) {
+        Some(staged) => {
+            let at_ms = s.o.now_ms.saturating_sub(description.age_ms);
+            receiving(staged, at_ms, RestoreStatus { message, ..known })
+        }
+        None => RestoreStatus {
+            source: known.source,
+            message,
+            ..RestoreStatus::default()
         },
     })
 }
 
-fn receiving(s: &Situation<'_>, staged: &Staged, known: RestoreStatus) -> RestoreStatus {
+/// What the seed described at this time.
+fn receiving(staged: &Staged, at_ms: u64, known: RestoreStatus) -> RestoreStatus {
     let number = |value: u64| Some(i64::try_from(value).unwrap_or(i64::MAX));
     let (phase, revision, keys) = match staged.complete {
         true => (
@@ -51,13 +61,12 @@ fn receiving(s: &Situation<'_>, staged: &Staged, known: RestoreStatus) -> Restor
     let start = known.start_time.clone();
     RestoreStatus {
         phase,
-        message: s.o.restore.as_ref().map(|job| job.message.clone()),
         received_bytes: number(staged.received),
         size_bytes: number(staged.length),
         revision,
         keys,
-        start_time: start.or_else(|| Some(timestamp(s.o.now_ms))),
-        expected_end_time: left_ms(staged).map(|left| timestamp(s.o.now_ms.saturating_add(left))),
+        start_time: start.or_else(|| Some(timestamp(at_ms))),
+        expected_end_time: left_ms(staged).map(|left| timestamp(at_ms.saturating_add(left))),
         ..known
     }
 }

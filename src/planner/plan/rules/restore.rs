@@ -30,14 +30,13 @@ pub(super) fn waits(
             format!("{source} cannot be restored: {}. It is tried again, and nothing is formed before that", job.message),
         );
     }
-    let what = match (staged, job) {
-        (Some(staged), _) if staged.received > 0 => format!(
-            "{seed} to receive {source}: {} % of {}",
-            percent(staged),
-            bytes(staged.length)
-        ),
-        (_, Some(job)) => format!("{seed} to receive {source}: {}", job.message),
-        _ => format!("{seed} to receive {source}"),
+    let here = staged.filter(|staged| staged.received > 0);
+    let here = here.map(|staged| format!("{} % of {}", percent(staged), bytes(staged.length)));
+    let parts = [here, job.map(|job| job.message.clone())];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    let what = match parts.is_empty() {
+        true => format!("{seed} to receive {source}"),
+        false => format!("{seed} to receive {source}: {}", parts.join("; ")),
     };
     draft.wait("Bootstrap", seed, "Restoring", what);
     true

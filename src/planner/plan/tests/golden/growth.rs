@@ -1,7 +1,7 @@
 //! Situations of a cluster that is created, grows, shrinks and changes with its spec.
 
 use crate::crd::backups::LocalRef;
-use crate::crd::{Bootstrap, ClusterBackups, Restore, RetentionPolicy, UpdateType};
+use crate::crd::{Bootstrap, ClusterBackups, Restore, RestorePhase, RetentionPolicy, UpdateType};
 use crate::plan::tests::script::{Script, rested, wait};
 use crate::plan::tests::world::World;
 use crate::plan::{MemberView, Phase, RestoreFacts, Staged};
@@ -451,6 +451,46 @@ fn cluster_with_first_data() {
     script.settle("All of it is there", &mut world);
     script.restored("The status in the end", &world);
     script.compare();
+}
+
+/// A status that was lost does not say when the cluster was restored, and no later reconcile invents it.
+#[test]
+fn time_of_a_restore_is_not_invented() {
+    let mut world = World::new(1);
+    world.cluster.spec.bootstrap = Some(Bootstrap::default());
+    world.settle(1000);
+    let restore = |world: &World| world.status.restore.clone().expect("it was restored");
+    assert!(restore(&world).completion_time.is_some());
+    world.status.restore = None;
+    for _ in 0..3 {
+        world.reconcile();
+        assert_eq!(restore(&world).phase, RestorePhase::Restored);
+        assert_eq!(restore(&world).completion_time, None);
+    }
+}
+
+/// A seed that starts again has what it had.
+#[test]
+fn seed_that_does_not_answer_has_what_it_had() {
+    let mut world = World::new(1);
+    world.cluster.spec.bootstrap = Some(Bootstrap::default());
+    world.faults.staged = Some(Staged {
+        length: 1 << 20,
+        received: 1 << 10,
+        ..Staged::default()
+    });
+    (0..8).for_each(|_| drop(world.reconcile()));
+    let seen = world.status.restore.clone();
+    assert_eq!(seen.as_ref().map(|it| it.received_bytes), Some(Some(1024)));
+    world.faults.unseen.insert("demo-1".into());
+    world.reconcile();
+    assert_eq!(world.status.restore, seen);
+    world.faults.unseen.clear();
+    world.faults.staged = Some(Staged::default());
+    world.reconcile();
+    let dropped = world.status.restore.clone().expect("it is awaited");
+    assert_eq!(dropped.phase, RestorePhase::Pending);
+    assert_eq!(dropped.received_bytes, None);
 }
 
 /// An operator that has just started does not know the backups yet, and reports what it last knew.
