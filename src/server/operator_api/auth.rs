@@ -2,11 +2,13 @@
 //! valid proof, and signs its answers.
 //!
 //! Any host that reaches the peer port can begin a call, so little is read and kept before the
-//! proof is checked: without the right headers not even the body. Never logs the key, and never
-//! accepts a call that it could not verify.
+//! proof is checked: without the right headers not even the body, and no large one on a connection
+//! that has carried no call with a valid proof yet. Never logs the key, and never accepts a call
+//! that it could not verify.
 
 use std::collections::{HashSet, VecDeque};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -24,8 +26,8 @@ use tower::Service;
 use crate::mutants::mutant;
 
 use super::proof::{
-    Call, Caller, FORM, FROM, NEWEST, NONCE, OLD_PROOF, PROOF, RESPONSE_PROOF, Response, TIME, TO,
-    fits, text,
+    CALL_LIMIT, Call, Caller, FORM, FROM, NEWEST, NONCE, OLD_PROOF, PROOF, RESPONSE_PROOF,
+    Response, TIME, TO, fits, text,
 };
 pub use super::proof::{Key, Recipient};
 use crate::server::process::clock;
@@ -38,8 +40,13 @@ const NONCES: usize = 100_000;
 const CHECK_MS: u64 = 1000;
 /// Time for the body of a call.
 const BODY_TIME: Duration = Duration::from_secs(5);
-/// Bodies of restores that are read at once: each takes a megabyte before its proof is checked.
+/// Time for a large one, which a slow link carries as well: 35 KiB a second.
+const LARGE_BODY_TIME: Duration = Duration::from_secs(30);
+/// Large bodies that are read at once: each takes a megabyte before its proof is checked.
 const LARGE_BODIES: usize = 8;
+
+/// The body is not here.
+const LATE: &str = "the rest of the call did not arrive in time: repeat it";
 
 /// Why there is no key.
 #[derive(Debug, thiserror::Error)]
@@ -107,8 +114,19 @@ pub struct Verifier {
     nonces: Arc<Mutex<Nonces>>,
     own: Arc<str>,
     caller: Caller,
-    /// Limits the bodies that are read at once; `None`: they are small.
-    bodies: Option<Arc<Semaphore>>,
+    /// Time for a small body.
+    body_time: Duration,
+    /// `None`: all bodies are small.
+    large: Option<LargeBodies>,
+}
+
+/// What bounds the large bodies.
+#[derive(Clone, Debug)]
+struct LargeBodies {
+    /// One for each that is read.
+    places: Arc<Semaphore>,
+    /// For each, with the time that it waits for a place.
+    time: Duration,
 }
 
 /// The key, and the file that may contain a newer one.
@@ -191,7 +209,8 @@ impl Verifier {
             nonces: Arc::default(),
             own: own.to_string().into(),
             caller: Caller::Operator,
-            bodies: None,
+            body_time: BODY_TIME,
+            large: None,
         }
     }
 
@@ -212,18 +231,49 @@ impl Verifier {
         Verifier {
             nonces: Arc::default(),
             caller: Caller::Restore,
-            bodies: Some(Arc::new(Semaphore::new(LARGE_BODIES))),
+            large: Some(LargeBodies {
+                places: Arc::new(Semaphore::new(LARGE_BODIES)),
+                time: LARGE_BODY_TIME,
+            }),
             ..self.clone()
         }
     }
 
-    /// The body of a call, which nobody has proven yet.
-    async fn body(&self, body: Body) -> Result<Bytes, StdError> {
-        let _one = match &self.bodies {
-            Some(bodies) => Some(bodies.acquire().await?),
-            None => None,
+    /// The body of a call, which nobody has proven yet. `known`: another call on its connection was proven.
+    async fn body(&self, body: Body, known: bool) -> Result<Bytes, (Code, &'static str)> {
+        let Some(LargeBodies { places, time }) = &self.large else {
+            return self
+                .small_body(body, "the call exceeds the size limit")
+                .await;
         };
-        gather(body, self.caller.call_limit()).await
+        if !known {
+            // A stranger costs no more than at the other services, and takes none of the places.
+            let why = "the call is too large for the first one on a connection: ask Prospect first, and repeat";
+            let read = self.small_body(body, why).await;
+            return read.map_err(|(_, why)| (Code::Unavailable, why));
+        }
+        let read = async {
+            let _one = places.acquire().await?;
+            gather(body, self.caller.call_limit()).await
+        };
+        match timeout(*time, read).await {
+            Ok(Ok(body)) => Ok(body),
+            Ok(Err(_)) => Err((Code::Unauthenticated, "the call exceeds the size limit")),
+            Err(_) => Err((Code::Unavailable, LATE)),
+        }
+    }
+
+    /// `large` says what is wrong with one that is not small.
+    async fn small_body(
+        &self,
+        body: Body,
+        large: &'static str,
+    ) -> Result<Bytes, (Code, &'static str)> {
+        match timeout(self.body_time, gather(body, CALL_LIMIT)).await {
+            Ok(Ok(body)) => Ok(body),
+            Ok(Err(_)) => Err((Code::Unauthenticated, large)),
+            Err(_) => Err((Code::Unavailable, LATE)),
+        }
     }
 
     fn key(&self) -> Option<Key> {
@@ -307,14 +357,30 @@ impl Verifier {
     }
 }
 
-/// Called at the first call with a valid proof on a connection.
+/// Called at each call with a valid proof on a connection.
 #[derive(Clone)]
-pub(crate) struct OnProof(Arc<dyn Fn() + Send + Sync>);
+pub(crate) struct OnProof {
+    act: Arc<dyn Fn() + Send + Sync>,
+    proven: Arc<AtomicBool>,
+}
 
 impl OnProof {
     /// Calls `act` then.
     pub(crate) fn new(act: impl Fn() + Send + Sync + 'static) -> OnProof {
-        OnProof(Arc::new(act))
+        OnProof {
+            act: Arc::new(act),
+            proven: Arc::default(),
+        }
+    }
+
+    fn prove(&self) {
+        self.proven.store(true, Ordering::Release);
+        (self.act)();
+    }
+
+    /// Whether there was such a call on the connection.
+    fn is_proven(&self) -> bool {
+        self.proven.load(Ordering::Acquire)
     }
 }
 
@@ -357,24 +423,25 @@ where
             let (parts, body) = request.into_parts();
             let signed_call = match SignedCall::read(parts.uri.path(), &parts.headers) {
                 Ok(signed_call) => signed_call,
-                Err(why) => return Ok(unproven(why)),
+                Err(why) => return Ok(unproven(Code::Unauthenticated, why)),
             };
-            let body = match timeout(BODY_TIME, verifier.body(body)).await {
-                Ok(Ok(body)) => body,
-                Ok(Err(_)) => return Ok(unproven("the call exceeds the size limit")),
-                Err(_) => return Ok(unproven("the rest of the call did not arrive in time")),
+            let on_proof = parts.extensions.get::<OnProof>();
+            let known = on_proof.is_some_and(OnProof::is_proven);
+            let body = match verifier.body(body, known).await {
+                Ok(body) => body,
+                Err((code, why)) => return Ok(unproven(code, why)),
             };
             let Proven { key, admitted } =
                 match verifier.check(clock::unix_ms(), signed_call, &body) {
                     Ok(proven) => proven,
-                    Err(why) => return Ok(unproven(why)),
+                    Err(why) => return Ok(unproven(Code::Unauthenticated, why)),
                 };
             let (path, nonce) = (signed_call.path.to_owned(), signed_call.nonce.to_owned());
             let response = match admitted {
                 Err((code, why)) => tonic::Status::new(code, why).into_http(),
                 Ok(()) => {
-                    if let Some(on_proof) = parts.extensions.get::<OnProof>() {
-                        (on_proof.0)();
+                    if let Some(on_proof) = on_proof {
+                        on_proof.prove();
                     }
                     let body = Body::new(Full::new(body));
                     inner.call(http::Request::from_parts(parts, body)).await?
@@ -390,8 +457,8 @@ where
 
 /// The refusal of a call without a valid proof. It is not signed: the key signs nothing for callers
 /// that do not have it.
-fn unproven(why: &'static str) -> http::Response<Body> {
-    let mut response: http::Response<Body> = tonic::Status::unauthenticated(why).into_http();
+fn unproven(code: Code, why: &'static str) -> http::Response<Body> {
+    let mut response: http::Response<Body> = tonic::Status::new(code, why).into_http();
     let form = http::HeaderValue::from_static(NEWEST);
     response.headers_mut().insert(FORM, form);
     response

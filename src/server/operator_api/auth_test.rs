@@ -207,3 +207,66 @@ fn key_of_restores_opens_restores_alone() {
     let nameless = sent(&derived, PROSPECT, "", 1_000_000, "d");
     assert_eq!(check(&restores, 1_000_000, &nameless), Ok(()));
 }
+
+/// A body that does not arrive.
+fn stalled() -> Body {
+    Body::new(http_body_util::StreamBody::new(futures::stream::pending::<
+        Result<hyper::body::Frame<Bytes>, StdError>,
+    >()))
+}
+
+fn large() -> Body {
+    Body::new(Full::new(Bytes::from(vec![0; 1 << 20])))
+}
+
+/// One that does not wait for long.
+fn restores() -> Verifier {
+    let mut restores = Verifier::new(Some(key()), None, &own("one", "1")).for_restores();
+    restores.body_time = Duration::from_millis(300);
+    if let Some(large) = &mut restores.large {
+        large.time = Duration::from_secs(1);
+    }
+    restores
+}
+
+/// Strangers held all places for large bodies, and a Job was told that its key is wrong.
+#[tokio::test]
+async fn strangers_take_no_place_for_large_bodies() {
+    let restores = restores();
+    let strangers = (0..100).map(|_| restores.body(stalled(), false));
+    let strangers = futures::future::join_all(strangers);
+    let (late, read) = tokio::join!(strangers, restores.body(large(), true));
+    assert_eq!(read.expect("whole").len(), 1 << 20);
+    for late in late {
+        assert_eq!(late.expect_err("it is late").0, Code::Unavailable);
+    }
+    let (code, why) = restores
+        .body(large(), false)
+        .await
+        .expect_err("it is the first call");
+    assert_eq!(code, Code::Unavailable);
+    assert!(why.contains("Prospect"), "{why}");
+}
+
+#[tokio::test]
+async fn slow_calls_and_those_that_wait_are_repeated() {
+    let mut operators = Verifier::new(Some(key()), None, &own("one", "1"));
+    operators.body_time = Duration::from_millis(10);
+    let late = operators.body(stalled(), true).await;
+    assert_eq!(late.expect_err("it is late").0, Code::Unavailable);
+    let refused = operators.body(large(), true).await.expect_err("too large");
+    assert_eq!(refused.0, Code::Unauthenticated);
+    let restores = restores();
+    let all = (0..=LARGE_BODIES).map(|_| restores.body(stalled(), true));
+    for late in futures::future::join_all(all).await {
+        assert_eq!(late.expect_err("it is late").0, Code::Unavailable);
+    }
+    // A slow link: longer than a small call may take.
+    let slow = futures::stream::once(async {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        Ok::<_, StdError>(hyper::body::Frame::data(Bytes::from(vec![0; 1 << 20])))
+    });
+    let slow = Body::new(http_body_util::StreamBody::new(Box::pin(slow)));
+    let read = restores.body(slow, true).await.expect("in time");
+    assert_eq!(read.len(), 1 << 20);
+}

@@ -45,7 +45,7 @@ const BACKUPS: &[u8] = b"quorate backup key 1";
 /// The same of the key of restores.
 const RESTORES: &[u8] = b"quorate restore key 1";
 /// Largest call, in bytes: any host may send that much before its proof is checked.
-const CALL_LIMIT: usize = 64 << 10;
+pub(super) const CALL_LIMIT: usize = 64 << 10;
 /// That of a restore, which carries a piece of a snapshot.
 const RESTORE_LIMIT: usize = CALL_LIMIT + (1 << 20);
 

@@ -343,6 +343,9 @@ fn nonce() -> String {
     uuid::Uuid::new_v4().simple().to_string()
 }
 
+const UNSIGNED: &str =
+    "the answer is not signed with this cluster's operator key: it is not believed";
+
 /// The error for an answer without proof of the key. A refusal of the call's proof is reported
 /// nevertheless, since it helps if there are two keys, but it is no evidence.
 fn unbelieved(whole: Option<&Whole>) -> StdError {
@@ -351,9 +354,12 @@ fn unbelieved(whole: Option<&Whole>) -> StdError {
         Some(unsigned) if unsigned.code() == Code::Unauthenticated => {
             tonic::Status::unauthenticated(printable(unsigned.message(), REASON))
         }
-        _ => tonic::Status::unknown(
-            "the answer is not signed with this cluster's operator key: it is not believed",
-        ),
+        // Not with its code: that would be an answer.
+        Some(unsigned) if unsigned.code() == Code::Unavailable => {
+            let said = printable(unsigned.message(), REASON);
+            tonic::Status::unknown(format!("{UNSIGNED}; it says: {said}"))
+        }
+        _ => tonic::Status::unknown(UNSIGNED),
     };
     status.into()
 }
