@@ -83,6 +83,9 @@ pub enum Error {
     /// The member that is to found a cluster took no snapshot.
     #[error("{0}")]
     Target(String),
+    /// Its volume has no room for one.
+    #[error("{0}")]
+    TargetFull(String),
     /// What a member gave cannot be restored.
     #[error("the snapshot that {endpoint} sent is not a whole database: {what}")]
     Snapshot {

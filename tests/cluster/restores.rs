@@ -21,7 +21,7 @@ use quorate::wire::etcd::{
     watch_request::RequestUnion,
 };
 use quorate::wire::member::{
-    BootstrapRequest, BootstrapSnapshot, DescribeResponse, Phase, StagedSnapshot,
+    BootstrapRequest, BootstrapSnapshot, DescribeResponse, Expected, Phase, StagedSnapshot,
 };
 use tonic::Code;
 
@@ -200,7 +200,7 @@ async fn stage(client: &mut RestoreClient, bytes: &[u8]) {
         let piece = rest[..rest.len().min(1 << 20)].to_vec();
         at = client.write(&name, at, piece.into()).await.expect("stored");
     }
-    client.finish(&name).await.expect("whole");
+    client.finish(&name, None).await.expect("whole");
 }
 
 /// Writes into a cluster of one, saves it, and ends it.
@@ -276,6 +276,15 @@ async fn new_cluster_has_the_data_of_the_backup() {
     let output = world.command("one", &["--prefix=default/demo"]).output();
     let again = world.sent(&output.expect("runs"));
     assert_eq!(again.sha256, restored.sha256);
+    // It is not even downloaded.
+    let backup = world.file("store/default/demo/one");
+    let entries = std::fs::read_dir(backup).expect("a folder");
+    let paths = entries.map(|entry| entry.expect("readable").path());
+    for (number, parts) in paths.filter(|path| path.is_dir()).enumerate() {
+        let away = world.file(&format!("parts-{number}"));
+        std::fs::rename(parts, away).expect("moved");
+    }
+    assert_eq!(world.restored("default/demo/one").sha256, restored.sha256);
 
     world.founds(&restored.sha256).await;
     for _ in 0..2 {
@@ -385,6 +394,17 @@ async fn bootstrap_and_snapshot_fit_or_nothing_is_founded() {
     refused(from(&standby, &name), "not complete").await;
     refused(call(&standby), "names no snapshot").await;
     stage(&mut client, &bytes).await;
+    // What is not what was saved is not kept, though it can be restored.
+    let other = Expected {
+        revision: world.revision,
+        keys: 1,
+        hash: 1,
+    };
+    let dropped = client.finish(&name, Some(other)).await;
+    let dropped = dropped.expect_err("another was saved");
+    assert_eq!(dropped.code(), Code::DataLoss, "{dropped}");
+    refused(from(&standby, &name), "holds none").await;
+    stage(&mut client, &bytes).await;
     refused(from(&standby, &sha256(b"other")), "and this standby holds").await;
     refused(call(&standby), "names no snapshot").await;
     world.founds(&name).await;
@@ -473,9 +493,14 @@ async fn only_an_empty_standby_takes_a_snapshot() {
             .await
             .expect("stored");
     }
-    let refused = restores.finish(&other).await.expect_err("another content");
+    let refused = restores
+        .finish(&other, None)
+        .await
+        .expect_err("another content");
     assert_eq!(refused.code(), Code::DataLoss, "{refused}");
-    assert_eq!(world.staged().await, None);
+    let dropped = world.staged().await.expect("it is told why");
+    assert!(dropped.problem.contains("was announced"), "{dropped:?}");
+    assert_eq!((dropped.sha256, dropped.received), (String::new(), 0));
 
     // A member, and a standby that had received something and was added as a learner.
     stage(&mut restores, &bytes).await;
@@ -506,12 +531,12 @@ async fn only_an_empty_standby_takes_a_snapshot() {
     assert!(!second.data.join("staged").exists());
     for server in [&world.seed, &second] {
         let mut client = client(server, &key);
-        let why = client.prospect().await.expect("an answer");
+        let why = client.prospect().await.expect("an answer").refused;
         assert!(why.contains("a snapshot is for an empty standby"), "{why}");
         let refused = [
             client.begin(&name, length).await.err(),
             client.write(&name, 0, vec![1].into()).await.err(),
-            client.finish(&name).await.err(),
+            client.finish(&name, None).await.err(),
         ];
         for refused in refused {
             let refused = refused.expect("refused");
@@ -521,6 +546,31 @@ async fn only_an_empty_standby_takes_a_snapshot() {
     }
     world.seed.kill();
     second.kill();
+}
+
+/// Each discards what the other has sent: one of them has to give up.
+#[tokio::test]
+async fn job_gives_way_to_another_snapshot() {
+    let world = World::started(5 << 10).await;
+    let mut job = world.command("default/demo/one", &["--rate=1"]);
+    let mut job: Child = job.stderr(Stdio::piped()).spawn().expect("runs");
+    let mut other = world.client();
+    let name = sha256(b"other");
+    let began = Instant::now();
+    while job.try_wait().expect("its state").is_none() {
+        assert!(began.elapsed() < Duration::from_secs(60), "it goes on");
+        let here = world.staged().await;
+        if here.is_some_and(|here| here.sha256 != name && here.received > 0) {
+            // Refused while a piece of the other one is written.
+            let _ = other.begin(&name, 1 << 20).await;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let Some(JobResult::Failed { class, message }) = world.result() else {
+        panic!("{:?}", world.result());
+    };
+    assert_eq!(class, FailureClass::Target, "{message}");
+    assert!(message.contains("at the same time"), "{message}");
 }
 
 #[tokio::test]
@@ -595,7 +645,7 @@ async fn full_disk_is_waited_for() {
     world.standby().await;
     faults.on("full");
     let (class, message) = world.fails("default/demo/one", &["--member-wait=1"]);
-    assert_eq!(class, FailureClass::Target, "{message}");
+    assert_eq!(class, FailureClass::TargetFull, "{message}");
     for words in ["bytes free", "enlarge the volume", "--member-wait"] {
         assert!(message.contains(words), "{message}");
     }

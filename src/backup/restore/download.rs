@@ -7,35 +7,100 @@ use std::sync::Arc;
 
 use futures::{StreamExt as _, TryStreamExt as _};
 
-use super::{Contents, Restore, Snapshot};
+use super::{Contents, Restore, Sent, Snapshot};
 use crate::backup::fetch::fetch_text;
 use crate::backup::manifest::{Manifest, check_id};
-use crate::backup::repository::Repository;
+use crate::backup::repository::{Repository, read_signed};
 use crate::backup::save::ended;
 use crate::backup::{Error, chain};
 use crate::bolt;
 use crate::server::snapshot_file::{Mismatch, SnapshotFile, sha256};
 use crate::snapshot::{self, summarize};
+use crate::wire::member::StagedSnapshot;
 
 /// Bytes of an object that are read by one request, so that a failed one costs little.
 const PIECE: u64 = 16 << 20;
+/// Bytes of the SHA-256 behind the database.
+const DIGEST: u64 = 32;
 /// Requests on their way at once.
 const IN_FLIGHT: usize = 2;
 
+/// What is in the store, and was not downloaded yet.
+pub(super) struct Located {
+    folder: Repository,
+    name: String,
+    what: What,
+}
+
+enum What {
+    /// With the manifest, and its text.
+    Backup(Box<Manifest>, Vec<u8>),
+    /// Its length, and the version that was measured.
+    Object(u64, Option<String>),
+}
+
+impl Located {
+    /// What a standby has, if it has all of this one. The SHA-256 of what is sent is known only once a backup is here,
+    /// so what its manifest says is compared; of an object nothing is known.
+    pub(super) fn is_there(&self, staged: &StagedSnapshot) -> Option<Sent> {
+        let What::Backup(manifest, _) = &self.what else {
+            return None;
+        };
+        let found = Contents {
+            revision: staged.revision,
+            keys: staged.keys,
+            hash: staged.hash,
+        };
+        let length = manifest.snapshot.size + DIGEST;
+        let same = staged.complete && staged.length == length && found == contents(manifest);
+        same.then(|| Sent {
+            sha256: staged.sha256.clone(),
+            size: length,
+            revision: found.revision,
+            keys: found.keys,
+        })
+    }
+}
+
 impl Restore {
     /// A backup if there is a manifest, else the object of that name.
-    pub(super) async fn download(&self, repository: &Repository) -> Result<Snapshot, Error> {
+    pub(super) async fn locate(&self, repository: &Repository) -> Result<Located, Error> {
         let (folders, name) = self.path.split();
         let folder = repository.below(&folders);
-        std::fs::create_dir_all(&self.scratch).map_err(Error::file(&self.scratch))?;
         // What is no backup's name is the name of no backup.
         let manifest = match check_id(name) {
             Ok(()) => folder.manifest_bytes(name).await?,
             Err(_) => None,
         };
-        match manifest {
-            Some(text) => self.backup(&folder, name, &text).await,
-            None => self.object(&folder, name, repository.url()).await,
+        let what = match manifest {
+            Some(text) => {
+                let (manifest, _) = read_signed(name, &text, &self.keys)?;
+                What::Backup(Box::new(manifest), text)
+            }
+            None => {
+                let measured = folder.measure(name).await?;
+                let (length, e_tag) = measured.ok_or_else(|| Error::NothingThere {
+                    path: self.path.text.clone(),
+                    url: repository.url().to_owned(),
+                })?;
+                What::Object(length, e_tag)
+            }
+        };
+        Ok(Located {
+            folder,
+            name: name.to_owned(),
+            what,
+        })
+    }
+
+    pub(super) async fn download(&self, located: Located) -> Result<Snapshot, Error> {
+        std::fs::create_dir_all(&self.scratch).map_err(Error::file(&self.scratch))?;
+        let (folder, name) = (&located.folder, located.name.as_str());
+        match located.what {
+            What::Backup(_, text) => self.backup(folder, name, &text).await,
+            What::Object(length, e_tag) => {
+                self.object(folder, name, length, e_tag.as_deref()).await
+            }
         }
     }
 
@@ -48,15 +113,14 @@ impl Restore {
         self.ready(file?, Some(contents(&manifest))).await
     }
 
-    async fn object(&self, folder: &Repository, name: &str, url: &str) -> Result<Snapshot, Error> {
-        let Some((length, e_tag)) = folder.measure(name).await? else {
-            return Err(Error::NothingThere {
-                path: self.path.text.clone(),
-                url: url.to_owned(),
-            });
-        };
+    async fn object(
+        &self,
+        folder: &Repository,
+        name: &str,
+        length: u64,
+        e_tag: Option<&str>,
+    ) -> Result<Snapshot, Error> {
         let file = nameless(&self.scratch)?;
-        let e_tag = e_tag.as_deref();
         let gets = (0..length.div_ceil(PIECE)).map(|number| async move {
             let bytes = number * PIECE..((number + 1) * PIECE).min(length);
             let piece = folder.get_piece(name, bytes.clone(), e_tag).await?;
@@ -82,6 +146,7 @@ impl Restore {
             let failed = || Error::file(&scratch);
             let length = file.metadata().map_err(failed())?.len();
             let sha256 = sha256(&file, length).map_err(failed())?;
+            let saved = known.is_some();
             let contents = match known {
                 Some(contents) => contents,
                 None => look(&path, &scratch, &file)?,
@@ -91,6 +156,7 @@ impl Restore {
                 length,
                 sha256,
                 contents,
+                saved,
             })
         });
         read.await.map_err(ended)?

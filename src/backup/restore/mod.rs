@@ -46,6 +46,8 @@ struct Snapshot {
     length: u64,
     sha256: String,
     contents: Contents,
+    /// A manifest says what it holds; else it was found here.
+    saved: bool,
 }
 
 /// What a snapshot holds.
@@ -62,9 +64,15 @@ impl Restore {
     ///
     /// # Errors
     /// [`Error::NothingThere`], [`Error::Damaged`] if it is not what was saved or not what arrived, [`Error::Target`] if
-    /// the standby takes no snapshot; those of the store, the key and the file.
+    /// the standby takes no snapshot, [`Error::TargetFull`] if it has no room for it; those of the store, the key and the file.
     pub async fn run(&self, repository: &Repository) -> Result<Sent, Error> {
-        let snapshot = self.download(repository).await?;
+        let located = self.locate(repository).await?;
+        // Nothing is downloaded for a standby that takes nothing, or that has it.
+        let there = self.target.wait().await?;
+        if let Some(sent) = there.and_then(|staged| located.is_there(&staged)) {
+            return Ok(sent);
+        }
+        let snapshot = self.download(located).await?;
         let found = self.target.send(&snapshot).await?;
         if found != snapshot.contents {
             return Err(Error::damaged(

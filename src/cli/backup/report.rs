@@ -62,6 +62,7 @@ fn class(error: &Error) -> FailureClass {
         Error::Damaged { .. } => FailureClass::Damaged,
         Error::Key(_) => FailureClass::Key,
         Error::Target(_) => FailureClass::Target,
+        Error::TargetFull(_) => FailureClass::TargetFull,
         Error::Source(_) | Error::Snapshot { .. } => FailureClass::Source,
         Error::File { .. } | Error::Interrupted(_) | Error::Member(_) | Error::Unclear { .. } => {
             FailureClass::Other

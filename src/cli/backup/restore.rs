@@ -35,7 +35,8 @@ pub(super) struct Arguments {
     /// PEM roots of the certificate of the peer port; without them no TLS is used.
     #[arg(long, value_name = "FILE")]
     member_cacert: Option<PathBuf>,
-    /// Seconds for which a standby is waited for that is not there, has no space, or does not answer.
+    /// Seconds for which a standby is waited for that is not there or does not answer; for one that has no room, 60 at
+    /// most.
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
     member_wait: u64,
     /// MiB a second at most that are sent to the standby.

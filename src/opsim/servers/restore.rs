@@ -40,7 +40,7 @@ impl Servers {
             revision: 1_000,
             keys: 100,
             elapsed_ms: disk.staged / PACE,
-            resumed_at: 0,
+            ..proto::StagedSnapshot::default()
         })
     }
 

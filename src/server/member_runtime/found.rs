@@ -14,7 +14,7 @@ use tonic::Status;
 
 use super::join::{identity_stop, public_phase};
 use super::restore::{busy, status};
-use super::staging::Staging;
+use super::staging::{Staged, Staging};
 use super::{MemberRuntime, lock};
 use crate::disk::{self, Class, Identity, MemberFiles, Position, create_member};
 use crate::node::{MemberRecord, Membership, StateMachine, cluster_id, member_id};
@@ -136,6 +136,7 @@ impl MemberRuntime {
             Some(snapshot) => self.found_from(staging, snapshot, founding).await,
             None => {
                 if let Some(staged) = staging.staged() {
+                    check_usable(&staged)?;
                     return Err(Status::failed_precondition(format!(
                         "the call names no snapshot, and this standby holds one: {}, {} bytes of {}; name it, or empty the data directory to found an empty cluster",
                         staged.sha256(),
@@ -154,7 +155,7 @@ impl MemberRuntime {
 
     /// Founds the empty cluster that the identity file records, after a crash.
     pub(super) async fn found_again(self: &Arc<Self>, identity: &Identity) -> Result<Became, Stop> {
-        if let Some(staged) = lock(&self.staged).clone() {
+        if let Some(staged) = lock(&self.staged).staged.clone() {
             return Err(identity_stop(format!(
                 "this standby was told to found an empty cluster by a version that knows no snapshots, and holds the snapshot {}: empty the data directory, and it is received again",
                 staged.sha256()
@@ -203,12 +204,18 @@ impl MemberRuntime {
         });
         let read = read.await;
         let (store, mut staging) = read.map_err(|error| ended(&error))?;
-        let store = store.map_err(|error| status(&error))?;
+        // The caller may not wait for so long: whoever describes this server is told as well.
+        let store = store.map_err(|error| {
+            staging.note(format!("no cluster could be founded from it: {error}"));
+            status(&error)
+        })?;
         let machine = StateMachine::restored(membership, store);
         let recorded = who.clone();
         let record = move |identity: &mut Identity| founding.record(&recorded, identity);
         let created = self.create(Some(machine), disk::Phase::Member, who, record);
-        let became = created.await.map_err(without_space)?;
+        let became = created
+            .await
+            .map_err(|stop| without_space(stop, &staging))?;
         drop_staged(&mut staging);
         Ok(became)
     }
@@ -280,6 +287,16 @@ impl MemberRuntime {
     }
 }
 
+/// What cannot be used founds nothing: it may be all that is left of the data that the cluster was to have.
+fn check_usable(staged: &Staged) -> Result<(), Status> {
+    match staged.is_damaged() {
+        true => Err(Status::failed_precondition(
+            "this standby holds a snapshot that cannot be used, and founds no cluster: send it again, or empty the data directory to found an empty cluster",
+        )),
+        false => Ok(()),
+    }
+}
+
 /// Whether the staged snapshot is the one that the call names, and whole.
 fn check_staged(staging: &Staging, named: &BootstrapSnapshot) -> Result<(), Status> {
     let refused = |text: String| Err(Status::failed_precondition(text));
@@ -289,6 +306,7 @@ fn check_staged(staging: &Staging, named: &BootstrapSnapshot) -> Result<(), Stat
             named.sha256
         ));
     };
+    check_usable(&staged)?;
     if staged.sha256() != named.sha256 {
         return refused(format!(
             "the call names the snapshot {}, and this standby holds {}",
@@ -315,13 +333,13 @@ pub(super) fn drop_staged(staging: &mut Staging) {
 }
 
 /// A full volume leaves a standby, which founds the cluster once there is space.
-fn without_space(stop: Stop) -> NotFounded {
-    match stop.class == Class::DiskFull.name() {
-        true => NotFounded::Refused(Status::resource_exhausted(
-            "the volume of the data directory has no room for the files of the new member: enlarge it, and repeat the call; the snapshot is kept",
-        )),
-        false => NotFounded::Stopped(stop),
+fn without_space(stop: Stop, staging: &Staging) -> NotFounded {
+    if stop.class != Class::DiskFull.name() {
+        return NotFounded::Stopped(stop);
     }
+    let text = "the volume of the data directory has no room for the files of the new member: enlarge it, and repeat the call; the snapshot is kept";
+    staging.note(text.to_owned());
+    NotFounded::Refused(Status::resource_exhausted(text))
 }
 
 fn ended(error: &tokio::task::JoinError) -> Stop {

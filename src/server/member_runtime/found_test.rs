@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::super::Happening;
+use super::super::restore::described;
 use super::super::staging::tests::{database, name, send};
 use super::super::start::{RunningServer, start};
 use super::*;
@@ -136,4 +137,49 @@ fn founding_of_an_older_version_does_not_start_empty() {
     // Without the snapshot it is the founding of an empty cluster that was interrupted.
     std::fs::remove_dir_all(folder.path().join("data/staged")).expect("deleted");
     assert_eq!(serves(&standby(folder.path())), (1, 0));
+}
+
+/// A shell on the volume was the only way out of a damaged record.
+#[test]
+fn damaged_snapshot_founds_nothing_and_is_replaced() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let bytes = database(3);
+    let guard = standby(folder.path());
+    stage(&guard, &bytes);
+    drop(guard);
+    std::fs::write(folder.path().join("data/staged/record"), "{").expect("written");
+
+    let guard = standby(folder.path());
+    let described = described(&guard.local()).expect("it is described");
+    assert!(!described.complete);
+    assert!(described.problem.contains("sent again"), "{described:?}");
+    for snapshot in [None, Some(&bytes[..])] {
+        let refused = ask(&guard, founding(snapshot)).expect_err("nothing is founded");
+        assert_eq!(refused.code(), tonic::Code::FailedPrecondition);
+        assert!(refused.message().contains("cannot be used"), "{refused}");
+        assert_eq!(guard.local().identity().bootstrap_nonce, "");
+    }
+    stage(&guard, &bytes);
+    ask(&guard, founding(Some(&bytes))).expect("founded");
+    assert_eq!(serves(&guard), (4 + BUMP.cast_signed(), 3));
+}
+
+/// The operator waits 5 s for an answer, and a founding may take longer: it is described why it failed.
+#[test]
+fn failed_founding_is_described() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let bytes = database(3);
+    let guard = standby(folder.path());
+    stage(&guard, &bytes);
+    let file = folder.path().join("data/staged/snapshot");
+    let mut damaged = bytes.clone();
+    damaged[5000] ^= 1;
+    std::fs::write(&file, damaged).expect("written");
+    let refused = ask(&guard, founding(Some(&bytes))).expect_err("another content");
+    let told = described(&guard.local()).expect("it is described");
+    assert!(told.problem.contains(refused.message()), "{told:?}");
+    assert!(told.problem.contains("send it again"), "{told:?}");
+    assert_eq!((&*told.sha256, told.complete), ("", false));
+    stage(&guard, &bytes);
+    assert_eq!(described(&guard.local()).expect("it is here").problem, "");
 }

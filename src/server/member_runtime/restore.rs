@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use tonic::{Request, Response, Status};
 
-use super::staging::{Staging, StagingError};
+use super::staging::{Checked, Known, Staging, StagingError};
 use super::{MemberRuntime, lock};
 use crate::server::core::handle::Phase;
 use crate::server::flags::config::Formation;
@@ -34,7 +34,8 @@ impl Restore for Service {
         _: Request<proto::ProspectRequest>,
     ) -> Result<Response<proto::ProspectResponse>, Status> {
         let refused = refusal(&self.local).unwrap_or_default();
-        Ok(Response::new(proto::ProspectResponse { refused }))
+        let staged = described(&self.local);
+        Ok(Response::new(proto::ProspectResponse { refused, staged }))
     }
 
     async fn begin(
@@ -66,9 +67,14 @@ impl Restore for Service {
         &self,
         request: Request<proto::FinishRequest>,
     ) -> Result<Response<proto::FinishResponse>, Status> {
-        let sha256 = request.into_inner().sha256;
+        let proto::FinishRequest { sha256, expected } = request.into_inner();
+        let expected = expected.map(|expected| Checked {
+            revision: expected.revision,
+            keys: expected.keys,
+            hash: expected.hash,
+        });
         let finished = self.alone(move |staging| {
-            let checked = staging.finish(&sha256)?;
+            let checked = staging.finish(&sha256, expected)?;
             let (revision, keys) = (checked.revision, checked.keys);
             tracing::info!(%sha256, revision, keys, "a snapshot is complete");
             Ok(checked)
@@ -140,11 +146,12 @@ pub(super) fn status(error: &StagingError) -> Status {
     let text = error.to_string();
     match error {
         StagingError::Invalid(_) => Status::invalid_argument(text),
-        StagingError::Other(_) => Status::failed_precondition(text),
+        // Another code than that of a server that takes none.
+        StagingError::Other(_) => Status::aborted(text),
         StagingError::Range { .. } => Status::out_of_range(text),
         StagingError::Space { .. } => Status::resource_exhausted(text),
         StagingError::Unusable(_) => Status::data_loss(text),
-        StagingError::Disk { .. } | StagingError::Damaged { .. } => Status::internal(text),
+        StagingError::Disk { .. } | StagingError::Closed => Status::internal(text),
     }
 }
 
@@ -153,7 +160,16 @@ pub(super) fn described(local: &MemberRuntime) -> Option<proto::StagedSnapshot> 
     if local.phase() != Phase::Standby {
         return None;
     }
-    let staged = lock(&local.staged).clone()?;
+    let Known { staged, problem } = lock(&local.staged).clone();
+    let Some(staged) = staged else {
+        // What was here was dropped, and nobody else may have been told why.
+        let told = !problem.is_empty();
+        let nothing = proto::StagedSnapshot {
+            problem,
+            ..proto::StagedSnapshot::default()
+        };
+        return told.then_some(nothing);
+    };
     let (elapsed_ms, resumed_at) = staged.progress(Instant::now());
     let checked = staged.checked();
     Some(proto::StagedSnapshot {
@@ -165,5 +181,7 @@ pub(super) fn described(local: &MemberRuntime) -> Option<proto::StagedSnapshot> 
         keys: checked.map_or(0, |checked| checked.keys),
         elapsed_ms,
         resumed_at,
+        problem,
+        hash: checked.map_or(0, |checked| checked.hash),
     })
 }

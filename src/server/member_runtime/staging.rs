@@ -33,7 +33,7 @@ const SYNC_EVERY: u64 = 8 << 20;
 const SHA256: usize = 64;
 
 /// What is known of a snapshot, as its file says it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Record {
     sha256: String,
     length: u64,
@@ -56,6 +56,8 @@ pub(super) struct Staged {
     record: Record,
     received: u64,
     progress: Option<Progress>,
+    /// It cannot be used: an earlier start has left it, and not all that it says is here.
+    damaged: bool,
 }
 
 /// What this start of the server has received.
@@ -81,6 +83,11 @@ impl Staged {
         self.received
     }
 
+    /// Whether nothing but another announcement is of use.
+    pub(super) fn is_damaged(&self) -> bool {
+        self.damaged
+    }
+
     /// What is in it; `None` before all of it was checked.
     pub(super) fn checked(&self) -> Option<Checked> {
         self.record.checked
@@ -97,8 +104,17 @@ impl Staged {
     }
 }
 
+/// What is known here, for descriptions.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Known {
+    pub(super) staged: Option<Staged>,
+    /// Why the last attempt to receive a snapshot or to found from it failed. In memory alone: a start is an attempt of
+    /// its own.
+    pub(super) problem: String,
+}
+
 /// Shared with whoever describes it.
-pub(super) type Shown = Arc<Mutex<Option<Staged>>>;
+pub(super) type Shown = Arc<Mutex<Known>>;
 
 /// Why a snapshot was not received.
 #[derive(Debug, thiserror::Error)]
@@ -113,7 +129,7 @@ pub(super) enum StagingError {
     #[error("{received} bytes of {length} are here: the next ones begin there")]
     Range { received: u64, length: u64 },
     #[error(
-        "the volume of the data directory has {free} bytes free, and {needed} are needed to go on: enlarge the volume or free space on it; what was received is kept"
+        "the volume of the data directory has {free} bytes free, and {needed} are needed to go on: enlarge the volume by {} bytes, or free them on it; what was received is kept", needed.saturating_sub(*free)
     )]
     Space { needed: u64, free: u64 },
     /// What is here cannot be used, and was dropped.
@@ -126,11 +142,9 @@ pub(super) enum StagingError {
         path: PathBuf,
         source: io::Error,
     },
-    /// The record says nothing.
-    #[error(
-        "{} is damaged: {what}; delete the directory that it is in, and the snapshot is received again", path.display()
-    )]
-    Damaged { path: PathBuf, what: String },
+    /// No file is open.
+    #[error("no file of the snapshot is open: begin again")]
+    Closed,
 }
 
 /// The directory with the snapshot. Whoever has it alone may change it.
@@ -160,21 +174,23 @@ impl Staging {
             }
             Err(source) => return Err(failed("read", &path, source)),
         };
-        let damaged = |what: String| StagingError::Damaged {
-            path: path.clone(),
-            what,
+        let record: Record = match serde_json::from_slice(&text) {
+            Ok(record) => record,
+            Err(error) => {
+                staging.show_damaged(Record::default(), 0, &error.to_string());
+                return Ok(staging);
+            }
         };
-        let record: Record =
-            serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
         let file = staging.open()?;
         let length = file.metadata();
         let length = length.map_err(|source| failed("measure", &staging.path(SNAPSHOT), source))?;
         let received = length.len().min(record.length);
         if record.checked.is_some() && received < record.length {
             let all = record.length;
-            return Err(damaged(format!(
-                "it names a whole snapshot, of which {received} bytes of {all} are here"
-            )));
+            let what =
+                format!("it names a whole snapshot, of which {received} bytes of {all} are here");
+            staging.show_damaged(record, received, &what);
+            return Ok(staging);
         }
         staging.file = Some(file);
         staging.show(record, received, None);
@@ -199,24 +215,49 @@ impl Staging {
 
     /// What is here.
     pub(super) fn staged(&self) -> Option<Staged> {
-        lock(&self.shown).clone()
+        lock(&self.shown).staged.clone()
     }
 
-    /// Announces a snapshot. Returns the bytes of it that are here.
+    /// Describes why the snapshot could not be used, until something succeeds.
+    pub(super) fn note(&self, problem: String) {
+        lock(&self.shown).problem = problem;
+    }
+
+    /// Describes what a call has met, if the caller cannot mend it by another call.
+    fn noted<T>(&self, done: Result<T>) -> Result<T> {
+        match &done {
+            Ok(_) => self.note(String::new()),
+            Err(StagingError::Invalid(_) | StagingError::Other(_) | StagingError::Range { .. }) => {
+            }
+            Err(error) => self.note(error.to_string()),
+        }
+        done
+    }
+
+    /// Announces a snapshot. Returns the bytes of it that are here. There has to be room for it and for the first
+    /// checkpoint of the cluster that is founded from it, so that no founding fails at its end for want of it.
     pub(super) fn begin(&mut self, sha256: &str, length: u64) -> Result<u64> {
+        let begun = self.announce(sha256, length);
+        self.noted(begun)
+    }
+
+    fn announce(&mut self, sha256: &str, length: u64) -> Result<u64> {
         let digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
         if sha256.len() != SHA256 || !sha256.bytes().all(digit) || length == 0 {
             let text = "a snapshot is announced by its SHA-256 in 64 small hexadecimal digits, and its length";
             return Err(StagingError::Invalid(text.to_owned()));
         }
         if let Some(staged) = self.staged() {
-            if staged.sha256() == sha256 && staged.length() == length {
-                self.check_space(length - staged.received)?;
+            if staged.sha256() == sha256 && staged.length() == length && !staged.damaged {
+                self.check_space(length.saturating_mul(2) - staged.received)?;
+                if self.file.is_none() {
+                    self.file = Some(self.open()?);
+                }
                 return Ok(staged.received);
             }
             self.discard()?;
         }
-        self.check_space(length)?;
+        self.check_space(length.saturating_mul(2))?;
         let create = |source| failed("create", &self.directory, source);
         FileDisk::new(&self.directory).map_err(create)?;
         self.file = Some(self.open()?);
@@ -233,18 +274,27 @@ impl Staging {
 
     /// Stores the next bytes. Returns how many are here.
     pub(super) fn write(&mut self, sha256: &str, offset: u64, data: &[u8]) -> Result<u64> {
+        let written = self.take(sha256, offset, data);
+        self.noted(written)
+    }
+
+    fn take(&mut self, sha256: &str, offset: u64, data: &[u8]) -> Result<u64> {
+        let bytes = data.len() as u64;
+        if !(1..=WRITE).contains(&bytes) {
+            let text = format!("a call writes 1 to {WRITE} bytes, and not {bytes}");
+            return Err(StagingError::Invalid(text));
+        }
         let staged = self.announced(sha256)?;
         let (received, length) = (staged.received, staged.record.length);
-        let end = offset.checked_add(data.len() as u64);
-        let end = end.filter(|end| offset <= received && *end <= length);
-        let Some(end) = end.filter(|_| (1..=WRITE).contains(&(data.len() as u64))) else {
+        let end = offset.checked_add(bytes);
+        let Some(end) = end.filter(|end| offset <= received && *end <= length) else {
             return Err(StagingError::Range { received, length });
         };
         // A repeated call, whose answer was lost.
         if offset < received {
             return Ok(received);
         }
-        self.check_space(data.len() as u64)?;
+        self.check_space(bytes)?;
         let stored = self.append(offset, data);
         self.or_dropped(stored)?;
         let begun = Progress {
@@ -259,9 +309,7 @@ impl Staging {
 
     fn append(&mut self, offset: u64, data: &[u8]) -> Result<()> {
         let path = self.path(SNAPSHOT);
-        let Some(file) = &self.file else {
-            return Ok(());
-        };
+        let file = self.file.as_ref().ok_or(StagingError::Closed)?;
         file.write_all_at(data, offset)
             .map_err(|source| match source.kind() {
                 io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => StagingError::Space {
@@ -281,20 +329,24 @@ impl Staging {
     /// Makes the bytes of the snapshot durable.
     fn sync_whole(&self, length: u64) -> Result<()> {
         let path = self.path(SNAPSHOT);
-        let Some(file) = &self.file else {
-            return Ok(());
-        };
+        let file = self.file.as_ref().ok_or(StagingError::Closed)?;
         // Bytes behind the announced ones are of a write that this server did not live to acknowledge.
         let cut = file.set_len(length);
         cut.map_err(|source| failed("cut", &path, source))?;
         file.sync_all().map_err(|error| unsynced(&path, &error))
     }
 
-    /// Checks the whole snapshot, as a restore does, and records what is in it. Takes time and memory as a restore does.
-    pub(super) fn finish(&mut self, sha256: &str) -> Result<Checked> {
+    /// Checks the whole snapshot, as a restore does, and records what is in it, if that is what the caller expects. Takes
+    /// time and memory as a restore does.
+    pub(super) fn finish(&mut self, sha256: &str, expected: Option<Checked>) -> Result<Checked> {
+        let finished = self.check(sha256, expected);
+        self.noted(finished)
+    }
+
+    fn check(&mut self, sha256: &str, expected: Option<Checked>) -> Result<Checked> {
         let staged = self.announced(sha256)?;
         if let Some(checked) = staged.record.checked {
-            return Ok(checked);
+            return self.or_dropped(fits(checked, expected));
         }
         let (received, length) = (staged.received, staged.record.length);
         if received < length {
@@ -304,6 +356,7 @@ impl Staging {
         self.or_dropped(whole)?;
         let store = self.import(0)?;
         let checked = contents(&store.publish()).map_err(StagingError::Unusable);
+        let checked = checked.and_then(|checked| fits(checked, expected));
         let checked = self.or_dropped(checked)?;
         let record = Record {
             checked: Some(checked),
@@ -365,7 +418,7 @@ impl Staging {
 
     /// Deletes what is here.
     pub(super) fn discard(&mut self) -> Result<()> {
-        *lock(&self.shown) = None;
+        *lock(&self.shown) = Known::default();
         self.file = None;
         self.synced = 0;
         // The record first, durably: without it the rest is nothing, and without the rest it would be damaged.
@@ -397,11 +450,13 @@ impl Staging {
     }
 
     fn announced(&self, sha256: &str) -> Result<Staged> {
-        let staged = self.staged().filter(|staged| staged.sha256() == sha256);
-        staged.ok_or_else(|| {
-            let text = "this is not the snapshot that was announced last: begin again";
-            StagingError::Other(text.to_owned())
-        })
+        let other = |text: &str| Err(StagingError::Other(text.to_owned()));
+        match self.staged() {
+            Some(staged) if staged.damaged => other("what is here cannot be used: begin again"),
+            Some(staged) if staged.sha256() == sha256 => Ok(staged),
+            Some(_) => other("another snapshot was announced after this one: begin again"),
+            None => other("nothing of this snapshot is here any more: begin again"),
+        }
     }
 
     fn check_space(&self, bytes: u64) -> Result<()> {
@@ -418,11 +473,33 @@ impl Staging {
     }
 
     fn show(&self, record: Record, received: u64, progress: Option<Progress>) {
-        *lock(&self.shown) = Some(Staged {
+        lock(&self.shown).staged = Some(Staged {
             record,
             received,
             progress,
+            damaged: false,
         });
+    }
+
+    /// What no cluster can be founded from, nor an empty one: it may be all that is left of the one that was meant.
+    fn show_damaged(&self, record: Record, received: u64, what: &str) {
+        let path = self.path(RECORD);
+        let problem = format!(
+            "{} is damaged: {what}; no cluster is founded here before a snapshot is sent again",
+            path.display()
+        );
+        tracing::error!("{problem}");
+        let record = Record {
+            checked: None,
+            ..record
+        };
+        let staged = Some(Staged {
+            record,
+            received,
+            progress: None,
+            damaged: true,
+        });
+        *lock(&self.shown) = Known { staged, problem };
     }
 
     /// The snapshot's file, made if it is not there. It holds everybody's data, so nobody else may read it.
@@ -464,6 +541,17 @@ fn contents(view: &View) -> std::result::Result<Checked, String> {
         keys: view.key_count(),
         hash: hash.hash,
     })
+}
+
+/// What was found, unless something else was saved: then no cluster may be founded from it.
+fn fits(found: Checked, expected: Option<Checked>) -> Result<Checked> {
+    match expected {
+        Some(saved) if saved != found => Err(StagingError::Unusable(format!(
+            "revision {}, {} keys and hash {} were saved, and the snapshot holds revision {}, {} keys and hash {}",
+            saved.revision, saved.keys, saved.hash, found.revision, found.keys, found.hash
+        ))),
+        _ => Ok(found),
+    }
 }
 
 /// What was written before a failed sync may be lost, and a later one does not tell.

@@ -70,7 +70,7 @@ pub(in crate::server::member_runtime) fn send(
         let rest = &bytes[usize::try_from(at).expect("short")..];
         at = staging.write(&name, at, &rest[..rest.len().min(100_000)])?;
     }
-    staging.finish(&name)
+    staging.finish(&name, None)
 }
 
 fn loaded(folder: &tempfile::TempDir) -> Staging {
@@ -89,12 +89,14 @@ fn pieces_survive_a_restart_and_are_not_sent_again() {
     );
     let again = staging.write(&sha256, 10, &bytes[10..20]);
     assert_eq!(again.expect("repeated"), 70_000, "it changes nothing");
-    for (offset, data) in [
-        (70_001, &bytes[..1]),
-        (70_000, &[][..]),
-        (length, &bytes[..1]),
-    ] {
-        let refused = staging.write(&sha256, offset, data);
+    for data in [Vec::new(), vec![0; 1 + (1 << 20)]] {
+        let refused = staging.write(&sha256, 70_000, &data);
+        let refused = refused.expect_err("no piece");
+        assert!(matches!(refused, StagingError::Invalid(_)), "{refused}");
+        assert!(refused.to_string().contains("1 to 1048576 bytes"));
+    }
+    for offset in [70_001, length] {
+        let refused = staging.write(&sha256, offset, &bytes[..1]);
         assert!(matches!(
             refused,
             Err(StagingError::Range {
@@ -103,7 +105,7 @@ fn pieces_survive_a_restart_and_are_not_sent_again() {
             })
         ));
     }
-    let early = staging.finish(&sha256);
+    let early = staging.finish(&sha256, None);
     assert!(
         matches!(early, Err(StagingError::Range { .. })),
         "{early:?}"
@@ -124,7 +126,8 @@ fn pieces_survive_a_restart_and_are_not_sent_again() {
 
     let mut staging = loaded(&folder);
     assert_eq!(staging.staged().expect("kept").checked(), Some(checked));
-    assert_eq!(staging.finish(&sha256).expect("the same"), checked);
+    let again = staging.finish(&sha256, Some(checked));
+    assert_eq!(again.expect("the same"), checked);
     let store = staging.import(1000).expect("its data");
     assert_eq!(store.publish().revision(), 1301);
     staging.discard().expect("deleted");
@@ -149,9 +152,13 @@ fn what_is_not_whole_is_dropped() {
     let sha256 = name(&bytes);
     staging.begin(&sha256, bytes.len() as u64).expect("room");
     staging.write(&sha256, 0, &flipped).expect("stored");
-    let refused = staging.finish(&sha256).expect_err("another content");
+    let refused = staging.finish(&sha256, None);
+    let refused = refused.expect_err("another content");
     assert!(refused.to_string().contains("was announced"), "{refused}");
     assert!(staging.staged().is_none());
+    assert_eq!(problem(&staging), refused.to_string());
+    staging.begin(&sha256, bytes.len() as u64).expect("room");
+    assert_eq!(problem(&staging), "", "it is announced again");
     for (wrong, why) in [
         (flipped, "ends with the SHA-256"),
         (vec![7; 4096], "cannot be restored"),
@@ -177,23 +184,102 @@ fn what_is_not_whole_is_dropped() {
     assert!(staging.staged().is_some(), "nothing was announced");
 }
 
-/// A record that says nothing must not pass for a standby without a snapshot, which may found an empty cluster.
+/// What is described of the last failure.
+fn problem(staging: &Staging) -> String {
+    lock(&staging.shown).problem.clone()
+}
+
+/// The manifest of a backup says what it holds: a cluster is never founded from something else.
 #[test]
-fn damaged_record_is_no_empty_standby() {
+fn what_is_not_expected_is_dropped_and_never_recorded_as_complete() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (bytes, mut staging) = (database(20), loaded(&folder));
+    let sha256 = name(&bytes);
+    let checked = send(&mut staging, &bytes).expect("whole");
+    let others = [
+        Checked {
+            revision: checked.revision + 1,
+            ..checked
+        },
+        Checked { keys: 0, ..checked },
+        Checked { hash: 7, ..checked },
+    ];
+    for other in others {
+        // One that is recorded as complete already, and one that is not.
+        for _ in 0..2 {
+            let refused = staging.finish(&sha256, Some(other));
+            let refused = refused.expect_err("another was saved");
+            assert!(matches!(refused, StagingError::Unusable(_)), "{refused}");
+            assert!(refused.to_string().contains("were saved"), "{refused}");
+            assert!(loaded(&folder).staged().is_none());
+            staging.begin(&sha256, bytes.len() as u64).expect("room");
+            staging.write(&sha256, 0, &bytes).expect("stored");
+        }
+        let finished = staging.finish(&sha256, Some(checked));
+        assert_eq!(finished.expect("what was saved"), checked);
+    }
+}
+
+/// The first checkpoint takes as much again as the snapshot.
+#[test]
+fn there_is_room_for_the_founding_or_nothing_is_received() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let disk = FileDisk::new(folder.path()).expect("a directory");
+    let free = disk.free_bytes().expect("measured");
+    let mut staging = loaded(&folder);
+    let refused = staging.begin(&name(b"large"), free / 5 * 3);
+    let refused = refused.expect_err("it has room for one of two");
+    let StagingError::Space { needed, free } = &refused else {
+        panic!("{refused}");
+    };
+    assert!(refused.to_string().contains("enlarge the volume by"));
+    assert!(needed > free);
+    assert_eq!(problem(&staging), refused.to_string());
+    assert!(staging.staged().is_none());
+}
+
+/// A record that says nothing must not pass for a standby without a snapshot, which may found an empty cluster; nor may
+/// it end every start.
+#[test]
+fn damaged_record_is_a_snapshot_that_only_another_one_replaces() {
     let folder = tempfile::tempdir().expect("a folder");
     let bytes = database(1);
+    let sha256 = name(&bytes);
     send(&mut loaded(&folder), &bytes).expect("whole");
     let file = |name: &str| folder.path().join(DIRECTORY).join(name);
     let record = fs::read(file(RECORD)).expect("a record");
-    fs::write(file(RECORD), &record[1..]).expect("written");
-    let refused = Staging::load(folder.path()).expect_err("damaged");
-    assert!(matches!(refused, StagingError::Damaged { .. }), "{refused}");
-    fs::write(file(RECORD), record).expect("written");
-    let snapshot = File::options().write(true).open(file(SNAPSHOT));
-    snapshot.expect("it is there").set_len(10).expect("cut");
-    let refused = Staging::load(folder.path()).expect_err("damaged");
-    assert!(matches!(refused, StagingError::Damaged { .. }), "{refused}");
+    let broken = || fs::write(file(RECORD), &record[1..]).expect("written");
+    let cut = || {
+        let snapshot = File::options().write(true).open(file(SNAPSHOT));
+        snapshot.expect("it is there").set_len(10).expect("cut");
+    };
+    for (damage, words) in [(&broken as &dyn Fn(), "expected"), (&cut, "10 bytes of")] {
+        damage();
+        let mut staging = loaded(&folder);
+        let staged = staging.staged().expect("it is no empty standby");
+        assert!(staged.is_damaged() && staged.checked().is_none());
+        let problem_then = problem(&staging);
+        assert!(problem_then.contains(words), "{problem_then}");
+        let refused = staging.finish(&sha256, None).expect_err("damaged");
+        assert!(matches!(refused, StagingError::Other(_)), "{refused}");
+        assert_eq!(problem(&staging), problem_then);
+        send(&mut staging, &bytes).expect("it is sent again");
+        assert_eq!(problem(&staging), "");
+        assert!(loaded(&folder).staged().expect("kept").checked().is_some());
+    }
     // Without a record nothing was announced durably.
     fs::remove_file(file(RECORD)).expect("deleted");
     assert!(loaded(&folder).staged().is_none());
+}
+
+#[test]
+fn without_an_open_file_nothing_is_acknowledged() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (bytes, mut staging) = (database(1), loaded(&folder));
+    let (sha256, length) = (name(&bytes), bytes.len() as u64);
+    staging.begin(&sha256, length).expect("room");
+    staging.file = None;
+    let refused = staging.write(&sha256, 0, &bytes);
+    assert!(matches!(refused, Err(StagingError::Closed)), "{refused:?}");
+    send(&mut staging, &bytes).expect("another announcement opens it");
 }

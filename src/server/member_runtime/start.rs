@@ -15,7 +15,7 @@ use tokio::time::{sleep, timeout};
 
 use super::join::{identity_stop, public_phase};
 use super::no_sync::NoSync;
-use super::staging::{Staging, StagingError};
+use super::staging::Staging;
 use super::{Happening, MemberRuntime, Transport, lock, service};
 use crate::disk::{
     self, DataDirectory, Disk, FileDisk, Identity, LogOptions, Reserve, Starts, open_member,
@@ -338,16 +338,10 @@ fn staged(config: &Config, identity: Option<&Identity>) -> Result<Staging, Stop>
         }
         return Ok(staging);
     }
-    Staging::load(&config.data_dir).map_err(|error| {
-        let class = match &error {
-            StagingError::Damaged { .. } => disk::Class::Corrupt,
-            _ => disk::Class::Io,
-        };
-        Stop {
-            code: class.exit_code(),
-            class: class.name(),
-            message: error.to_string(),
-        }
+    Staging::load(&config.data_dir).map_err(|error| Stop {
+        code: disk::Class::Io.exit_code(),
+        class: disk::Class::Io.name(),
+        message: error.to_string(),
     })
 }
 

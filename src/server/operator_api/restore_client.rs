@@ -36,13 +36,13 @@ impl RestoreClient {
         Ok(RestoreClient(Generated::new(signed)))
     }
 
-    /// Why this server takes no snapshot; empty if it does.
+    /// Whether this server takes a snapshot, and what it holds of one.
     ///
     /// # Errors
     /// No answer, or one that is not signed.
-    pub async fn prospect(&mut self) -> Result<String, tonic::Status> {
+    pub async fn prospect(&mut self) -> Result<proto::ProspectResponse, tonic::Status> {
         let answer = self.0.prospect(proto::ProspectRequest {}).await?;
-        Ok(answer.into_inner().refused)
+        Ok(answer.into_inner())
     }
 
     /// Announces a snapshot by its SHA-256 in hexadecimal and its length in bytes. Returns the bytes that are there.
@@ -73,13 +73,18 @@ impl RestoreClient {
         Ok(self.0.write(request).await?.into_inner().received)
     }
 
-    /// Has the whole snapshot checked.
+    /// Has the whole snapshot checked, and compared with what it held when it was saved, where that is known.
     ///
     /// # Errors
-    /// The same; it is not what was announced, or no database.
-    pub async fn finish(&mut self, sha256: &str) -> Result<proto::FinishResponse, tonic::Status> {
+    /// The same; it is not what was announced or expected, or no database.
+    pub async fn finish(
+        &mut self,
+        sha256: &str,
+        expected: Option<proto::Expected>,
+    ) -> Result<proto::FinishResponse, tonic::Status> {
         let sha256 = sha256.to_owned();
-        let answer = self.0.finish(proto::FinishRequest { sha256 }).await?;
+        let request = proto::FinishRequest { sha256, expected };
+        let answer = self.0.finish(request).await?;
         Ok(answer.into_inner())
     }
 }
