@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use super::faults::Faults;
 use super::fixture::{SECRET, Server, by_hand, until};
 use super::operated::{add, call, standbys};
+use super::secured::{Certificates, hours};
 use quorate::backup_plan::{FailureClass, JobResult, Restored};
 use quorate::server::operator_api::auth::Key;
 use quorate::server::operator_api::client::MemberClient;
@@ -27,9 +28,12 @@ use tonic::Code;
 
 const BUMP: u64 = 1_000_000;
 const LEASE: i64 = 77;
+/// 32 bytes in base64.
+const BACKUP_KEY: &str = "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=\n";
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A store with the backup `default/demo/one` of a cluster that is gone, and a standby.
+/// A store with the backups `default/demo/one` and `sealed` of a cluster that is gone, the second one encrypted, and a
+/// standby.
 struct World {
     home: tempfile::TempDir,
     seed: Server,
@@ -245,14 +249,19 @@ async fn saved(home: &Path, mut old: Server, kib: usize) -> i64 {
     auth.user_grant_role(grant).await.expect("granted");
     let revision = old.put("last", "1").await.expect("a write");
     std::fs::create_dir_all(home.join("store")).expect("a directory");
-    let output = quorate("save")
-        .arg(format!("--endpoints=http://{}:2379", old.address))
-        .arg(format!("--to=file://{}", home.join("store").display()))
-        .arg(format!("--scratch={}", home.join("scratch").display()))
-        .args(["--prefix=default/demo", "--id=one"])
-        .output();
-    let output = output.expect("runs");
-    assert!(output.status.success(), "{output:?}");
+    std::fs::write(home.join("backup-key"), BACKUP_KEY).expect("a file");
+    let sealed = format!("--key-file={}", home.join("backup-key").display());
+    for more in [&["--id=one"][..], &["--id=sealed", &sealed]] {
+        let output = quorate("save")
+            .arg(format!("--endpoints=http://{}:2379", old.address))
+            .arg(format!("--to=file://{}", home.join("store").display()))
+            .arg(format!("--scratch={}", home.join("scratch").display()))
+            .arg("--prefix=default/demo")
+            .args(more)
+            .output();
+        let output = output.expect("runs");
+        assert!(output.status.success(), "{output:?}");
+    }
     old.kill();
     revision
 }
@@ -546,6 +555,53 @@ async fn only_an_empty_standby_takes_a_snapshot() {
     }
     world.seed.kill();
     second.kill();
+}
+
+#[tokio::test]
+async fn encrypted_backup_needs_its_key() {
+    let world = World::started(0).await;
+    let (class, message) = world.fails("default/demo/sealed", &[]);
+    assert_eq!(class, FailureClass::Key, "{message}");
+    assert_eq!(world.staged().await, None, "nothing was sent");
+    let key = format!("--key-file={}", world.file("backup-key").display());
+    let sealed = world.command("default/demo/sealed", &[&key]).output();
+    let restored = world.sent(&sealed.expect("runs"));
+    assert_eq!(restored.revision, world.revision);
+    // What is sent is the snapshot itself.
+    assert_eq!(restored.sha256, sha256(&world.fetched()));
+    world.founds(&restored.sha256).await;
+}
+
+#[tokio::test]
+async fn snapshot_is_sent_over_tls() {
+    let mut world = World::new(0).await;
+    let certificates = Certificates::new(world.home.path(), "root");
+    certificates.issue(&world.seed, hours(-1, 1000));
+    certificates.trust(&[&certificates.root]);
+    certificates.give(&mut world.seed);
+    world.seed.start();
+    let seed = &world.seed;
+    let standby = certificates.describes("a standby", seed, |it| it.phase() == Phase::Standby);
+    let standby = standby.await;
+    // Without roots, and with another's.
+    let other = Certificates::new(world.home.path(), "other");
+    std::fs::write(world.file("other.crt"), &other.root).expect("a file");
+    let roots = |file: &str| format!("--member-cacert={}", world.file(file).display());
+    let wrong = roots("other.crt");
+    for more in [&["--member-wait=1"][..], &["--member-wait=1", &wrong]] {
+        let (class, message) = world.fails("default/demo/one", more);
+        assert_eq!(class, FailureClass::Target, "{message}");
+    }
+    let output = world
+        .command("default/demo/one", &[&roots("ca.crt")])
+        .output();
+    let restored = world.sent(&output.expect("runs"));
+    let mut operator = certificates.operator(seed, false);
+    let founded = operator.bootstrap(from(&standby, &restored.sha256)).await;
+    assert_ne!(founded.expect("founded").member_id, 0);
+    let leads = certificates.describes("leads", seed, |it| it.leader_with_quorum);
+    leads.await;
+    seed.holds("last", "1").await;
 }
 
 /// Each discards what the other has sent: one of them has to give up.

@@ -18,14 +18,14 @@ use quorate::wire::member::{DescribeResponse, Phase, PortSecurity};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 /// A CA, and the directory for the certificates that it signs.
-struct Certificates {
+pub(super) struct Certificates {
     home: PathBuf,
     authority: Authority,
-    root: String,
+    pub(super) root: String,
 }
 
 /// A validity in hours from now.
-fn hours(from: i64, until: i64) -> Validity {
+pub(super) fn hours(from: i64, until: i64) -> Validity {
     let now = jiff::Timestamp::now();
     let at = |hours: i64| now + jiff::SignedDuration::from_hours(hours);
     Validity {
@@ -35,7 +35,7 @@ fn hours(from: i64, until: i64) -> Validity {
 }
 
 impl Certificates {
-    fn new(home: &Path, name: &str) -> Certificates {
+    pub(super) fn new(home: &Path, name: &str) -> Certificates {
         let authority = Authority::new(name, hours(-1, 1000), None).unwrap();
         let root = authority.issued().unwrap().certificate;
         Certificates {
@@ -46,7 +46,7 @@ impl Certificates {
     }
 
     /// Writes the certificate and key of a member; returns the certificate's fingerprint.
-    fn issue(&self, server: &Server, validity: Validity) -> String {
+    pub(super) fn issue(&self, server: &Server, validity: Validity) -> String {
         let hosts = [server.address.clone()];
         let issued = self
             .authority
@@ -58,7 +58,7 @@ impl Certificates {
     }
 
     /// Writes the CA bundle that every member trusts.
-    fn trust(&self, roots: &[&str]) {
+    pub(super) fn trust(&self, roots: &[&str]) {
         std::fs::write(self.home.join("ca.crt"), roots.concat()).unwrap();
     }
 
@@ -67,7 +67,7 @@ impl Certificates {
     }
 
     /// Configures TLS on the peer port from the server's next start on.
-    fn give(&self, server: &mut Server) {
+    pub(super) fn give(&self, server: &mut Server) {
         let listen = format!("--listen-peer-urls=https://{}:2380", server.address);
         server
             .arguments
@@ -85,7 +85,7 @@ impl Certificates {
     }
 
     /// The operator's client, over TLS.
-    fn operator(&self, server: &Server, plaintext_too: bool) -> MemberClient {
+    pub(super) fn operator(&self, server: &Server, plaintext_too: bool) -> MemberClient {
         let secure = Secure {
             roots_pem: self.root.clone(),
             server_name: server.address.clone(),
@@ -98,7 +98,7 @@ impl Certificates {
 
     /// Waits until the server's description satisfies the condition, queried over TLS or, if the server has none,
     /// without.
-    async fn describes(
+    pub(super) async fn describes(
         &self,
         what: &str,
         server: &Server,
