@@ -120,15 +120,29 @@ pub enum Error {
 
 /// What to do about an error of a store, behind the text.
 fn advice(error: &object_store::Error) -> &'static str {
-    match error {
-        object_store::Error::PermissionDenied { .. } if !is_unknown(error) => {
-            " (its credentials do not permit this: they need to list, read, write and delete objects below the prefix)"
-        }
-        object_store::Error::Unauthenticated { .. }
-        | object_store::Error::PermissionDenied { .. } => {
+    match is_refused(error) {
+        false => "",
+        true if is_unknown(error)
+            || matches!(error, object_store::Error::Unauthenticated { .. }) =>
+        {
             " (its credentials are wrong or have expired: renew them and repeat)"
         }
-        _ => "",
+        true => {
+            " (its credentials do not permit this: they need to list, read, write and delete objects below the prefix)"
+        }
+    }
+}
+
+/// Whether a store refuses whoever asks. The errors of lists are generic ones, with the status in their text.
+fn is_refused(error: &object_store::Error) -> bool {
+    match error {
+        object_store::Error::PermissionDenied { .. }
+        | object_store::Error::Unauthenticated { .. } => true,
+        object_store::Error::Generic { .. } => {
+            let text = error.to_string();
+            text.contains("403 Forbidden") || text.contains("401 Unauthorized")
+        }
+        _ => false,
     }
 }
 
@@ -141,6 +155,7 @@ fn is_unknown(error: &object_store::Error) -> bool {
         "ExpiredToken",
         "InvalidToken",
         "AuthenticationFailed",
+        "AuthorizationFailure",
     ];
     codes.iter().any(|code| text.contains(code))
 }
@@ -159,6 +174,11 @@ fn line(error: &object_store::Error) -> String {
 }
 
 impl Error {
+    /// Whether a store refuses the credentials, or what they permit is not enough.
+    pub fn refuses_credentials(&self) -> bool {
+        matches!(self, Error::Store { error, .. } if is_refused(error))
+    }
+
     fn file(path: &Path) -> impl FnOnce(io::Error) -> Error + use<> {
         let path = path.to_owned();
         move |source| Error::File { path, source }

@@ -196,7 +196,7 @@ else
     tests/kubernetes/packages.sh
     tests/needs.sh cc musl
     tests/interop/build.sh
-    tests/stores/build.sh
+    tests/stores/build.sh versitygw
     tests/kubernetes/build.sh
     tests/kubernetes/quorate-image.sh
     tests/kubernetes/install-yaml.sh --check

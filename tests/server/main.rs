@@ -8,6 +8,7 @@ mod descriptors;
 mod fixture;
 mod limits;
 mod maintenance;
+mod other_stores;
 mod requests;
 mod restored;
 mod snapshots;

@@ -18,17 +18,22 @@ const SECRET: &str = "a-secret-key-of-s3";
 
 /// The directory of the stores' binaries; `None`, with a message, if they have not been built.
 fn stores(test: &str) -> Option<PathBuf> {
+    let gateway = installed("versitygw", &format!("stores::{test}"))?;
+    gateway.parent().map(Path::to_owned)
+}
+
+/// The program of a store; `None`, with a message, if it has not been installed.
+pub(super) fn installed(program: &str, test: &str) -> Option<PathBuf> {
     let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/stores/bin");
     let directory = std::env::var_os("QUORATE_STORES").map_or(built, PathBuf::from);
-    if directory.join("versitygw").is_file() {
-        return Some(directory);
+    let file = directory.join(program);
+    if file.is_file() {
+        return Some(file);
     }
     let required = std::env::var("QUORATE_REQUIRE_INTEROP").is_ok_and(|value| value == "1");
-    let place = directory.display();
-    assert!(!required, "server::stores::{test} needs stores in {place}");
+    assert!(!required, "server::{test} needs {}", file.display());
     // Written to the handle directly: the test harness captures the macros' output of a passing test.
-    let text =
-        format!("skipped: server::stores::{test} (no object store: run tests/stores/build.sh)\n");
+    let text = format!("skipped: server::{test} (no {program}: run tests/stores/build.sh)\n");
     let _ = std::io::stderr().write_all(text.as_bytes());
     None
 }
@@ -147,7 +152,7 @@ fn spawn(binaries: &Path, folder: &Path, address: &str, tls: Option<&[PathBuf; 2
     silent.spawn().expect("starts")
 }
 
-async fn filled() -> Server {
+pub(super) async fn filled() -> Server {
     let server = Server::start(&[]);
     let mut kv = server.kv().await;
     for number in 0..24 {
@@ -158,7 +163,7 @@ async fn filled() -> Server {
     server
 }
 
-fn flags(server: &Server, scratch: &Path) -> [String; 3] {
+pub(super) fn flags(server: &Server, scratch: &Path) -> [String; 3] {
     [
         format!("--endpoints=http://{}:2379", server.host),
         format!("--scratch={}", scratch.display()),
@@ -278,7 +283,7 @@ async fn store_that_fails_leaves_no_backup() {
 }
 
 /// A process that is killed when it is dropped.
-struct Killed(Child);
+pub(super) struct Killed(pub(super) Child);
 
 impl Drop for Killed {
     fn drop(&mut self) {

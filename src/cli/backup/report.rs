@@ -51,12 +51,7 @@ pub(super) fn failed(error: &Error, message: String) -> JobResult {
 fn class(error: &Error) -> FailureClass {
     match error {
         Error::Usage(_) => FailureClass::Settings,
-        Error::Store {
-            error:
-                object_store::Error::PermissionDenied { .. }
-                | object_store::Error::Unauthenticated { .. },
-            ..
-        } => FailureClass::Credentials,
+        Error::Store { .. } if error.refuses_credentials() => FailureClass::Credentials,
         Error::Store { .. } => FailureClass::Store,
         Error::NotFound { .. } | Error::NothingThere { .. } => FailureClass::NotFound,
         Error::Damaged { .. } => FailureClass::Damaged,
