@@ -526,6 +526,8 @@ pub struct Staged {
     pub elapsed_ms: u64,
     /// Bytes that were there when this start of the server began to receive.
     pub resumed_at: u64,
+    /// Why it could not be received or the cluster not formed from it, when that was last tried.
+    pub problem: Option<String>,
 }
 
 /// What a server holds, and what it may hold.

@@ -34,6 +34,7 @@ pub(super) fn status(s: &Situation<'_>) -> Option<RestoreStatus> {
         return Some(RestoreStatus { message, ..known });
     };
     let staged = description.staged.as_ref();
+    let message = staged.and_then(|staged| staged.problem.clone()).or(message);
     Some(match staged.filter(|staged| staged.received > 0) {
         Some(staged) => {
             let at_ms = s.o.now_ms.saturating_sub(description.age_ms);

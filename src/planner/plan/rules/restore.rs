@@ -18,17 +18,22 @@ pub(super) fn waits(
     let Some(bootstrap) = &s.cluster.spec.bootstrap else {
         return false;
     };
-    let staged = description.staged.as_ref();
-    if staged.is_some_and(|staged| staged.complete) || mutant!(RestoreSkipped) {
+    if mutant!(RestoreSkipped) {
         return false;
     }
+    let staged = description.staged.as_ref();
     let source = bootstrap.restore.in_words();
     let job = s.o.restore.as_ref();
-    if let Some(job) = job.filter(|job| job.needs_user) {
+    let of_job = job.filter(|job| job.needs_user).map(|job| &job.message);
+    let of_seed = staged.and_then(|staged| staged.problem.as_ref());
+    if let Some(why) = of_seed.or(of_job) {
         draft.stall(
             "RestoreFails",
-            format!("{source} cannot be restored: {}. It is tried again, and nothing is formed before that", job.message),
+            format!("{source} cannot be restored: {why}. It is tried again, and nothing is formed before that"),
         );
+    }
+    if staged.is_some_and(|staged| staged.complete) {
+        return false;
     }
     let here = staged.filter(|staged| staged.received > 0);
     let here = here.map(|staged| format!("{} % of {}", percent(staged), bytes(staged.length)));

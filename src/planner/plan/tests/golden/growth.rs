@@ -447,6 +447,12 @@ fn cluster_with_first_data() {
     world.reconcile();
     script.observe("A quarter has arrived", &world);
     script.restored("The status meanwhile", &world);
+    world.faults.staged = Some(Staged {
+        complete: true,
+        problem: Some("the volume has 5 bytes free, and 9 are needed: enlarge it".into()),
+        ..received(1 << 30, 40_000)
+    });
+    script.observe("The seed has no room to form the cluster", &world);
     world.faults.staged = None;
     script.settle("All of it is there", &mut world);
     script.restored("The status in the end", &world);
