@@ -47,7 +47,7 @@ spec:
   bootstrap: {restore: {backupRef: {name: first}}}
 EOF
 ready old 1
-waits() { contains "$(status new summary)" "there is no EtcdBackup first"; }
+waits() { status new summary | grep -q "there is no EtcdBackup first"; }
 eventually 60 "the restore misses its backup" waits
 equal "Stalled" True "$(condition new Stalled)"
 
