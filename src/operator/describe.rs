@@ -94,6 +94,7 @@ fn staged(reported: &proto::StagedSnapshot) -> Staged {
         keys: reported.keys,
         elapsed_ms: reported.elapsed_ms,
         resumed_at: reported.resumed_at,
+        problem: some(&reported.problem),
     }
 }
 

@@ -8,7 +8,6 @@ use super::result::{FailureClass, JobResult};
 use super::{BackupStep, size};
 use crate::crd::backups::{BackupPhase, EtcdBackupStatus};
 use crate::crd::{Restore, ValidatedCluster};
-use crate::plan::RestoreFacts;
 
 /// Before the second attempt; doubled for each further one.
 const PAUSE: SignedDuration = SignedDuration::from_secs(5);
@@ -77,11 +76,20 @@ pub struct RestoreTarget {
     pub seed: String,
 }
 
+/// How a restore is doing, for the report of its cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RestoreReport {
+    /// What its Job does or waits for, or why it failed.
+    pub message: String,
+    /// It fails, and goes on failing until the user does something.
+    pub needs_user: bool,
+}
+
 /// The next step of a restore, how it is doing, and when to look again.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RestorePlan {
-    /// For the cluster's report; `None` once nothing is left to do.
-    pub facts: Option<RestoreFacts>,
+    /// `None` once nothing is left to do.
+    pub report: Option<RestoreReport>,
     /// What the Job is to read, for [`BackupStep::CreateJob`].
     pub target: Option<RestoreTarget>,
     /// At most one write.
@@ -113,11 +121,11 @@ pub fn plan_restore(observed: &ObservedRestore) -> RestorePlan {
     };
     // What went wrong before is known until this attempt has ended.
     let before = newest.and_then(|newest| failed_before(observed, newest.attempt));
-    if let (Some(facts), Some(before)) = (&mut plan.facts, before)
-        && !facts.needs_user
+    if let (Some(report), Some(before)) = (&mut plan.report, before)
+        && !report.needs_user
     {
-        facts.message = format!("{}; before that, {}", facts.message, before.message);
-        facts.needs_user = before.needs_user;
+        report.message = format!("{}; before that, {}", report.message, before.message);
+        report.needs_user = before.needs_user;
     }
     plan
 }
@@ -130,7 +138,7 @@ fn end(observed: &ObservedRestore) -> RestorePlan {
         name: job.name.clone(),
     });
     RestorePlan {
-        facts: None,
+        report: None,
         target: None,
         again_ms: step.as_ref().map(|_| MISSING_MS),
         step,
@@ -185,7 +193,7 @@ fn follow(observed: &ObservedRestore, job: &JobFacts) -> RestorePlan {
             }
             let left = due.duration_since(observed.now).as_millis().max(1_000);
             RestorePlan {
-                facts: failure(job),
+                report: failure(job),
                 target: None,
                 step: None,
                 again_ms: Some(u64::try_from(left).unwrap_or(MISSING_MS)),
@@ -206,20 +214,20 @@ fn starts(observed: &ObservedRestore, job: &JobFacts, why: Option<&str>) -> Rest
         job: job.name.clone(),
     };
     let mut plan = wait(text, Some(step), WATCHED_MS);
-    if let Some(facts) = &mut plan.facts {
-        facts.needs_user = waited > START;
+    if let Some(report) = &mut plan.report {
+        report.needs_user = waited > START;
     }
     plan
 }
 
 /// The failure of the attempt before this one.
-fn failed_before(observed: &ObservedRestore, attempt: u32) -> Option<RestoreFacts> {
+fn failed_before(observed: &ObservedRestore, attempt: u32) -> Option<RestoreReport> {
     let earlier = observed.jobs.iter().filter(|job| job.attempt < attempt);
     earlier.max_by_key(|job| job.attempt).and_then(failure)
 }
 
 /// Why an attempt failed, if it did.
-fn failure(job: &JobFacts) -> Option<RestoreFacts> {
+fn failure(job: &JobFacts) -> Option<RestoreReport> {
     let (class, why) = match &job.state {
         JobState::Ended {
             result: Some(JobResult::Restored(_)),
@@ -232,7 +240,7 @@ fn failure(job: &JobFacts) -> Option<RestoreFacts> {
         JobState::Ended { reason, .. } => (None, format!("it ended without a result: {reason}")),
         JobState::Waiting(_) | JobState::Running | JobState::Deleting => return None,
     };
-    Some(RestoreFacts {
+    Some(RestoreReport {
         message: format!("attempt {} failed: {why}", job.attempt),
         needs_user: class.is_some_and(needs_user),
     })
@@ -258,12 +266,12 @@ fn begin(observed: &ObservedRestore, attempt: u32) -> RestorePlan {
     let target = match target(observed) {
         Ok(target) => target,
         Err((message, needs_user)) => {
-            let facts = RestoreFacts {
+            let report = RestoreReport {
                 message,
                 needs_user,
             };
             return RestorePlan {
-                facts: Some(facts),
+                report: Some(report),
                 target: None,
                 step: None,
                 again_ms: Some(MISSING_MS),
@@ -367,7 +375,7 @@ fn delete(job: &JobFacts, message: String) -> RestorePlan {
 
 fn wait(message: String, step: Option<BackupStep>, again_ms: u64) -> RestorePlan {
     RestorePlan {
-        facts: Some(RestoreFacts {
+        report: Some(RestoreReport {
             message,
             needs_user: false,
         }),

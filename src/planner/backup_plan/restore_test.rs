@@ -101,8 +101,8 @@ fn creates(plan: &RestorePlan) -> Option<u32> {
 }
 
 fn message(plan: &RestorePlan) -> (&str, bool) {
-    let facts = plan.facts.as_ref().expect("it is not over");
-    (&facts.message, facts.needs_user)
+    let report = plan.report.as_ref().expect("it is not over");
+    (&report.message, report.needs_user)
 }
 
 #[test]
@@ -269,7 +269,7 @@ fn jobs_go_once_the_cluster_is_formed() {
     observed.jobs = vec![job(1, sent(now())), job(2, JobState::Running)];
     for left in [1, 0] {
         let plan = plan_restore(&observed);
-        assert_eq!(plan.facts, None);
+        assert_eq!(plan.report, None);
         assert!(matches!(plan.step, Some(BackupStep::DeleteJob { .. })));
         observed.jobs.truncate(left);
         observed.jobs.iter_mut().for_each(|job| job.attempt = 9);

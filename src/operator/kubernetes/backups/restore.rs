@@ -5,8 +5,8 @@ use kube::ResourceExt;
 
 use super::{Backups, PERIOD_MS};
 use crate::backup_plan::{
-    BackupStep, NamedBackup, ObservedRestore, RestoreTarget, StorePlace, plan_restore,
-    store_of_restore,
+    BackupStep, NamedBackup, ObservedRestore, RestoreReport, RestoreTarget, StorePlace,
+    plan_restore, store_of_restore,
 };
 use crate::build::{self, BackupOwner, BackupWork};
 use crate::crd::{EtcdCluster, Restore, identity_secret_name, operator_secret_name};
@@ -29,15 +29,13 @@ impl Backups {
             .observe_restore(namespace, name, Freshness::Cached)
             .await?
         else {
-            self.shared.backup_notes.note_restore(key, None);
+            self.note_restore(key, None);
             return Ok(Ended::Gone);
         };
         let plan = plan_restore(&observed);
-        self.shared
-            .backup_notes
-            .note_restore(key.clone(), plan.facts.clone());
+        self.note_restore(key.clone(), plan.report.clone());
         if plan.step.is_none() {
-            return Ok(match plan.facts {
+            return Ok(match plan.report {
                 None => Ended::Gone,
                 Some(_) => Ended::After(plan.again_ms.unwrap_or(PERIOD_MS)),
             });
@@ -46,23 +44,31 @@ impl Backups {
             .observe_restore(namespace, name, Freshness::Live)
             .await?
         else {
-            self.shared.backup_notes.note_restore(key, None);
+            self.note_restore(key, None);
             return Ok(Ended::Gone);
         };
         let plan = plan_restore(&observed);
         if let Some(step) = &plan.step {
             let done = self.act_for_restore(&cluster, step, plan.target.as_ref());
             if let Err(failure) = done.await {
-                let facts = RestoreFacts {
+                let report = RestoreReport {
                     message: failure.to_string(),
                     needs_user: matches!(failure, Failure::Refused(_)),
                 };
-                self.shared.backup_notes.note_restore(key, Some(facts));
+                self.note_restore(key, Some(report));
                 return Err(failure);
             }
         }
-        self.shared.backup_notes.note_restore(key, plan.facts);
+        self.note_restore(key, plan.report);
         Ok(Ended::After(plan.again_ms.unwrap_or(PERIOD_MS)))
+    }
+
+    fn note_restore(&self, cluster: (String, String), report: Option<RestoreReport>) {
+        let facts = report.map(|report| RestoreFacts {
+            message: report.message,
+            needs_user: report.needs_user,
+        });
+        self.shared.backup_notes.note_restore(cluster, facts);
     }
 
     /// A cluster that is to be restored or was; `None` for any other.

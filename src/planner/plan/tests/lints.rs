@@ -236,7 +236,7 @@ fn restored_cluster_starts_with_its_data() {
     let named = bootstrap(Some(("snapshot", 1_000_000_000)));
     assert_refused(&world, named.clone(), "I15: the seed does not have this");
     world.faults.staged = None;
-    assert_eq!(refused(&world, &[named.clone()]), "");
+    assert_eq!(refused(&world, std::slice::from_ref(&named)), "");
     assert_refused(&world, bootstrap(None), "I15: a cluster starts with");
     let other = bootstrap(Some(("other", 1_000_000_000)));
     assert_refused(&world, other, "I15: the seed does not have this");
