@@ -536,7 +536,7 @@ faults! {
         Operator("disks-all-empty", &["I6"]);
     /// A cluster that is to be restored is formed before its data have arrived.
     RestoreSkipped "restore-skipped" in "planner/plan/rules/restore.rs",
-        Operator("restore", &["I15"]);
+        Operator("restore-late", &["I15"]);
     /// What members leave behind stays.
     LeftoversForgotten "leftovers-forgotten" in "planner/plan/rules/mod.rs",
         Operator("grow-and-shrink", &["I10"]);

@@ -51,10 +51,11 @@ impl Servers {
         request: &proto::BootstrapRequest,
     ) -> Result<Option<String>, Status> {
         let staged = self.staged(&request.cluster_uid, disk);
-        let complete = staged.filter(|staged| staged.complete);
-        match (&request.snapshot, complete) {
+        match (&request.snapshot, staged) {
             (None, None) => Ok(None),
-            (Some(named), Some(staged)) if named.sha256 == staged.sha256 => Ok(Some(staged.sha256)),
+            (Some(named), Some(staged)) if staged.complete && named.sha256 == staged.sha256 => {
+                Ok(Some(staged.sha256))
+            }
             _ => Err(Status::failed_precondition(
                 "the call names another snapshot than this standby holds",
             )),
