@@ -198,6 +198,7 @@ fn without_lag(status: &EtcdClusterStatus) -> EtcdClusterStatus {
         member.lag_entries = None;
     }
     if let Some(restore) = &mut status.restore {
+        restore.message = None;
         restore.received_bytes = None;
         restore.expected_end_time = None;
     }

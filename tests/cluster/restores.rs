@@ -30,7 +30,7 @@ const BUMP: u64 = 1_000_000;
 const LEASE: i64 = 77;
 /// 32 bytes in base64.
 const BACKUP_KEY: &str = "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=\n";
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A store with the backups `default/demo/one` and `sealed` of a cluster that is gone, the second one encrypted, and a
 /// standby.

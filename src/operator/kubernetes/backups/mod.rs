@@ -194,7 +194,11 @@ impl Backups {
             "schedule" => self.reconcile_schedule(namespace, name).await,
             "backups-of" => {
                 self.note_backups(namespace, name);
-                Ok(Ended::Gone)
+                // A backup may vanish without an event.
+                Ok(match self.cached_cluster(namespace, name) {
+                    Some(_) => Ended::After(PERIOD_MS),
+                    None => Ended::Gone,
+                })
             }
             "cluster" => Box::pin(self.reconcile_restore(namespace, name)).await,
             _ => self.reconcile_store(namespace, name).await,
