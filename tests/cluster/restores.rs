@@ -353,7 +353,7 @@ async fn compacted(server: &Server, revision: i64) -> i64 {
 
 #[tokio::test]
 async fn killed_standby_goes_on_where_it_was() {
-    let mut world = World::started(5 << 10).await;
+    let mut world = World::started(16 << 10).await;
     let mut job = world.command("default/demo/one", &["--rate=1"]);
     let mut job: Child = job.stderr(Stdio::piped()).spawn().expect("runs");
     let before = until("some of it is there", &world.seed, async || {
@@ -607,7 +607,7 @@ async fn snapshot_is_sent_over_tls() {
 /// Each discards what the other has sent: one of them has to give up.
 #[tokio::test]
 async fn job_gives_way_to_another_snapshot() {
-    let world = World::started(5 << 10).await;
+    let world = World::started(16 << 10).await;
     let mut job = world.command("default/demo/one", &["--rate=1"]);
     let mut job: Child = job.stderr(Stdio::piped()).spawn().expect("runs");
     let mut other = world.client();
