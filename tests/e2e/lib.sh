@@ -3,6 +3,7 @@
 
 etcdctl_image=${E2E_ETCDCTL_IMAGE:-localhost/etcdctl:1}
 quorate_image=${E2E_IMAGE:-localhost/quorate:test}
+store_image=${E2E_STORE_IMAGE:-localhost/versitygw:1}
 
 log() { printf '%s  %s\n' "$(date +%T)" "$*"; }
 
@@ -92,6 +93,45 @@ spec:
   image: $quorate_image
   storage: {size: 1Gi$(storage_class "${3:-shared}")}
   healing: {unhealthySeconds: 20, learnerDeadlineSeconds: 60}
+EOF
+}
+
+# An S3 gateway with one bucket, at http://s3.$ns.svc:7070: Kubernetes creates a mounted subdirectory.
+s3_gateway() { # s3_gateway SECRET: of the access key "backup"
+  kubectl -n "$ns" apply -f - >/dev/null <<EOF
+apiVersion: v1
+kind: Pod
+metadata: {name: s3, labels: {app: s3}}
+spec:
+  securityContext: {runAsNonRoot: true, runAsUser: 65532, fsGroup: 65532, seccompProfile: {type: RuntimeDefault}}
+  containers:
+  - name: s3
+    image: $store_image
+    imagePullPolicy: IfNotPresent
+    args: [--port, ":7070", --health, /health, posix, /data]
+    env: [{name: ROOT_ACCESS_KEY, value: backup}, {name: ROOT_SECRET_KEY, value: $1}]
+    readinessProbe: {httpGet: {path: /health, port: 7070}, periodSeconds: 1}
+    securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}
+    volumeMounts: [{name: data, mountPath: /data}, {name: data, mountPath: /bucket, subPath: bucket}]
+  volumes: [{name: data, emptyDir: {}}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: s3}
+spec: {selector: {app: s3}, ports: [{port: 7070}]}
+EOF
+}
+backup_volume() { # backup_volume [FIELDS]: the PVC "backups" and the EtcdBackupStore "volume" on it
+  kubectl -n "$ns" apply -f - >/dev/null <<EOF
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: backups}
+spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}$(storage_class shared)}
+---
+apiVersion: quorate.dev/v1alpha1
+kind: EtcdBackupStore
+metadata: {name: volume}
+spec: {volume: {claimName: backups${1:-}}}
 EOF
 }
 

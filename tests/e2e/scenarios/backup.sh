@@ -1,34 +1,11 @@
 # shellcheck shell=bash
 # backups as resources: wrong credentials that are corrected, encrypted, verified, scheduled and pruned in S3, and a cluster with TLS on a volume; no write fails
-store_image=${E2E_STORE_IMAGE:-localhost/versitygw:1}
 backup() { kubectl -n "$ns" get qb "$1" -o jsonpath="{.status.$2}"; } # backup NAME FIELD
 is_phase() { [ "$(backup "$1" phase)" = "$2" ]; }
 store_reason() { kubectl -n "$ns" get qbs "$1" -o jsonpath='{.status.conditions[?(@.type=="Ready")].reason}'; }
 is_store() { [ "$(store_reason "$1")" = "$2" ]; }
 
-# An S3 gateway with one bucket: Kubernetes creates a mounted subdirectory.
-kubectl -n "$ns" apply -f - >/dev/null <<EOF
-apiVersion: v1
-kind: Pod
-metadata: {name: s3, labels: {app: s3}}
-spec:
-  securityContext: {runAsNonRoot: true, runAsUser: 65532, fsGroup: 65532, seccompProfile: {type: RuntimeDefault}}
-  containers:
-  - name: s3
-    image: $store_image
-    imagePullPolicy: IfNotPresent
-    args: [--port, ":7070", --health, /health, posix, /data]
-    env: [{name: ROOT_ACCESS_KEY, value: backup}, {name: ROOT_SECRET_KEY, value: right-secret}]
-    readinessProbe: {httpGet: {path: /health, port: 7070}, periodSeconds: 1}
-    securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}
-    volumeMounts: [{name: data, mountPath: /data}, {name: data, mountPath: /bucket, subPath: bucket}]
-  volumes: [{name: data, emptyDir: {}}]
----
-apiVersion: v1
-kind: Service
-metadata: {name: s3}
-spec: {selector: {app: s3}, ports: [{port: 7070}]}
-EOF
+s3_gateway right-secret
 kubectl -n "$ns" create secret generic s3-credentials --from-literal=AWS_ACCESS_KEY_ID=backup --from-literal=AWS_SECRET_ACCESS_KEY=wrong-secret >/dev/null
 kubectl -n "$ns" create secret generic backup-key --from-literal=key="$(head -c 32 /dev/urandom | base64)" >/dev/null
 apply_cluster demo 3
@@ -85,17 +62,8 @@ equal "the cluster's verified backup" first "$(status demo backup.lastVerified.n
 witness_stop demo backup
 
 # A cluster with TLS, on a volume.
+backup_volume ', prefix: quorate'
 kubectl -n "$ns" apply -f - >/dev/null <<EOF
-apiVersion: v1
-kind: PersistentVolumeClaim
-metadata: {name: backups}
-spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}$(storage_class shared)}
----
-apiVersion: quorate.dev/v1alpha1
-kind: EtcdBackupStore
-metadata: {name: volume}
-spec: {volume: {claimName: backups, prefix: quorate}}
----
 apiVersion: quorate.dev/v1alpha1
 kind: EtcdCluster
 metadata: {name: secure}

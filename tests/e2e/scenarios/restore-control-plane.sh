@@ -28,17 +28,8 @@ informer=$!
 knows() { tail -1 "$work/informer" | grep -q " $1@"; }
 eventually 30 "the informer has its cache" knows before
 
+backup_volume
 kubectl -n "$ns" apply -f - >/dev/null <<EOF
-apiVersion: v1
-kind: PersistentVolumeClaim
-metadata: {name: backups}
-spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}$(storage_class shared)}
----
-apiVersion: quorate.dev/v1alpha1
-kind: EtcdBackupStore
-metadata: {name: volume}
-spec: {volume: {claimName: backups}}
----
 apiVersion: quorate.dev/v1alpha1
 kind: EtcdBackup
 metadata: {name: last}

@@ -1,37 +1,10 @@
 # shellcheck shell=bash
 # a new cluster from a backup that is not stored yet, and one from a file of etcdctl on a volume: every key, user and lease, the revision above the old one, nothing formed before the data are there
-store_image=${E2E_STORE_IMAGE:-localhost/versitygw:1}
 phase() { status "$1" restore.phase; }
 is_phase() { [ "$(phase "$1")" = "$2" ]; }
 
-# An S3 gateway with one bucket: Kubernetes creates a mounted subdirectory.
-kubectl -n "$ns" apply -f - >/dev/null <<EOF
-apiVersion: v1
-kind: Pod
-metadata: {name: s3, labels: {app: s3}}
-spec:
-  securityContext: {runAsNonRoot: true, runAsUser: 65532, fsGroup: 65532, seccompProfile: {type: RuntimeDefault}}
-  containers:
-  - name: s3
-    image: $store_image
-    imagePullPolicy: IfNotPresent
-    args: [--port, ":7070", --health, /health, posix, /data]
-    env: [{name: ROOT_ACCESS_KEY, value: backup}, {name: ROOT_SECRET_KEY, value: secret}]
-    readinessProbe: {httpGet: {path: /health, port: 7070}, periodSeconds: 1}
-    securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}
-    volumeMounts: [{name: data, mountPath: /data}, {name: data, mountPath: /bucket, subPath: bucket}]
-  volumes: [{name: data, emptyDir: {}}]
----
-apiVersion: v1
-kind: Service
-metadata: {name: s3}
-spec: {selector: {app: s3}, ports: [{port: 7070}]}
----
-apiVersion: v1
-kind: PersistentVolumeClaim
-metadata: {name: backups}
-spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}$(storage_class shared)}
-EOF
+s3_gateway secret
+backup_volume
 kubectl -n "$ns" create secret generic s3-credentials --from-literal=AWS_ACCESS_KEY_ID=backup --from-literal=AWS_SECRET_ACCESS_KEY=secret >/dev/null
 kubectl -n "$ns" create secret generic backup-key --from-literal=key="$(head -c 32 /dev/urandom | base64)" >/dev/null
 apply_cluster old 1
@@ -102,11 +75,6 @@ jq -n --arg image "$etcdctl_image" '{apiVersion: "v1", kind: "Pod", metadata: {n
   volumes: [{name: "backups", persistentVolumeClaim: {claimName: "backups"}}]}}' | kubectl -n "$ns" apply -f - >/dev/null
 pod_ends save >/dev/null || die "etcdctl saved no snapshot"
 kubectl -n "$ns" apply -f - >/dev/null <<EOF
-apiVersion: quorate.dev/v1alpha1
-kind: EtcdBackupStore
-metadata: {name: volume}
-spec: {volume: {claimName: backups}}
----
 apiVersion: quorate.dev/v1alpha1
 kind: EtcdCluster
 metadata: {name: secure}
