@@ -10,19 +10,16 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use prost::Message as _;
 use sha2::{Digest as _, Sha256};
 
+use super::core::open;
 use super::flags::Flags;
 use super::flags::config::{Config, Formation};
 use super::flags::from_flags::ConfigError;
 use super::process::host_facts;
 use super::snapshot_file::{Mismatch, SnapshotFile};
-use crate::disk::{
-    self, DataDirectory, FileDisk, Identity, LogOptions, Phase, Position, create_member,
-};
+use crate::disk::{self, DataDirectory, FileDisk, Identity, LogOptions, Phase};
 use crate::node::{InitialMember, Membership, MembershipError, StateMachine};
-use crate::raft::HardState;
 use crate::snapshot::{self, Changes, Imported};
 use crate::store::Export;
 
@@ -284,19 +281,7 @@ impl Restore {
         let mut directory = DataDirectory::open(disk)?;
         let mut identity = Identity::standby(*uuid::Uuid::new_v4().as_bytes(), &self.name);
         directory.store_identity(identity.clone())?;
-        let checkpoint = machine.checkpoint();
-        let position = Position {
-            index: checkpoint.meta.index,
-            term: checkpoint.meta.term,
-        };
-        let hard_state = HardState {
-            term: position.term,
-            vote: 0,
-            commit: position.index,
-        };
-        let meta = checkpoint.meta.encode_to_vec();
-        let first = Some((position, &meta[..], checkpoint.chunks));
-        create_member(&directory, first, hard_state, LogOptions::default())?;
+        open::create(&directory, Some(machine), LogOptions::default())?;
         identity.cluster_id = cluster_id;
         identity.member_id = member_id;
         identity.phase = Phase::Member.into();

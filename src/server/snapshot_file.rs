@@ -11,8 +11,8 @@ use sha2::{Digest as _, Sha256};
 use crate::bolt::Source;
 use crate::snapshot::{self, Changes, Imported};
 
-/// Length of the digest at the end of a snapshot.
-const DIGEST: u64 = 32;
+/// Length of the digest at the end of a snapshot, in bytes.
+pub(crate) const DIGEST: u64 = 32;
 /// The size of a database is a multiple of this.
 const SECTOR: u64 = 512;
 /// Bytes read at once.

@@ -14,14 +14,12 @@ use crate::backup::repository::{Repository, read_signed};
 use crate::backup::save::ended;
 use crate::backup::{Error, chain};
 use crate::bolt;
-use crate::server::snapshot_file::{Mismatch, SnapshotFile, sha256};
+use crate::server::snapshot_file::{DIGEST, Mismatch, SnapshotFile, sha256};
 use crate::snapshot::{self, summarize};
 use crate::wire::member::StagedSnapshot;
 
 /// Bytes of an object that are read by one request, so that a failed one costs little.
 const PIECE: u64 = 16 << 20;
-/// Bytes of the SHA-256 behind the database.
-const DIGEST: u64 = 32;
 /// Requests on their way at once.
 const IN_FLIGHT: usize = 2;
 

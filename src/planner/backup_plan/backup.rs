@@ -200,7 +200,7 @@ impl Draft<'_> {
                 "given up after {tries} attempts, the last one: {why}"
             ));
         }
-        let due = ended + pause(job.attempt);
+        let due = ended + pause(job.attempt, PAUSE, LONGEST_PAUSE);
         if self.observed.now < due {
             let left = due.duration_since(self.observed.now).as_millis().max(1_000);
             let at = due.strftime("%H:%M:%SZ");
@@ -386,9 +386,14 @@ impl Draft<'_> {
     }
 }
 
-fn pause(attempt: u32) -> SignedDuration {
+/// The pause after this attempt: doubled each time, up to the longest.
+pub(super) fn pause(
+    attempt: u32,
+    first: SignedDuration,
+    longest: SignedDuration,
+) -> SignedDuration {
     let factor = 1 << attempt.saturating_sub(1).min(8);
-    (PAUSE * factor).min(LONGEST_PAUSE)
+    (first * factor).min(longest)
 }
 
 /// Ready, with the time of its last change.

@@ -3,6 +3,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::backup::pause;
 use super::observed::{JobFacts, JobKind, JobState, NODE_LOST};
 use super::result::{FailureClass, JobResult};
 use super::{BackupStep, size};
@@ -187,7 +188,7 @@ fn follow(observed: &ObservedRestore, job: &JobFacts) -> RestorePlan {
             delete(job, format!("Job {}: {reason}", job.name))
         }
         JobState::Ended { at, .. } => {
-            let due = *at + pause(job.attempt);
+            let due = *at + pause(job.attempt, PAUSE, LONGEST_PAUSE);
             if observed.now >= due {
                 return begin(observed, job.attempt + 1);
             }
@@ -383,9 +384,4 @@ fn wait(message: String, step: Option<BackupStep>, again_ms: u64) -> RestorePlan
         step,
         again_ms: Some(again_ms),
     }
-}
-
-fn pause(attempt: u32) -> SignedDuration {
-    let factor = 1 << attempt.saturating_sub(1).min(8);
-    (PAUSE * factor).min(LONGEST_PAUSE)
 }

@@ -1,23 +1,57 @@
-//! From files to a running member: restore the machine from its checkpoint, the consensus half
-//! from the log. Never repairs anything.
+//! From a founded state to a member's files, and from files to a running member: restore the machine from its
+//! checkpoint, the consensus half from the log. Never repairs anything.
 
 use prost::Message as _;
 
 use super::state::{RuntimeState, random};
 use super::{Parts, disk_stop};
-use crate::disk::{self, CheckpointReader, Checkpoints, LogOptions, MemberFiles, Position};
-use crate::node::{
-    CheckpointInfo, CheckpointMeta, CheckpointPolicy, Member, MemberConfig, MemberRestored,
-    Membership, RestoreError, StateMachine,
+use crate::disk::{
+    self, CheckpointReader, Checkpoints, DataDirectory, LogOptions, MemberFiles, Position,
+    create_member,
 };
-use crate::raft::{self, Restored, SnapshotMeta};
+use crate::node::{
+    Checkpoint, CheckpointInfo, CheckpointMeta, CheckpointPolicy, Member, MemberConfig,
+    MemberRestored, Membership, RestoreError, StateMachine,
+};
+use crate::raft::{self, HardState, Restored, SnapshotMeta};
 use crate::server::flags::config::Config;
 use crate::server::process::exit::Stop;
+use crate::store::Export;
 
 /// Bytes of the log's end that are read into memory at start.
 const TAIL_BYTES: u64 = 32 << 20;
 /// Bytes of an entry beside a client's request.
 const ENTRY_EXTRA: u64 = 64 << 10;
+
+/// Creates the files of a member: with the state that its cluster was founded with, or without one, of a joiner.
+pub(crate) fn create(
+    directory: &DataDirectory,
+    founded: Option<&StateMachine>,
+    options: LogOptions,
+) -> disk::Result<MemberFiles> {
+    let Some(machine) = founded else {
+        let nothing = None::<(Position, &[u8], Export)>;
+        return create_member(directory, nothing, HardState::default(), options);
+    };
+    let checkpoint = machine.checkpoint();
+    let at = position(&checkpoint);
+    // Term and commit index with which the cluster was founded.
+    let hard_state = HardState {
+        term: at.term,
+        vote: 0,
+        commit: at.index,
+    };
+    let meta = checkpoint.meta.encode_to_vec();
+    let first = Some((at, &meta[..], checkpoint.chunks));
+    create_member(directory, first, hard_state, options)
+}
+
+fn position(checkpoint: &Checkpoint) -> Position {
+    Position {
+        index: checkpoint.meta.index,
+        term: checkpoint.meta.term,
+    }
+}
 
 /// Creates the parts of a member from its files. Reads the whole checkpoint, so it must not run on
 /// a thread of the async runtime.
@@ -182,13 +216,10 @@ fn next(reader: &mut CheckpointReader, failure: &mut Option<disk::Error>) -> Opt
 /// Writes a frozen machine as a checkpoint and removes the checkpoints that are no longer kept.
 pub(crate) fn write(
     checkpoints: &Checkpoints,
-    checkpoint: crate::node::Checkpoint,
+    checkpoint: Checkpoint,
     alive: impl Fn(),
 ) -> disk::Result<CheckpointInfo> {
-    let position = Position {
-        index: checkpoint.meta.index,
-        term: checkpoint.meta.term,
-    };
+    let position = position(&checkpoint);
     let meta = checkpoint.meta.encode_to_vec();
     let chunks = checkpoint.chunks.inspect(|_| alive());
     let written = checkpoints.write(position, &meta, chunks)?;

@@ -8,7 +8,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use prost::Message as _;
 use tokio::sync::{OwnedMutexGuard, oneshot};
 use tonic::Status;
 
@@ -16,11 +15,10 @@ use super::join::{identity_stop, public_phase};
 use super::restore::{busy, status};
 use super::staging::{Staged, Staging};
 use super::{MemberRuntime, lock};
-use crate::disk::{self, Class, Identity, MemberFiles, Position, create_member};
+use crate::disk::{self, Class, Identity, MemberFiles};
 use crate::node::{MemberRecord, Membership, StateMachine, cluster_id, member_id};
-use crate::raft::HardState;
-use crate::server::core::disk_stop;
 use crate::server::core::state::Who;
+use crate::server::core::{disk_stop, open};
 use crate::server::process::exit::Stop;
 use crate::wire::member::BootstrapSnapshot;
 
@@ -245,7 +243,7 @@ impl MemberRuntime {
     ) -> Result<Became, Stop> {
         let local = Arc::clone(self);
         let made = tokio::task::spawn_blocking(move || {
-            let files = local.create_files(machine.as_ref())?;
+            let files = open::create(&local.files(), machine.as_ref(), local.log_options())?;
             // Before the member reads its data: they need not be in memory twice.
             drop(machine);
             local.change_identity(|identity| {
@@ -260,30 +258,6 @@ impl MemberRuntime {
             .map_err(|error: disk::Error| disk_stop(&error))?;
         self.shared.become_phase(public_phase(became.phase), who);
         Ok(became)
-    }
-
-    fn create_files(&self, machine: Option<&StateMachine>) -> disk::Result<MemberFiles> {
-        let checkpoint = machine.map(StateMachine::checkpoint);
-        // Term and commit index with which the cluster was founded; a joiner has none.
-        let hard_state = checkpoint
-            .as_ref()
-            .map_or_else(HardState::default, |checkpoint| HardState {
-                term: checkpoint.meta.term,
-                vote: 0,
-                commit: checkpoint.meta.index,
-            });
-        let meta = checkpoint
-            .as_ref()
-            .map(|checkpoint| checkpoint.meta.encode_to_vec())
-            .unwrap_or_default();
-        let first = checkpoint.map(|checkpoint| {
-            let position = Position {
-                index: checkpoint.meta.index,
-                term: checkpoint.meta.term,
-            };
-            (position, &meta[..], checkpoint.chunks)
-        });
-        create_member(&self.files(), first, hard_state, self.log_options())
     }
 }
 

@@ -84,7 +84,8 @@ fn crash_before_the_identity_leaves_a_standby_with_its_snapshot() {
     let who = founding(None).who(&local.config.advertise_peer_urls);
     let membership = local.alone(&who, "uid", 1).expect("one member");
     let machine = StateMachine::founded(membership);
-    drop(local.create_files(Some(&machine)).expect("files"));
+    let files = open::create(&local.files(), Some(&machine), local.log_options());
+    drop(files.expect("files"));
     drop(local);
     drop(guard);
 

@@ -1,6 +1,6 @@
 //! Backups: one reconcile of an `EtcdBackup`, an `EtcdBackupSchedule` or the restore of a cluster observes it with its
-//! Jobs, plans (`crate::backup_plan`), and carries out one step. Apart from the reconciles of clusters, which never wait for it: its
-//! caches are its own, and an API server without these resources only leaves it without work.
+//! Jobs, plans (`crate::backup_plan`), and carries out one step. Apart from the reconciles of clusters, which never wait
+//! for it: its caches are its own, and an API server without these resources only leaves it without work.
 
 mod act;
 mod facts;
