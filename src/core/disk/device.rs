@@ -60,6 +60,12 @@ pub trait DiskFile: Debug + Send + Sync + 'static {
     fn sync(&self) -> io::Result<()>;
     /// Length in bytes.
     fn length(&self) -> io::Result<u64>;
+    /// When it was last written, in Unix milliseconds, where the disk knows.
+    fn modified_ms(&self) -> Option<i64> {
+        None
+    }
+    /// Sets that time, as far as the disk can: nothing may depend on it.
+    fn set_modified_ms(&self, _ms: i64) {}
 }
 
 /// An exclusive lock; dropping it releases it.

@@ -11,7 +11,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use super::device::{Disk, DiskFile, DiskLock};
 
@@ -161,6 +161,18 @@ impl DiskFile for OpenFile {
 
     fn length(&self) -> io::Result<u64> {
         Ok(self.0.metadata()?.len())
+    }
+
+    fn modified_ms(&self) -> Option<i64> {
+        let modified = self.0.metadata().ok()?.modified().ok()?;
+        let since = modified.duration_since(UNIX_EPOCH).ok()?;
+        i64::try_from(since.as_millis()).ok()
+    }
+
+    fn set_modified_ms(&self, ms: i64) {
+        let since = Duration::from_millis(u64::try_from(ms).unwrap_or(0));
+        // Some file systems have no times.
+        let _ = self.0.set_modified(UNIX_EPOCH + since);
     }
 }
 

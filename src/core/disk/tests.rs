@@ -320,3 +320,35 @@ fn disk_formats_are_documented() {
     ];
     assert_eq!((formats, super::READABLE_SINCE), ([1, 1, 1, 1], "0.1.0"));
 }
+
+/// A recovery asks which member's disk was written last: neither a start nor a vote may pass for a write.
+#[test]
+fn time_of_the_last_entry_survives_starts_and_votes() {
+    const THEN: i64 = 1_700_000_000_000;
+    let temporary = tempfile::tempdir().unwrap();
+    let disk: Arc<dyn Disk> = Arc::new(FileDisk::new(temporary.path().join("data")).unwrap());
+    let mut directory = DataDirectory::open(disk).unwrap();
+    let mut files = member(&mut directory, None);
+    files.log.append(None, &entries(1, 1..=1)).unwrap();
+    let segments = std::fs::read_dir(temporary.path().join("data/log")).unwrap();
+    for segment in segments {
+        let mut options = std::fs::File::options();
+        let file = options.write(true).open(segment.unwrap().path()).unwrap();
+        let then = std::time::Duration::from_millis(THEN.unsigned_abs());
+        file.set_modified(std::time::UNIX_EPOCH + then).unwrap();
+    }
+    for term in 2..5 {
+        drop(files);
+        files = open_member(&directory, SMALL).unwrap();
+        assert_eq!(files.log.reader().grown_ms(), Some(THEN));
+        let voted = HardState {
+            term,
+            vote: 7,
+            commit: 1,
+        };
+        files.log.append(Some(&voted), &[]).unwrap();
+        assert_eq!(files.log.reader().grown_ms(), Some(THEN));
+    }
+    files.log.append(None, &entries(4, 2..=2)).unwrap();
+    assert!(files.log.reader().grown_ms() > Some(THEN));
+}

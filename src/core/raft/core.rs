@@ -328,6 +328,7 @@ impl Raft {
             commit: self.log.commit(),
             applied: self.log.applied(),
             last_index: self.log.last(),
+            last_term: self.log.last_term(),
             durable_index: self.log.durable(),
             floor_index: self.log.floor(),
             configuration: self.configuration.clone(),

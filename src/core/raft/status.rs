@@ -26,6 +26,8 @@ pub struct Status {
     pub applied: Index,
     /// The last index of the log.
     pub last_index: Index,
+    /// The term of the entry there.
+    pub last_term: Term,
     /// The last index known to be on this member's disk.
     pub durable_index: Index,
     /// The index before the first entry that the log still has.

@@ -218,6 +218,8 @@ pub(crate) struct Status {
     pub applied: u64,
     /// The last index in the log (etcd's `raftIndex` is the commit index).
     pub last_index: u64,
+    /// The term of the entry there.
+    pub last_term: u64,
     /// Leader changes seen since start, for etcd's metric.
     pub leader_changes: u64,
     /// Proposals that failed since start, for etcd's metric.

@@ -367,6 +367,7 @@ impl RuntimeState {
             commit: 0,
             applied: published.applied,
             last_index: 0,
+            last_term: 0,
             leader_changes: self.leader_changes.load(Ordering::Relaxed),
             proposals_failed: self.proposals_failed.load(Ordering::Relaxed),
         };
@@ -377,7 +378,9 @@ impl RuntimeState {
             // The consensus status is refreshed once a tick: what was applied since was committed
             // before.
             status.commit = consensus.raft.commit.max(published.applied);
-            status.last_index = consensus.raft.last_index.max(published.applied);
+            let applied = (published.applied, published.term);
+            let log = (consensus.raft.last_index, consensus.raft.last_term);
+            (status.last_index, status.last_term) = log.max(applied);
         }
         status
     }

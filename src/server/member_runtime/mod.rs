@@ -32,7 +32,9 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
-use crate::disk::{self, Checkpoints, DataDirectory, Identity, LogOptions, Start, Starts};
+use crate::disk::{
+    self, Checkpoints, DataDirectory, Identity, LogOptions, LogReader, Start, Starts,
+};
 use crate::node::{
     ForwardedOutcome, ForwardedOutcomeKind, ForwardedOutcomes, Input, PeerBody, PeerMessage,
     PeerReports, RequestId, TryAgain,
@@ -116,6 +118,8 @@ pub(crate) struct MemberRuntime {
     running: AtomicBool,
     core: Mutex<Option<Core>>,
     checkpoints: OnceLock<Checkpoints>,
+    /// The log on the disk, from the moment at which it is read.
+    log: OnceLock<LogReader>,
     runtime: tokio::runtime::Handle,
     sending: Semaphore,
     receiving: Semaphore,

@@ -11,7 +11,7 @@ use tonic::{Request, Response, Status};
 use super::found::Founding;
 use super::start::retire;
 use super::{Happening, MemberRuntime, alarmed, backup, restore};
-use crate::disk;
+use crate::disk::{self, LogReader};
 use crate::node::{ChangeKind, MemberRecord, MemberStatus, MembershipError};
 use crate::server::core::handle::{Fence, Health, MembershipRequest, Phase, RequestError, Role};
 use crate::server::flags::url::Endpoint;
@@ -408,6 +408,8 @@ fn describe(local: &MemberRuntime) -> proto::DescribeResponse {
             _ => Vec::new(),
         },
         staged: restore::described(local),
+        last_term: status.last_term,
+        last_append_ms: local.log.get().and_then(LogReader::grown_ms).unwrap_or(0),
     }
 }
 

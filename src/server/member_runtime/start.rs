@@ -122,6 +122,7 @@ pub(crate) fn start(
         running: AtomicBool::new(false),
         core: Mutex::new(None),
         checkpoints: OnceLock::new(),
+        log: OnceLock::new(),
         runtime: runtime.handle().clone(),
         sending: Semaphore::new(1),
         receiving: Semaphore::new(1),
@@ -454,6 +455,7 @@ async fn run_core(
     .map_err(|error| identity_stop(format!("a thread ended early: {error}")))??;
     // Set once: a server becomes a member once in its life.
     let _ = local.checkpoints.set(parts.checkpoints.clone());
+    let _ = local.log.set(parts.log.reader());
     let core = Core::start(parts, &local.shared, Transport::new(local))?;
     *lock(&local.core) = Some(core);
     local.runs();

@@ -154,6 +154,10 @@ impl Index {
         self.files.get(&sequence)
     }
 
+    pub(crate) fn newest(&self) -> Option<&OpenSegment> {
+        self.files.values().next_back()
+    }
+
     /// References of the batches that hold entries of `from..to`, in order.
     pub(crate) fn covering(&self, from: u64, to: u64) -> impl Iterator<Item = &BatchRef> {
         let start = self.batches.partition_point(|batch| batch.last < from);

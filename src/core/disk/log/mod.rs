@@ -206,6 +206,11 @@ impl Log {
             bytes.extend_from_slice(&encoded);
         }
         let (file, length) = preparer.segment(&head, &bytes)?;
+        // A start writes nothing new.
+        let grown = old.and_then(|old| index.file(old.sequence)?.file.modified_ms());
+        if let Some(grown) = grown {
+            file.set_modified_ms(grown);
+        }
         index.add_file(head.sequence, uuid, Arc::clone(&file));
         moved
             .into_iter()
@@ -279,6 +284,8 @@ impl Log {
             let offset = self.active.offset;
             let path = || self.disk.describe(&segment::name(self.active.sequence));
             let file = &self.active.file;
+            // Its time is that of the last entry.
+            let kept = batch.entries.is_empty().then(|| file.modified_ms());
             file.write_at(offset, &bytes)
                 .map_err(|e| Error::io("write", path(), e))?;
             let synced = file.sync().map_err(|source| Error::Sync {
@@ -287,6 +294,9 @@ impl Log {
             });
             if !mutant!(FsyncIgnored) {
                 synced?;
+            }
+            if let Some(grown) = kept.flatten() {
+                file.set_modified_ms(grown);
             }
             self.active.offset += bytes.len() as u64;
             let offset = usize::try_from(offset).unwrap_or(usize::MAX);
@@ -321,6 +331,10 @@ impl Log {
             batch::encode(head.seed(), batch)
         };
         let (file, length) = self.preparer.segment(&head, &bytes)?;
+        let grown = self.active.file.modified_ms();
+        if let Some(grown) = grown.filter(|_| batch.entries.is_empty() && !reset) {
+            file.set_modified_ms(grown);
+        }
         self.reader
             .index_mut()
             .add_file(head.sequence, self.uuid, Arc::clone(&file));

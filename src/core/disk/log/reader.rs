@@ -62,6 +62,12 @@ impl LogReader {
         self.index().shape.last()
     }
 
+    /// When the log last grew, in Unix milliseconds, as its last file's time says; `None` where the disk has no times.
+    pub fn grown_ms(&self) -> Option<i64> {
+        let file = Arc::clone(&self.index().newest()?.file);
+        file.modified_ms()
+    }
+
     fn locate(&self, next: u64, to: u64) -> Result<(BatchRef, OpenSegment)> {
         let index = self.index();
         let reference = index.covering(next, next + 1).next().copied();

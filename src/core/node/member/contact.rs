@@ -270,6 +270,7 @@ mod tests {
             commit,
             applied: commit,
             last_index: commit,
+            last_term: 2,
             durable_index: commit,
             floor_index: 0,
             configuration: Configuration::new([1, 2, 3], []),
