@@ -537,6 +537,9 @@ faults! {
     /// A cluster that is to be restored is formed before its data have arrived.
     RestoreSkipped "restore-skipped" in "planner/plan/rules/restore.rs",
         Operator("restore-late", &["I15"]);
+    /// A cluster that has lost its quorum goes on while its former members run.
+    RecoveryUnfenced "recovery-unfenced" in "planner/plan/rules/recovery.rs",
+        Operator("quorum-lost", &["I16"]);
     /// What members leave behind stays.
     LeftoversForgotten "leftovers-forgotten" in "planner/plan/rules/mod.rs",
         Operator("grow-and-shrink", &["I10"]);

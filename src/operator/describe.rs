@@ -42,6 +42,11 @@ pub fn description(described: &Described, age_ms: u64) -> Description {
         leads: described.leads,
         term: response.term,
         leader_id: response.leader_id,
+        last_term: response.last_term,
+        last_index: response.last_index,
+        last_append_ms: u64::try_from(response.last_append_ms)
+            .ok()
+            .filter(|at| *at > 0),
         commit: response.commit,
         applied: response.applied,
         ready: response.ready,

@@ -27,6 +27,7 @@ pub(crate) fn plan_of(steps: Vec<Step>) -> Plan {
         summary: String::new(),
         conditions: vec![],
         status: EtcdClusterStatus::default(),
+        recoveries: Vec::new(),
         requeue_ms: 10_000,
     }
 }

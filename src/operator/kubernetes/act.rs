@@ -10,11 +10,12 @@ use serde_json::{Value, json};
 
 use super::facts;
 use super::objects::{Object, Owned, apply, apply_where, create, delete, evict, failure};
+use super::observe::read_identity_secret;
 use super::platform::OneCluster;
 use crate::build;
 use crate::crd::{
     LABEL_CLAIM_STATE, LABEL_CLUSTER_UID, LABEL_RELEASED, MANAGER, ValidatedCluster,
-    operator_secret_name, pod_name,
+    identity_secret_name, operator_secret_name, pod_name,
 };
 use crate::operator::platform::Failure;
 use crate::plan::{ObjectAction, ObjectKey, ObjectKind, PvcState};
@@ -41,8 +42,15 @@ pub(super) async fn apply_action(
                 .await
                 .map(|_| ())
         }
-        ObjectAction::CreatePvc { member, .. } => {
-            let pvc = build::pvc(cluster, member, PvcState::New);
+        ObjectAction::DeleteIdentitySecret { incarnation } => {
+            delete_identity_secret(one, cluster, *incarnation).await
+        }
+        ObjectAction::CreatePvc {
+            member,
+            incarnation,
+            ..
+        } => {
+            let pvc = build::pvc(cluster, member, *incarnation, PvcState::New);
             let ours = Owned::Label(LABEL_CLUSTER_UID, &cluster.uid);
             create(client, namespace, &pvc, ours).await.map(|_| ())
         }
@@ -144,6 +152,35 @@ async fn apply_noted<K: Object>(
     let stored = apply(&one.shared.client, &one.key.0, object, ours).await?;
     one.made(object, &stored);
     Ok(())
+}
+
+/// Deletes the identity Secret of this incarnation, as it is now, and no other.
+async fn delete_identity_secret(
+    one: &OneCluster,
+    cluster: &ValidatedCluster,
+    incarnation: u64,
+) -> Result<(), Failure> {
+    let (client, namespace) = (&one.shared.client, one.key.0.as_str());
+    let name = identity_secret_name(&cluster.name);
+    let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
+    let found = api.get_opt(&name).await;
+    let Some(found) = found.map_err(|error| failure("read", &name, &error))? else {
+        return Ok(());
+    };
+    let identity = read_identity_secret(&found, &cluster.name, &cluster.uid);
+    if identity.incarnation != incarnation || identity.cluster_uid != cluster.uid {
+        return Err(Failure::Changed(format!(
+            "Secret {name} is of another incarnation"
+        )));
+    }
+    let version = found.resource_version();
+    let seen = (
+        found.metadata.uid.as_deref().unwrap_or_default(),
+        version.as_deref(),
+    );
+    delete::<Secret>(client, namespace, &name, seen)
+        .await
+        .map(|_| ())
 }
 
 async fn apply_object(

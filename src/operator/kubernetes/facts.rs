@@ -15,7 +15,8 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use crate::build;
 use crate::crd::{
-    ANNOTATION_INPUTS, LABEL_CLAIM_STATE, LABEL_CLUSTER_UID, LABEL_MEMBER, LABEL_RELEASED, bytes_of,
+    ANNOTATION_INPUTS, LABEL_CLAIM_STATE, LABEL_CLUSTER_UID, LABEL_INCARNATION, LABEL_MEMBER,
+    LABEL_RELEASED, bytes_of,
 };
 use crate::operator::describe;
 use crate::operator::members::MadeOf;
@@ -232,6 +233,11 @@ fn last_exit(container: &ContainerStatus) -> Option<Exit> {
     Some(describe::exit(ended.exit_code, Some(&words)))
 }
 
+/// The incarnation in an object's label. A text that is no number is one of no incarnation that is known: 0.
+fn incarnation(meta: &ObjectMeta) -> u64 {
+    label(meta, LABEL_INCARNATION).map_or(1, |number| number.parse().unwrap_or(0))
+}
+
 /// A member's PVC. Its volume is lost if the PVC reports that; that no existing node satisfies its affinity is reported
 /// as well, but is not a loss: a replaced node comes back.
 pub(super) fn pvc(
@@ -256,6 +262,7 @@ pub(super) fn pvc(
     PvcFacts {
         uid: meta.uid.clone().unwrap_or_default(),
         cluster_uid: label(meta, LABEL_CLUSTER_UID),
+        incarnation: incarnation(meta),
         member: label(meta, LABEL_MEMBER),
         state: match label(meta, LABEL_CLAIM_STATE).as_deref() {
             None => PvcState::New,

@@ -22,6 +22,7 @@ mod observe;
 mod ours;
 pub(crate) mod platform;
 pub mod probes;
+mod recoveries;
 mod related_objects;
 mod report;
 mod revisions;

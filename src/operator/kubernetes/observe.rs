@@ -34,7 +34,7 @@ use crate::operator::members::{Described, MadeOf, Members};
 use crate::operator::platform::{Failure, Freshness, Observation};
 use crate::plan::status_memory;
 use crate::plan::{
-    Description, IdentitySecret, InvalidCluster, NodeFacts, Observed, Owner, TlsFacts,
+    Description, Earlier, IdentitySecret, InvalidCluster, NodeFacts, Observed, Owner, TlsFacts,
 };
 use crate::server::operator_api::auth::Key as MemberKey;
 use crate::server::operator_api::secure::Secure;
@@ -208,6 +208,7 @@ impl OneCluster {
             deleting: resource.meta().deletion_timestamp.is_some(),
             client_endpoint: valid.map(build::client_endpoint).unwrap_or_default(),
             status_cluster_id: status.cluster_id.clone(),
+            status_incarnation: status_memory::incarnation(&status),
             status_memory: status_memory::of_status(&status),
             identity_secret: found
                 .identity_secret
@@ -271,6 +272,8 @@ impl OneCluster {
                     .flatten()
             },
             backups: self.shared.backup_notes.backups_of(&self.key),
+            recoveries: self.recoveries(freshness, &uid).await?,
+            earlier: Earlier::default(),
             refused: None,
             spec: valid.and_then(|cluster| self.memory.revisions.facts(cluster)),
             cluster: cluster.clone(),

@@ -224,6 +224,7 @@ impl Local {
             }),
             client_endpoint: self.endpoints().join(","),
             status_cluster_id: self.status.cluster_id.clone(),
+            status_incarnation: status_memory::incarnation(&self.status),
             status_memory: status_memory::of_status(&self.status),
             identity_secret: state
                 .identity_secret
@@ -259,6 +260,9 @@ impl Local {
             // `run::parsed` refuses a cluster that is to be restored.
             restore: None,
             backups: None,
+            // They are resources of Kubernetes; hosts have `quorate recover`.
+            recoveries: Vec::new(),
+            earlier: plan::Earlier::default(),
             descriptions: described
                 .iter()
                 .filter(|(name, answer)| {
@@ -294,6 +298,7 @@ impl Local {
         let facts = |pvc: home::PvcRecord| PvcFacts {
             uid: pvc.uid,
             cluster_uid: Some(pvc.cluster_uid),
+            incarnation: 1,
             member: Some(pvc.member),
             state: match pvc.state {
                 PvcState::New => plan::PvcState::New,
@@ -366,7 +371,13 @@ impl Local {
                     .update(|state| state.identity_secret.get_or_insert(identity_secret).clone())
                     .map_err(broken)?;
             }
-            ObjectAction::CreatePvc { member, pvc } => {
+            ObjectAction::DeleteIdentitySecret { incarnation } => {
+                let former = |it: &IdentityRecord| it.incarnation == *incarnation;
+                self.home
+                    .update(|state| drop(state.identity_secret.take_if(|it| former(it))))
+                    .map_err(broken)?;
+            }
+            ObjectAction::CreatePvc { member, pvc, .. } => {
                 let bytes = self.storage_bytes();
                 self.home.create_pvc(pvc, member, bytes).map_err(broken)?;
             }

@@ -76,6 +76,9 @@ impl Servers {
             alarms: self.alarms.clone(),
             claim_uid: disk.pvc_uid.clone(),
             activity: String::new(),
+            // Logs of the simulation have one term, so that the longest is the one with the highest index.
+            last_term: u64::from(disk.phase == Phase::Member),
+            last_append_ms: 0,
             last_index: disk.matched,
             revision: 1,
             db_size: alarmed::USED,

@@ -7,13 +7,20 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use crate::crd::{LABEL_CLAIM_STATE, RetentionPolicy, ValidatedCluster, pvc_name};
+use crate::crd::{
+    LABEL_CLAIM_STATE, LABEL_INCARNATION, RetentionPolicy, ValidatedCluster, pvc_name,
+};
 use crate::plan::PvcState;
 
 use super::common::{member_labels, owner};
 
-/// The PVC of a member, in the state that is recorded on it.
-pub fn pvc(cluster: &ValidatedCluster, member: &str, state: PvcState) -> PersistentVolumeClaim {
+/// The PVC of a member of an incarnation, in the state that is recorded on it.
+pub fn pvc(
+    cluster: &ValidatedCluster,
+    member: &str,
+    incarnation: u64,
+    state: PvcState,
+) -> PersistentVolumeClaim {
     let storage = &cluster.spec.storage;
     let mut labels = member_labels(cluster, member);
     let recorded = match state {
@@ -23,6 +30,10 @@ pub fn pvc(cluster: &ValidatedCluster, member: &str, state: PvcState) -> Persist
     };
     if let Some(recorded) = recorded {
         labels.insert(LABEL_CLAIM_STATE.to_owned(), recorded.to_owned());
+    }
+    // Absent for the first one, so that a cluster that was never recovered is made as it always was.
+    if incarnation > 1 {
+        labels.insert(LABEL_INCARNATION.to_owned(), incarnation.to_string());
     }
     let goes = storage.retention.when_deleted == RetentionPolicy::Delete;
     let owned = goes && state != PvcState::Retired;

@@ -105,7 +105,7 @@ fn objects_of_a_plain_cluster() {
         &slot_service(&cluster, 0, "demo-1"),
         &pdb_without_evictions(&cluster),
         &network_policy(&cluster, &settings()),
-        &pvc(&cluster, "demo-1", PvcState::New),
+        &pvc(&cluster, "demo-1", 1, PvcState::New),
         &stateful_set(&cluster, &settings(), "demo-1", how(false)),
     ];
     golden("plain.yaml", &yaml(&objects));
@@ -194,8 +194,8 @@ fn objects_with_every_field() {
     let objects: [&dyn erased::Yaml; 5] = [
         &client_service(&cluster),
         &network_policy(&cluster, &settings()),
-        &pvc(&cluster, "demo-4", PvcState::Joined),
-        &pvc(&cluster, "demo-2", PvcState::Retired),
+        &pvc(&cluster, "demo-4", 1, PvcState::Joined),
+        &pvc(&cluster, "demo-2", 1, PvcState::Retired),
         &stateful_set(&cluster, &settings(), "demo-4", how(false)),
     ];
     golden("everything.yaml", &yaml(&objects));

@@ -67,6 +67,6 @@ impl Restore {
 }
 
 /// A billion: more writes than happen between two backups.
-fn default_bump() -> i64 {
+pub(super) fn default_bump() -> i64 {
     1_000_000_000
 }

@@ -14,6 +14,8 @@ pub const LABEL_CLUSTER: &str = "quorate.dev/cluster";
 pub const LABEL_MEMBER: &str = "quorate.dev/member";
 /// The state of a PVC: absent while new, then `joined` or `retired`.
 pub const LABEL_CLAIM_STATE: &str = "quorate.dev/claim-state";
+/// Incarnation of the cluster that a PVC was created for; absent for the first one.
+pub const LABEL_INCARNATION: &str = "quorate.dev/incarnation";
 /// On a pod: the operator has prepared its member to leave, and it may be evicted. The value is the time of that, in
 /// Unix seconds. The PDB does not select pods with this label. Not used under `disruption.policy: Budget`.
 pub const LABEL_RELEASED: &str = "quorate.dev/released";

@@ -12,6 +12,7 @@ mod network;
 mod parse;
 mod pod;
 mod quantity;
+mod recovery;
 mod schema;
 mod server;
 mod spec;
@@ -31,6 +32,10 @@ pub use network::NetworkAccess;
 pub use parse::{ParseError, definition_yaml, definitions, parse};
 pub use pod::{PodMetadata, PodSpecSubset, PodTemplate};
 pub use quantity::{Quantity, QuantityError, bytes_of};
+pub use recovery::{
+    DataSource, EtcdRecovery, EtcdRecoverySpec, EtcdRecoveryStatus, ExpectedDisk, RecoveryPhase,
+    Survivor,
+};
 pub use server::{
     AutoCompaction, CompactionMode, ExtraArg, FLAGS_OF_OPERATOR, FLAGS_OF_SERVER, FLAGS_OF_TLS,
     Server, Timings, means_true,
@@ -42,8 +47,8 @@ pub use spec::{
 };
 pub use status::{
     CertificateStatus, ClusterBackups, Disarms, Endpoints, EtcdClusterStatus, FailingAct,
-    JoinFailures, Leftover, MemberHealth, MemberRole, MemberStatus, NoteStatus, RestorePhase,
-    RestoreStatus, SecretReference, StepState, StepStatus,
+    JoinFailures, Leftover, MemberDisk, MemberHealth, MemberRole, MemberStatus, NoteStatus,
+    RestorePhase, RestoreStatus, SecretReference, StepState, StepStatus,
 };
 pub use tls::{
     CertificateSource, ClientAuth, IssuerRef, Plaintext, PortTls, Tls, TlsPort, UserSecretRef,

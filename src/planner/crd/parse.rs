@@ -6,6 +6,7 @@ use kube_core::CustomResourceExt;
 use serde_json::{Map, Value};
 
 use super::backups::{EtcdBackup, EtcdBackupSchedule, EtcdBackupStore};
+use super::recovery::EtcdRecovery;
 use super::spec::EtcdCluster;
 
 /// Why a text is not a valid `EtcdCluster`.
@@ -71,6 +72,7 @@ pub fn definitions() -> Vec<CustomResourceDefinition> {
         EtcdBackupStore::crd(),
         EtcdBackup::crd(),
         EtcdBackupSchedule::crd(),
+        EtcdRecovery::crd(),
     ]
 }
 

@@ -241,12 +241,32 @@ pub struct MemberStatus {
     /// Its PVC.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume_claim_name: Option<String>,
+    /// What its disk holds; only while no leader with a quorum is seen. An EtcdRecovery names it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<MemberDisk>,
     /// Whether its pod was created from the current spec.
     #[serde(default)]
     pub updated: bool,
     /// How often the operator replaced its pod since it was last healthy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restarts: Option<i32>,
+}
+
+/// What a member's disk holds, by its own description.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MemberDisk {
+    /// UUID of the disk.
+    #[serde(rename = "diskUUID")]
+    pub disk_uuid: String,
+    /// Term of the last entry of its log.
+    pub term: i64,
+    /// Index of the last entry of its log.
+    pub index: i64,
+    /// When its log last grew.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("format" = "date-time"))]
+    pub last_append_time: Option<String>,
 }
 
 /// An object that is kept, or that belongs to an earlier cluster with this name.

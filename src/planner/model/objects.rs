@@ -23,7 +23,15 @@ impl Model {
             } => self.create_identity_secret(seed, nonce, *incarnation),
             ObjectAction::MapSlot { slot, member, .. } => self.map_slot(*slot, member),
             ObjectAction::DropSlot { slot, uid, .. } => self.drop_slot(*slot, uid),
-            ObjectAction::CreatePvc { member, pvc } => self.create_pvc(member, pvc),
+            ObjectAction::DeleteIdentitySecret { incarnation } => {
+                self.delete_identity_secret(*incarnation);
+                Ok(())
+            }
+            ObjectAction::CreatePvc {
+                member,
+                pvc,
+                incarnation,
+            } => self.create_pvc(member, pvc, *incarnation),
             ObjectAction::GrowPvc { pvc, uid, bytes } => {
                 self.change_pvc(pvc, uid, |facts| facts.requested_bytes = *bytes)
             }
@@ -116,6 +124,12 @@ impl Model {
             nonce: nonce.to_owned(),
         });
         Ok(())
+    }
+
+    /// One of another incarnation stays.
+    fn delete_identity_secret(&mut self, incarnation: u64) {
+        let found = &mut self.api.identity_secret;
+        found.take_if(|found| found.incarnation == incarnation);
     }
 
     fn map_slot(&mut self, slot: u32, member: &str) -> Result<(), Refused> {

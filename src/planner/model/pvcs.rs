@@ -6,7 +6,12 @@ use crate::crd::RetentionPolicy;
 use crate::plan::{PvcFacts, PvcState};
 
 impl Model {
-    pub(super) fn create_pvc(&mut self, member: &str, pvc: &str) -> Result<(), Refused> {
+    pub(super) fn create_pvc(
+        &mut self,
+        member: &str,
+        pvc: &str,
+        incarnation: u64,
+    ) -> Result<(), Refused> {
         if let Some(found) = self.api.pvcs.get(pvc) {
             if found.terminating {
                 return Err(Refused::Terminating(pvc.to_owned()));
@@ -21,6 +26,7 @@ impl Model {
         let facts = PvcFacts {
             uid,
             cluster_uid: cluster.map(|cluster| cluster.uid.clone()),
+            incarnation,
             member: Some(member.to_owned()),
             state: PvcState::New,
             terminating: false,

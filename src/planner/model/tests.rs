@@ -193,6 +193,7 @@ fn pvc_in_use_is_deleted_after_its_pod() {
     model.advance(1000);
     assert!(model.api.pvcs[&pvc].terminating, "its pod uses it");
     let create = ObjectAction::CreatePvc {
+        incarnation: 1,
         member: "demo-3".into(),
         pvc: pvc.clone(),
     };
@@ -210,6 +211,7 @@ fn existing_objects_are_not_created_again() {
     let pvc = pvc_name("demo-1", model.uid());
     let before = (model.api.pvcs.clone(), model.api.identity_secret.clone());
     let create = ObjectAction::CreatePvc {
+        incarnation: 1,
         member: "demo-1".into(),
         pvc: pvc.clone(),
     };

@@ -197,10 +197,17 @@ pub enum ObjectAction {
         /// Incarnation of the cluster: the first one, or, for a running cluster, the one that its members report.
         incarnation: u64,
     },
+    /// Delete the identity Secret of a former incarnation, so that the next one gets its own.
+    DeleteIdentitySecret {
+        /// The former incarnation: a Secret of another one is left alone.
+        incarnation: u64,
+    },
     /// Create the PVC of a new member; fail if it exists.
     CreatePvc {
         /// The member.
         member: String,
+        /// The incarnation that it is for.
+        incarnation: u64,
         /// The PVC.
         pvc: String,
     },
@@ -472,6 +479,7 @@ impl ObjectAction {
             Self::ApplyObject(_) => "ApplyObject",
             Self::SetPdb { .. } => "SetPDB",
             Self::CreateIdentitySecret { .. } => "CreateIdentitySecret",
+            Self::DeleteIdentitySecret { .. } => "DeleteIdentitySecret",
             Self::CreatePvc { .. } => "CreatePVC",
             Self::GrowPvc { .. } => "GrowPVC",
             Self::MarkPvc { .. } => "MarkPVC",
@@ -503,6 +511,7 @@ impl ObjectAction {
             | Self::ApplyObject(_)
             | Self::AdmitSpec { .. }
             | Self::CreateIdentitySecret { .. }
+            | Self::DeleteIdentitySecret { .. }
             | Self::SetPdb { .. }
             | Self::MapSlot { .. }
             | Self::DropSlot { .. }
@@ -535,6 +544,7 @@ impl ObjectAction {
             | Self::DeleteSet { member, .. } => Some(member),
             Self::AdmitSpec { .. }
             | Self::ApplyObject(_)
+            | Self::DeleteIdentitySecret { .. }
             | Self::SetPdb { .. }
             | Self::DropSlot { .. }
             | Self::GrowPvc { .. }

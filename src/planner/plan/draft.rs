@@ -3,7 +3,7 @@
 use super::action::{Action, Fence};
 use super::observed::JoinFailure;
 use super::situation::Situation;
-use super::step::{Class, Hold, Note, Rule, Step};
+use super::step::{Class, Hold, Note, RecoveryReport, Rule, Step};
 
 /// The results of the rules so far.
 #[derive(Default)]
@@ -18,6 +18,8 @@ pub(super) struct Draft {
     pub(super) failed_joins: Vec<(Action, String)>,
     /// The join failures to remember, when no new one is added.
     pub(super) remembered: Option<JoinFailure>,
+    /// How EtcdRecoveries are doing.
+    pub(super) recoveries: Vec<RecoveryReport>,
     /// What the status counts as done.
     pub(super) done: Option<Action>,
 }

@@ -3,6 +3,7 @@
 
 mod alarms;
 mod mounts;
+mod recovery;
 
 use crate::crd::{
     ClientAuth, DisruptionPolicy, NodeReplacement, TlsPort, ValidatedCluster,
@@ -12,6 +13,7 @@ use crate::mutants::mutant;
 
 use super::action::{Action, CertificateAction, FirstData, MemberAction, ObjectAction};
 use super::certificates::UserCertificate;
+use super::incarnation;
 use super::observed::{Description, MemberView, ObjectKind, Observed, Owner, Phase, PvcState};
 use super::situation::{CONTACT_MS, FRESH_MS};
 use super::step::{Plan, Step};
@@ -20,7 +22,10 @@ use super::step::{Plan, Step};
 /// checks again the plan that it is about to execute.
 pub fn lint(o: &Observed, plan: &Plan) -> Vec<String> {
     match &o.cluster {
-        Ok(cluster) if !o.deleting => steps_of(o, cluster, &plan.steps),
+        Ok(cluster) if !o.deleting => {
+            let (_, own) = incarnation::current(o, cluster);
+            steps_of(&own, cluster, &plan.steps)
+        }
         _ if plan.steps.is_empty() => Vec::new(),
         _ => vec!["an invalid or deleted resource gets no steps".to_owned()],
     }
@@ -64,6 +69,9 @@ impl Facts<'_> {
         match action {
             Action::Object(ObjectAction::CreateIdentitySecret { incarnation, .. }) => {
                 self.create_identity_secret(*incarnation)
+            }
+            Action::Object(ObjectAction::DeleteIdentitySecret { incarnation }) => {
+                self.delete_identity_secret(*incarnation)
             }
             Action::Member(MemberAction::Bootstrap {
                 member,
@@ -208,11 +216,11 @@ impl Facts<'_> {
     fn hibernation(&self, action: &Action) -> Result<(), String> {
         let hibernates = self.cluster.target() == 0;
         match action {
-            Action::Object(ObjectAction::ApplySet { hibernated, .. }) => refuse(
-                *hibernated != hibernates,
-                "I1: only replicas 0 lets members sleep",
-            ),
-            Action::Object(ObjectAction::CreateIdentitySecret { .. })
+            Action::Object(ObjectAction::ApplySet {
+                member, hibernated, ..
+            }) => self.sleep_of(member, *hibernated),
+            Action::Object(ObjectAction::DeleteIdentitySecret { .. })
+            | Action::Object(ObjectAction::CreateIdentitySecret { .. })
             | Action::Object(ObjectAction::CreatePvc { .. })
             | Action::Object(ObjectAction::DeletePvc { .. })
             | Action::Object(ObjectAction::DeleteSet { .. })
@@ -263,6 +271,10 @@ impl Facts<'_> {
         }
         let uid = Some(self.cluster.uid.clone());
         let mut ours = self.o.pvcs.values().filter(|c| c.cluster_uid == uid);
+        // The next incarnation; one that has a volume already gets its own Secret again.
+        if incarnation > 1 && !ours.clone().any(|pvc| pvc.incarnation == incarnation) {
+            return self.fenced(incarnation - 1);
+        }
         let formed = self.o.status_cluster_id.is_some();
         refuse(
             formed || ours.any(|pvc| pvc.state != PvcState::New),
@@ -334,11 +346,10 @@ impl Facts<'_> {
 
     /// A cluster that is to be restored never starts without its data, and no other one starts with any.
     fn first_data(&self, member: &str, snapshot: Option<&FirstData>) -> Result<(), String> {
-        let bootstrap = self.cluster.spec.bootstrap.as_ref();
-        let (Some(snapshot), Some(bootstrap)) = (snapshot, bootstrap) else {
+        let Some(snapshot) = snapshot.filter(|_| self.needs_data()) else {
             return refuse(
-                snapshot.is_some() || bootstrap.is_some(),
-                "I15: a cluster starts with the snapshot that its specification names, or empty",
+                snapshot.is_some() || self.needs_data(),
+                "I15: a cluster starts with the snapshot that its specification or recovery names, or empty",
             );
         };
         let staged = self
@@ -351,7 +362,7 @@ impl Facts<'_> {
             "I15: the seed does not have this snapshot",
         )?;
         refuse(
-            i64::try_from(snapshot.revision_bump) != Ok(bootstrap.restore.revision_bump),
+            self.wanted_bump() != Some(snapshot.revision_bump),
             "I15: the revision is raised by another number",
         )
     }

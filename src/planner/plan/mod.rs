@@ -11,6 +11,7 @@ mod certificates;
 mod draft;
 mod evidence;
 mod guards;
+mod incarnation;
 mod lint;
 mod nodes;
 mod observed;
@@ -63,10 +64,11 @@ fn decide(o: &Observed, done: impl FnOnce(&Draft) -> Option<Action>) -> Plan {
     if o.deleting {
         return report::deleting(o);
     }
-    let s = Situation::new(o, cluster);
+    let (incarnation, own) = incarnation::current(o, cluster);
+    let s = Situation::new(&own, cluster, incarnation);
     let mut draft = Draft::default();
     rules::run(&s, &mut draft);
-    let refused = lint::steps_of(o, cluster, &draft.steps);
+    let refused = lint::steps_of(&own, cluster, &draft.steps);
     if let Some(change) = &o.refused {
         let text = format!(
             "{}. Until then the cluster is kept as it was last admitted",
@@ -98,6 +100,9 @@ pub fn refusal(o: &Observed) -> Option<Refusal> {
             of_certificate: false,
         }),
         Ok(_) if o.deleting => None,
-        Ok(cluster) => rules::refusal(&Situation::new(o, cluster)),
+        Ok(cluster) => {
+            let (incarnation, own) = incarnation::current(o, cluster);
+            rules::refusal(&Situation::new(&own, cluster, incarnation))
+        }
     }
 }

@@ -4,7 +4,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::crd::{ClusterBackups, RestoreStatus, Server, Timings, TlsPort, ValidatedCluster};
+use crate::crd::{
+    ClusterBackups, EtcdRecoverySpec, RestoreStatus, Server, Timings, TlsPort, ValidatedCluster,
+};
 
 use super::certificates::{PortSecurity, TlsFacts};
 
@@ -31,6 +33,8 @@ pub struct Observed {
     pub client_endpoint: String,
     /// `status.clusterID` as stored: proof that the cluster once was bootstrapped.
     pub status_cluster_id: Option<String>,
+    /// `status.incarnation` as stored: the incarnation that this is the cluster ID of.
+    pub status_incarnation: Option<u64>,
     /// What earlier reconciles wrote into the status. Losing it only restarts waits.
     pub status_memory: StatusMemory,
     /// The identity Secret, read live.
@@ -74,6 +78,34 @@ pub struct Observed {
     pub restore: Option<RestoreFacts>,
     /// The cluster's backups; `None` while they are not known.
     pub backups: Option<ClusterBackups>,
+    /// The EtcdRecoveries that name this cluster.
+    pub recoveries: Vec<RecoveryFacts>,
+    /// Members of earlier incarnations. Platforms leave it empty: the plan sorts them out of the facts above.
+    pub earlier: Earlier,
+}
+
+/// An EtcdRecovery that names this cluster.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RecoveryFacts {
+    /// Its name.
+    pub name: String,
+    /// What is asked for.
+    pub spec: EtcdRecoverySpec,
+    /// Why it was refused before: it stays so, and is not carried out when the cluster happens to fit it later.
+    pub refused: Option<String>,
+}
+
+/// What is left of earlier incarnations of the cluster.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Earlier {
+    /// StatefulSets by member name.
+    pub sets: BTreeMap<String, SetFacts>,
+    /// Pods by member name.
+    pub pods: BTreeMap<String, PodFacts>,
+    /// PVCs by PVC name.
+    pub pvcs: BTreeMap<String, PvcFacts>,
+    /// Descriptions by member name.
+    pub descriptions: BTreeMap<String, Description>,
 }
 
 impl Observed {
@@ -386,6 +418,8 @@ pub struct PvcFacts {
     pub uid: String,
     /// UID of the resource that it was created for, if recorded.
     pub cluster_uid: Option<String>,
+    /// The incarnation that it was created for.
+    pub incarnation: u64,
     /// The member that it was created for, if recorded.
     pub member: Option<String>,
     /// What it has been.
@@ -472,6 +506,12 @@ pub struct Description {
     pub term: u64,
     /// Member ID of the leader that it follows; 0 for none.
     pub leader_id: u64,
+    /// Term of the last entry of its log; 0 if it has none, or its version does not report it.
+    pub last_term: u64,
+    /// Index of the last entry of its log.
+    pub last_index: u64,
+    /// When its log last grew, as far as its disk shows.
+    pub last_append_ms: Option<u64>,
     /// Its commit index.
     pub commit: u64,
     /// Its applied index.

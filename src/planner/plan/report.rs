@@ -52,6 +52,7 @@ pub(super) fn plan(s: &Situation<'_>, draft: Draft) -> Plan {
         summary,
         conditions,
         status,
+        recoveries: draft.recoveries,
         requeue_ms: if resting {
             REQUEUE_RESTING_MS
         } else {
@@ -94,6 +95,7 @@ fn nothing(o: &Observed, summary: String) -> Plan {
         summary,
         conditions: Vec::new(),
         status,
+        recoveries: Vec::new(),
         requeue_ms: REQUEUE_RESTING_MS,
     }
 }
@@ -169,6 +171,13 @@ fn next(s: &Situation<'_>, draft: &Draft) -> Option<String> {
             "a quorum of the members leads on".to_owned()
         }
         "Hibernate" => "the cluster hibernates until replicas is raised".to_owned(),
+        "DeleteIdentitySecret" => "the next incarnation gets its identity".to_owned(),
+        "CreateIdentitySecret" if rule == Some(Rule::Recovery) => {
+            format!("{member} gets a volume, a pod and the data, and forms the cluster")
+        }
+        "ApplySet" if rule == Some(Rule::Recovery) => {
+            "the cluster goes on as its next incarnation".to_owned()
+        }
         "CreateIdentitySecret" if s.bootstrapped() => return None,
         "CreateIdentitySecret" => format!("{member} gets a volume and a pod and forms the cluster"),
         "Bootstrap" if draft.waits.iter().any(|wait| wait.reason == "Restoring") => {
@@ -369,7 +378,12 @@ fn leftovers(s: &Situation<'_>) -> (Vec<Leftover>, Option<i32>) {
         let kind = "PersistentVolumeClaim".to_owned();
         Some(Leftover { kind, name: name.clone(), reason: reason.to_owned() })
     });
-    let mut leftovers: Vec<Leftover> = pvcs.collect();
+    let earlier = s.o.earlier.pvcs.keys().map(|name| Leftover {
+        kind: "PersistentVolumeClaim".to_owned(),
+        name: name.clone(),
+        reason: "it is of an incarnation of this cluster before its recovery: delete it when nobody needs its data any more".to_owned(),
+    });
+    let mut leftovers: Vec<Leftover> = pvcs.chain(earlier).collect();
     let omitted = leftovers.len().saturating_sub(LEFTOVERS);
     leftovers.truncate(LEFTOVERS);
     let omitted = (omitted > 0).then(|| i32::try_from(omitted).unwrap_or(i32::MAX));

@@ -4,7 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::crd::{
-    DisruptionPolicy, Spread, UpdateType, ValidatedCluster, VolumeMobility, member_number, pvc_name,
+    DataSource, DisruptionPolicy, EtcdRecoverySpec, Spread, Survivor, UpdateType, ValidatedCluster,
+    VolumeMobility, member_number, pvc_name,
 };
 use crate::mutants::mutant;
 
@@ -22,6 +23,8 @@ pub const CONTACT_MS: u64 = 3_000;
 pub(super) struct Situation<'a> {
     pub(super) o: &'a Observed,
     pub(super) cluster: &'a ValidatedCluster,
+    /// The current incarnation of the cluster.
+    pub(super) incarnation: u64,
     /// The leader's name and description, when a leader with a quorum answered.
     pub(super) view: Option<(&'a str, &'a Description)>,
     /// Voters in the leader's view, by name.
@@ -59,11 +62,13 @@ pub(super) fn quorum(voters: usize) -> usize {
 }
 
 impl<'a> Situation<'a> {
-    pub(super) fn new(o: &'a Observed, cluster: &'a ValidatedCluster) -> Self {
+    /// From the facts of this incarnation.
+    pub(super) fn new(o: &'a Observed, cluster: &'a ValidatedCluster, incarnation: u64) -> Self {
         let view = leader_with_quorum(o, cluster);
         let mut s = Situation {
             o,
             cluster,
+            incarnation,
             view,
             voters: BTreeMap::new(),
             learners: BTreeMap::new(),
@@ -198,6 +203,56 @@ impl<'a> Situation<'a> {
         })
     }
 
+    /// The action that stops a former member; its volume stays.
+    pub(super) fn sleeping_set(&self, member: &str) -> Action {
+        self.former_set(member, true)
+    }
+
+    /// The action that starts a former member.
+    pub(super) fn waking_set(&self, member: &str) -> Action {
+        self.former_set(member, false)
+    }
+
+    fn former_set(&self, member: &str, hibernated: bool) -> Action {
+        Action::Object(ObjectAction::ApplySet {
+            member: member.to_owned(),
+            pvc: self.pvc_name(member),
+            one_per_node: self.keeps_apart(),
+            hibernated,
+            plaintext_peers: super::rules::enable_tls::is_under_way(self),
+        })
+    }
+
+    /// The recovery that made this incarnation, while it exists.
+    fn recovery(&self) -> Option<&'a EtcdRecoverySpec> {
+        let made = |spec: &&EtcdRecoverySpec| {
+            u64::try_from(spec.incarnation).is_ok_and(|lost| lost + 1 == self.incarnation)
+        };
+        let accepted = self.o.recoveries.iter().filter(|it| it.refused.is_none());
+        let mut made = accepted.map(|it| &it.spec).filter(made);
+        let one = made.next()?;
+        made.next().is_none().then_some(one)
+    }
+
+    /// The member whose data this incarnation goes on with.
+    pub(super) fn survivor(&self) -> Option<&'a Survivor> {
+        self.recovery()?.survivor.as_ref()
+    }
+
+    /// Whether this incarnation does not start empty.
+    pub(super) fn starts_with_data(&self) -> bool {
+        self.incarnation > 1 || self.cluster.spec.bootstrap.is_some()
+    }
+
+    /// Where its first data come from, if it does not start empty and that is known.
+    pub(super) fn source(&self) -> Option<DataSource> {
+        match (self.incarnation, &self.cluster.spec.bootstrap) {
+            (1, Some(bootstrap)) => Some(DataSource::Stored(bootstrap.restore.clone())),
+            (1, None) => None,
+            _ => self.recovery()?.source(),
+        }
+    }
+
     pub(super) fn tombstoned(&self, member: &str) -> bool {
         self.view
             .is_some_and(|(_, d)| d.tombstones.iter().any(|(_, name)| name == member))
@@ -311,7 +366,13 @@ impl<'a> Situation<'a> {
             .view
             .map(|(_, d)| d.tombstones.as_slice())
             .unwrap_or_default();
-        let pvcs = self.our_pvcs().filter_map(|(_, pvc)| pvc.member.as_deref());
+        let earlier = &self.o.earlier;
+        let pvcs = self.our_pvcs().map(|(_, pvc)| pvc);
+        let pvcs = pvcs.chain(earlier.pvcs.values());
+        let pvcs = pvcs.filter_map(|pvc| pvc.member.as_deref());
+        let earlier = earlier.sets.keys().chain(earlier.pods.keys());
+        let remembered = self.o.status_memory.voters.iter();
+        let pvcs = pvcs.chain(earlier.chain(remembered).map(String::as_str));
         let largest = (self
             .voters
             .keys()

@@ -47,6 +47,11 @@ pub fn of_status(status: &EtcdClusterStatus) -> StatusMemory {
     }
 }
 
+/// The incarnation whose cluster ID is in a stored status.
+pub fn incarnation(status: &EtcdClusterStatus) -> Option<u64> {
+    u64::try_from(status.incarnation?).ok()
+}
+
 /// Unix milliseconds of a time as the API server writes it.
 fn milliseconds(text: &str) -> Option<u64> {
     let time: Timestamp = text.parse().ok()?;
@@ -71,6 +76,7 @@ mod tests {
             pod_name: None,
             node_name: None,
             volume_claim_name: None,
+            disk: None,
             updated: true,
             restarts,
         }

@@ -1,6 +1,6 @@
 //! The parts of a plan: steps, holds, notes, and their meaning for users.
 
-use crate::crd::{ConditionStatus, ConditionType, EtcdClusterStatus, StepState};
+use crate::crd::{ConditionStatus, ConditionType, EtcdClusterStatus, RecoveryPhase, StepState};
 
 use super::action::Action;
 
@@ -22,6 +22,8 @@ pub enum Rule {
     Admission,
     /// Objects that are not a member's: Services, Secrets, certificates, the PodDisruptionBudget.
     Objects,
+    /// A cluster that has lost its quorum goes on as its next incarnation.
+    Recovery,
     /// All members stop, or start again.
     Hibernation,
     /// The identity, and the first member.
@@ -58,6 +60,7 @@ impl Rule {
         match self {
             Self::Admission => "admission",
             Self::Objects => "objects",
+            Self::Recovery => "recovery",
             Self::Hibernation => "hibernation",
             Self::Bootstrap => "bootstrap",
             Self::MissingSet => "missing set",
@@ -156,8 +159,25 @@ pub struct Plan {
     pub conditions: Vec<ConditionInput>,
     /// The status to write, conditions aside (those need their transition times).
     pub status: EtcdClusterStatus,
+    /// How each EtcdRecovery of the cluster is doing, by name.
+    pub recoveries: Vec<RecoveryReport>,
     /// Look again after this many milliseconds even if nothing changes.
     pub requeue_ms: u64,
+}
+
+/// How an EtcdRecovery is doing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecoveryReport {
+    /// Its name.
+    pub name: String,
+    /// How far it is.
+    pub phase: RecoveryPhase,
+    /// What happens now, or why nothing does.
+    pub message: String,
+    /// The incarnation that it makes.
+    pub incarnation: u64,
+    /// The new member that gets the data, once it is named.
+    pub seed: Option<String>,
 }
 
 impl Plan {

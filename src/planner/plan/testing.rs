@@ -1,6 +1,6 @@
 //! What tests of the plan and of the operator start from; in no release.
 
-use super::{Observed, StatusMemory, TlsFacts};
+use super::{Earlier, Observed, StatusMemory, TlsFacts};
 use crate::crd::{EtcdClusterSpec, ValidatedCluster};
 
 /// A fresh resource at this time in milliseconds, with nothing made yet.
@@ -24,6 +24,7 @@ pub fn observed_at(now_ms: u64) -> Observed {
         cluster: Ok(cluster),
         client_endpoint: String::new(),
         status_cluster_id: None,
+        status_incarnation: None,
         status_memory: StatusMemory::default(),
         identity_secret: None,
         wanted_objects: [].into(),
@@ -44,5 +45,7 @@ pub fn observed_at(now_ms: u64) -> Observed {
         descriptions: [].into(),
         restore: None,
         backups: None,
+        recoveries: [].into(),
+        earlier: Earlier::default(),
     }
 }

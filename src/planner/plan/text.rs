@@ -62,6 +62,7 @@ impl ObjectAction {
     fn event_reason(&self) -> Option<&'static str> {
         match self {
             Self::CreatePvc { .. } => Some("MemberCreating"),
+            Self::DeleteIdentitySecret { .. } => Some("RecoveryBegun"),
             Self::MapSlot { .. } => Some("SlotMapped"),
             Self::ReleasePod { .. } => Some("PodReleased"),
             Self::HoldPod { .. } => Some("PodHeld"),
@@ -149,7 +150,10 @@ impl fmt::Display for ObjectAction {
             Self::CreateIdentitySecret { seed, nonce, .. } => {
                 write!(f, "create the identity Secret (seed {seed}, nonce {nonce})")
             }
-            Self::CreatePvc { member, pvc } => write!(f, "create PVC {pvc} for {member}"),
+            Self::DeleteIdentitySecret { incarnation } => {
+                write!(f, "delete the identity Secret of incarnation {incarnation}")
+            }
+            Self::CreatePvc { member, pvc, .. } => write!(f, "create PVC {pvc} for {member}"),
             Self::GrowPvc { pvc, bytes, .. } => {
                 write!(f, "grow PVC {pvc} to {bytes} bytes")
             }

@@ -1,6 +1,6 @@
 //! One row per member: voters, learners, standbys and leaving members.
 
-use crate::crd::{MemberHealth, MemberRole, MemberStatus, pod_name};
+use crate::crd::{MemberDisk, MemberHealth, MemberRole, MemberStatus, pod_name};
 use crate::plan::draft::Draft;
 use crate::plan::evidence::{Verdict, pod_in_words};
 use crate::plan::observed::Phase;
@@ -92,6 +92,21 @@ fn unseated(s: &Situation<'_>, draft: &Draft, name: &str, role: MemberRole) -> M
     row
 }
 
+/// What a member's disk holds, while that may be needed for a recovery.
+fn disk(s: &Situation<'_>, name: &str) -> Option<MemberDisk> {
+    let description = s.description(name).filter(|_| s.view.is_none())?;
+    if description.phase != Phase::Member || description.last_term == 0 {
+        return None;
+    }
+    let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+    Some(MemberDisk {
+        disk_uuid: description.disk_uuid.clone(),
+        term: number(description.last_term),
+        index: number(description.last_index),
+        last_append_time: description.last_append_ms.map(super::timestamp),
+    })
+}
+
 fn blank(s: &Situation<'_>, name: &str, role: MemberRole) -> MemberStatus {
     let pod = s.o.pods.get(name);
     let version = s
@@ -110,6 +125,7 @@ fn blank(s: &Situation<'_>, name: &str, role: MemberRole) -> MemberStatus {
         pod_name: pod.map(|_| pod_name(name)),
         node_name: pod.and_then(|pod| pod.node.clone()),
         volume_claim_name: s.pvc(name).map(|_| s.pvc_name(name)),
+        disk: disk(s, name),
         updated: pod.is_some() && s.updated(name),
         restarts: None,
     }

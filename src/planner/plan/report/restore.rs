@@ -7,10 +7,13 @@ use crate::plan::situation::Situation;
 
 /// The entry of a cluster that is restored or was.
 pub(super) fn status(s: &Situation<'_>) -> Option<RestoreStatus> {
-    let bootstrap = s.cluster.spec.bootstrap.as_ref()?;
     let before = s.o.status_memory.restore.clone();
+    let Some(source) = s.source() else {
+        // The recovery was deleted since.
+        return before.filter(|_| s.starts_with_data());
+    };
     let known = RestoreStatus {
-        source: bootstrap.restore.in_words(),
+        source: source.in_words(),
         message: None,
         expected_end_time: None,
         ..before.clone().unwrap_or_default()

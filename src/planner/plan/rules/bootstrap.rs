@@ -44,6 +44,7 @@ pub(super) fn seed(s: &Situation<'_>, draft: &mut Draft) -> bool {
         }
         let action = Action::Object(ObjectAction::CreatePvc {
             member: seed.to_owned(),
+            incarnation: s.incarnation,
             pvc: pvc_name,
         });
         draft.step(Rule::Bootstrap, action, "the seed needs a volume");
@@ -299,7 +300,7 @@ pub(super) fn data_lost(s: &Situation<'_>, draft: &mut Draft, why: &str) -> bool
         }
     };
     let text = format!(
-        "{why}. The operator neither bootstraps again nor deletes anything{kept}: bring the volumes back, or restore a backup into a cluster with another name (spec.bootstrap.restore)"
+        "{why}. The operator neither bootstraps again nor deletes anything{kept}: bring the volumes back, or let the cluster go on from a member that is left or from a backup (kubectl quorate recover)"
     );
     draft.hold(Class::Membership, "data may be lost");
     draft.hold(Class::Disruption, "data may be lost");

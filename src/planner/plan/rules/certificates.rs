@@ -363,6 +363,8 @@ fn drop_surplus(s: &Situation<'_>, draft: &mut Draft) {
         let used = members.contains(member)
             || s.o.sets.contains_key(member)
             || s.o.pods.contains_key(member)
+            || s.o.earlier.sets.contains_key(member)
+            || s.o.earlier.pods.contains_key(member)
             || facts.terminating
             || facts.owner != Owner::Ours;
         if !used {

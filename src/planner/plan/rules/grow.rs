@@ -82,7 +82,11 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
     }
     draft.step(
         Rule::Grow,
-        Action::Object(ObjectAction::CreatePvc { member, pvc }),
+        Action::Object(ObjectAction::CreatePvc {
+            member,
+            incarnation: s.incarnation,
+            pvc,
+        }),
         reason,
     );
 }

@@ -50,7 +50,7 @@ pub(super) fn identity_secret(s: &Situation<'_>, draft: &mut Draft) -> bool {
     let action = Action::Object(ObjectAction::CreateIdentitySecret {
         seed,
         nonce: s.o.entropy.clone(),
-        incarnation: 1,
+        incarnation: s.incarnation,
     });
     draft.step(Rule::Bootstrap, action, "nothing of the cluster exists yet");
     true
@@ -176,7 +176,7 @@ fn without_identity_secret(s: &Situation<'_>, draft: &mut Draft, secret: &str) {
             .nonce
             .clone()
             .unwrap_or_else(|| s.o.entropy.clone()),
-        incarnation: 1,
+        incarnation: s.incarnation,
     });
     draft.step(
         Rule::Bootstrap,

@@ -7,6 +7,7 @@ mod bootstrap;
 pub(super) mod certificates;
 mod conflict;
 mod drain;
+mod earlier;
 mod edited;
 pub(super) mod enable_tls;
 mod grow;
@@ -18,6 +19,7 @@ mod leftovers;
 mod missing_set;
 mod objects;
 mod pod_disruption_budget;
+mod recovery;
 mod restore;
 mod roll;
 mod rotate;
@@ -85,6 +87,10 @@ fn run_in_order(s: &Situation<'_>, draft: &mut Draft) {
     if hibernate::unborn(s, draft) {
         return;
     }
+    // A quorum was lost for good, and the user has asked to go on.
+    if recovery::rule(s, draft) {
+        return;
+    }
     // Nothing of a cluster exists before its identity.
     if identity::identity_secret(s, draft) {
         return;
@@ -97,6 +103,8 @@ fn run_in_order(s: &Situation<'_>, draft: &mut Draft) {
     objects::rule(s, draft);
     pod_disruption_budget::rule(s, draft);
     certificates::rule(s, draft);
+    // What is left of earlier incarnations.
+    earlier::rule(s, draft);
     // All members stop, or start again.
     if hibernate::rule(s, draft) {
         return;

@@ -15,14 +15,22 @@ pub(super) fn waits(
     seed: &str,
     description: &Description,
 ) -> bool {
-    let Some(bootstrap) = &s.cluster.spec.bootstrap else {
-        return false;
-    };
-    if mutant!(RestoreSkipped) {
+    if !s.starts_with_data() || mutant!(RestoreSkipped) {
         return false;
     }
+    let Some(source) = s.source() else {
+        let text = "the EtcdRecovery of this incarnation is gone, or there is more than one, and the cluster is not formed yet: create the one that is meant (kubectl quorate recover)";
+        draft.stall("RecoveryGone", text);
+        draft.wait(
+            "Bootstrap",
+            seed,
+            "RecoveryGone",
+            "an EtcdRecovery that says which data the cluster goes on with",
+        );
+        return true;
+    };
     let staged = description.staged.as_ref();
-    let source = bootstrap.restore.in_words();
+    let source = source.in_words();
     let job = s.o.restore.as_ref();
     let of_job = job.filter(|job| job.needs_user).map(|job| &job.message);
     let of_seed = staged.and_then(|staged| staged.problem.as_ref());
@@ -49,12 +57,11 @@ pub(super) fn waits(
 
 /// The snapshot that the cluster is formed from: the one that the seed has described.
 pub(super) fn first_data(s: &Situation<'_>, description: &Description) -> Option<FirstData> {
-    let bootstrap = s.cluster.spec.bootstrap.as_ref()?;
+    let source = s.source()?;
     let staged = description.staged.as_ref()?;
     Some(FirstData {
         sha256: staged.sha256.clone(),
-        // Not negative, by the schema.
-        revision_bump: u64::try_from(bootstrap.restore.revision_bump).unwrap_or(0),
+        revision_bump: source.revision_bump(),
     })
 }
 

@@ -277,6 +277,7 @@ fn paused_deletes_and_restarts_nothing() {
     assert_refused(&world, pod, "I3: the rest has no quorum");
     world.faults.unseen.clear();
     let pvc = Action::Object(ObjectAction::CreatePvc {
+        incarnation: 1,
         member: "demo-2".into(),
         pvc: "c".into(),
     });
@@ -491,6 +492,7 @@ fn unfit_certificates_start_no_member() {
     let mut world = World::new(3).with_user_certificates();
     world.settle(1000);
     let pvc = Action::Object(ObjectAction::CreatePvc {
+        incarnation: 1,
         member: "demo-4".into(),
         pvc: pvc_name("demo-4", CLUSTER_UID),
     });

@@ -62,6 +62,7 @@ fn conflicts_and_earlier_lives() {
     script.observe("A Service without an owner has our name", &world);
     world.lose_objects();
     let old = PvcFacts {
+        incarnation: 1,
         uid: "old".into(),
         cluster_uid: Some("0ld-life".into()),
         member: Some("demo-1".into()),

@@ -1,0 +1,131 @@
+//! I16: no act of recovery without its fencing. Nothing here uses the rule's own code.
+
+use super::{Facts, refuse};
+use crate::crd::EtcdRecoverySpec;
+use crate::plan::observed::{PodFacts, SetFacts};
+
+impl Facts<'_> {
+    /// The one EtcdRecovery that names this incarnation of this cluster.
+    fn recovery_of(&self, lost: u64) -> Option<&EtcdRecoverySpec> {
+        let mut specs = self.o.recoveries.iter().filter(|it| it.refused.is_none());
+        let names = |spec: &EtcdRecoverySpec| {
+            spec.cluster_uid == self.cluster.uid
+                && u64::try_from(spec.incarnation) == Ok(lost)
+                && spec.accept_loss
+        };
+        let one = specs.find(|it| names(&it.spec))?;
+        let more = specs.any(|it| names(&it.spec));
+        (!more).then_some(&one.spec)
+    }
+
+    /// The incarnation of the identity Secret; 0 without one.
+    fn incarnation(&self) -> u64 {
+        let identity = self.o.identity_secret.as_ref();
+        identity.map_or(0, |identity| identity.incarnation)
+    }
+
+    /// Members sleep with the whole cluster; else only those of a lost incarnation do, all but the survivor.
+    pub(super) fn sleep_of(&self, member: &str, hibernated: bool) -> Result<(), String> {
+        let hibernates = self.cluster.target() == 0;
+        let now = self.incarnation();
+        if self.o.earlier.sets.contains_key(member) {
+            let spec = self.recovery_of(now.saturating_sub(1));
+            let survives = is_survivor(spec, member);
+            return refuse(
+                !hibernated && (!survives || self.leader.is_some()),
+                "I16: a former member starts, and nobody needs its data",
+            );
+        }
+        if hibernated == hibernates {
+            return Ok(());
+        }
+        refuse(!hibernated, "I1: only replicas 0 lets members sleep")?;
+        refuse(
+            self.leader.is_some(),
+            "I16: a leader with a quorum was seen",
+        )?;
+        // Without an identity Secret it may be any that is asked for.
+        let asked = match now {
+            0 => self.o.recoveries.iter().any(|it| {
+                let lost = u64::try_from(it.spec.incarnation).unwrap_or(0);
+                self.recovery_of(lost).is_some() && !is_survivor(Some(&it.spec), member)
+            }),
+            now => {
+                let spec = self.recovery_of(now);
+                spec.is_some() && !is_survivor(spec, member)
+            }
+        };
+        refuse(!asked, "I1: only replicas 0 lets members sleep")
+    }
+
+    /// The identity of a lost incarnation goes only once nobody of it runs but the survivor.
+    pub(super) fn delete_identity_secret(&self, incarnation: u64) -> Result<(), String> {
+        refuse(
+            self.incarnation() != incarnation,
+            "I16: it is another incarnation's",
+        )?;
+        self.fenced(incarnation)
+    }
+
+    /// Whether everybody of a lost incarnation has stopped but the survivor, which holds what was reviewed.
+    pub(super) fn fenced(&self, lost: u64) -> Result<(), String> {
+        refuse(
+            self.leader.is_some(),
+            "I16: a leader with a quorum was seen",
+        )?;
+        let spec = self.recovery_of(lost);
+        let spec = spec.ok_or("I16: no EtcdRecovery asks for it")?;
+        let (own, former) = (&self.o.sets, &self.o.earlier.sets);
+        let mut sets = own.iter().chain(former);
+        let starts = |set: &SetFacts| !set.hibernated && !set.terminating;
+        refuse(
+            sets.any(|(name, set)| !is_survivor(Some(spec), name) && starts(set)),
+            "I16: a former member may start",
+        )?;
+        let mut pods = self.o.pods.iter().chain(&self.o.earlier.pods);
+        let runs = |pod: &PodFacts| {
+            let node = pod.node.as_ref().and_then(|node| self.o.nodes.get(node));
+            !node.is_some_and(|node| node.out_of_service)
+        };
+        refuse(
+            pods.any(|(name, pod)| !is_survivor(Some(spec), name) && runs(pod)),
+            "I16: a former member may still run",
+        )?;
+        let Some(survivor) = &spec.survivor else {
+            return Ok(());
+        };
+        let described = self.o.descriptions.get(&survivor.member);
+        let described = described.ok_or("I16: the survivor does not answer")?;
+        let expected = |value: i64| u64::try_from(value).unwrap_or(u64::MAX);
+        let reviewed = (
+            expected(survivor.expect.term),
+            expected(survivor.expect.index),
+        );
+        refuse(
+            described.disk_uuid != survivor.expect.disk_uuid
+                || (described.last_term, described.last_index) < reviewed,
+            "I16: the survivor does not hold what was reviewed",
+        )
+    }
+
+    /// By how much the revision is raised in this incarnation, if it does not start empty.
+    pub(super) fn wanted_bump(&self) -> Option<u64> {
+        match self.incarnation() {
+            0 | 1 => {
+                let bootstrap = self.cluster.spec.bootstrap.as_ref()?;
+                u64::try_from(bootstrap.restore.revision_bump).ok()
+            }
+            now => Some(self.recovery_of(now - 1)?.source()?.revision_bump()),
+        }
+    }
+
+    /// Whether this incarnation may not start empty.
+    pub(super) fn needs_data(&self) -> bool {
+        self.incarnation() > 1 || self.cluster.spec.bootstrap.is_some()
+    }
+}
+
+fn is_survivor(spec: Option<&EtcdRecoverySpec>, member: &str) -> bool {
+    let survivor = spec.and_then(|spec| spec.survivor.as_ref());
+    survivor.is_some_and(|survivor| survivor.member == member)
+}
