@@ -40,6 +40,8 @@ enum What {
     Reference,
     /// The fields of the resources about backups as a Markdown page.
     BackupReference,
+    /// The fields of EtcdRecovery as a Markdown page.
+    RecoveryReference,
 }
 
 /// Runs the subcommand.
@@ -60,6 +62,7 @@ fn write_files(arguments: &Arguments) -> Result<(), String> {
         Some(What::Flags) => print!("{}", flags()),
         Some(What::Reference) => print!("{}", api_reference::page()?),
         Some(What::BackupReference) => print!("{}", api_reference::backups()?),
+        Some(What::RecoveryReference) => print!("{}", api_reference::recovery()?),
         None => {}
     }
     if !arguments.write && !arguments.check {
@@ -107,6 +110,7 @@ fn files() -> Result<Vec<(String, String)>, String> {
         ("docs/server-flags.md", flags()),
         ("docs/api-reference.md", api_reference::page()?),
         ("docs/api-reference-backups.md", api_reference::backups()?),
+        ("docs/api-reference-recovery.md", api_reference::recovery()?),
     ];
     files.extend(others.map(|(path, text)| (path.to_owned(), text)));
     Ok(files)

@@ -11,7 +11,9 @@ use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::Value;
 
 use crate::crd::backups::{EtcdBackup, EtcdBackupSchedule, EtcdBackupStatus, EtcdBackupStore};
-use crate::crd::{EtcdCluster, EtcdClusterSpec, EtcdClusterStatus};
+use crate::crd::{
+    EtcdCluster, EtcdClusterSpec, EtcdClusterStatus, EtcdRecovery, EtcdRecoveryStatus,
+};
 
 /// A field whose description has this is documented in Kubernetes' own reference, and so are the fields in it.
 const EMBEDDED: &str = "As in Kubernetes: ";
@@ -60,6 +62,16 @@ pub(super) fn backups() -> Result<String, String> {
         .map(|crd| kind_page(crd, "backup-reference", &values))
         .collect();
     Ok(pages?.join("\n"))
+}
+
+/// The page of recoveries.
+///
+/// # Errors
+/// The same.
+pub(super) fn recovery() -> Result<String, String> {
+    let mut values = values();
+    collect_values(&schema_of::<EtcdRecoveryStatus>(), &mut values);
+    kind_page(&EtcdRecovery::crd(), "recovery-reference", &values)
 }
 
 fn kind_page(

@@ -83,7 +83,7 @@ where
     where
         K: Resource<Scope = k8s_openapi::NamespaceResourceScope>,
     {
-        Self::in_namespaces(client, namespaces, config, trigger, false)
+        Self::in_namespaces(client, namespaces, config, trigger, None)
     }
 
     /// The same of a kind that the operator can do without: as far as it may.
@@ -96,16 +96,30 @@ where
     where
         K: Resource<Scope = k8s_openapi::NamespaceResourceScope>,
     {
-        Self::in_namespaces(client, namespaces, config, trigger, true)
+        Self::in_namespaces(client, namespaces, config, trigger, Some(is_forbidden))
     }
 
-    /// `dispensable`: if permission is denied, the cache no longer waits for them.
+    /// The same of a kind that an older API server does not have.
+    pub fn namespaced_where_served(
+        client: &Client,
+        namespaces: &Namespaces,
+        config: &watcher::Config,
+        trigger: impl Fn(&K) + Clone + Send + Sync + 'static,
+    ) -> Self
+    where
+        K: Resource<Scope = k8s_openapi::NamespaceResourceScope>,
+    {
+        let denies = |error: &watcher::Error| is_forbidden(error) || is_unknown(error);
+        Self::in_namespaces(client, namespaces, config, trigger, Some(denies))
+    }
+
+    /// `denies`: of a kind that the operator can do without, the errors for which the cache no longer waits for it.
     fn in_namespaces(
         client: &Client,
         namespaces: &Namespaces,
         config: &watcher::Config,
         trigger: impl Fn(&K) + Clone + Send + Sync + 'static,
-        dispensable: bool,
+        denies: Option<Denies>,
     ) -> Self
     where
         K: Resource<Scope = k8s_openapi::NamespaceResourceScope>,
@@ -113,7 +127,7 @@ where
         let apis = namespaces.apis(client).into_iter();
         let start = |api| {
             let (deny, denied) = watch::channel(false);
-            let deny = dispensable.then_some(deny);
+            let deny = denies.map(|denies| (deny, denies));
             let store = follow(api, config.clone(), trigger.clone(), deny);
             (store, denied)
         };
@@ -130,7 +144,12 @@ where
         let (deny, denied) = watch::channel(false);
         let api = Api::all(client.clone());
         Self {
-            stores: vec![follow(api, config.clone(), trigger, Some(deny))],
+            stores: vec![follow(
+                api,
+                config.clone(),
+                trigger,
+                Some((deny, is_forbidden as Denies)),
+            )],
             denied: vec![denied],
         }
     }
@@ -214,12 +233,15 @@ where
     }
 }
 
-/// Follows a list. `deny` receives whether the API server refuses it.
+/// Whether an error is one that no repetition removes.
+type Denies = fn(&watcher::Error) -> bool;
+
+/// Follows a list. `deny` receives whether the API server refuses it, by these errors.
 fn follow<K>(
     api: Api<K>,
     config: watcher::Config,
     trigger: impl Fn(&K) + Send + Sync + 'static,
-    deny: Option<watch::Sender<bool>>,
+    deny: Option<(watch::Sender<bool>, Denies)>,
 ) -> Indexed<K>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
@@ -243,7 +265,7 @@ where
                     set_denied(deny.as_ref(), false);
                 }
                 Err(error) => {
-                    if is_forbidden(&error) {
+                    if deny.as_ref().is_some_and(|(_, denies)| denies(&error)) {
                         set_denied(deny.as_ref(), true);
                     }
                     let text = error.to_string();
@@ -259,21 +281,33 @@ where
     reader
 }
 
-fn set_denied(deny: Option<&watch::Sender<bool>>, denied: bool) {
-    if let Some(deny) = deny {
+fn set_denied(deny: Option<&(watch::Sender<bool>, Denies)>, denied: bool) {
+    if let Some((deny, _)) = deny {
         deny.send_replace(denied);
     }
 }
 
 /// Whether the operator lacks the right, which no repetition brings.
 fn is_forbidden(error: &watcher::Error) -> bool {
+    code(error) == Some(403)
+}
+
+/// Whether the API server does not know the kind: until its definition is installed.
+fn is_unknown(error: &watcher::Error) -> bool {
+    code(error) == Some(404)
+}
+
+fn code(error: &watcher::Error) -> Option<u16> {
     let (watcher::Error::InitialListFailed(error)
     | watcher::Error::WatchStartFailed(error)
     | watcher::Error::WatchFailed(error)) = error
     else {
-        return false;
+        return None;
     };
-    matches!(error, kube::Error::Api(status) if status.code == 403)
+    match error {
+        kube::Error::Api(status) => Some(status.code),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -329,6 +363,25 @@ mod tests {
             Cache::namespaced_as_allowed(&client, &namespaces, &everything, |_| {});
         slices.ready().await;
         assert!(slices.is_denied());
+    }
+
+    /// An API server whose definitions are older than the operator: it starts all the same.
+    #[tokio::test]
+    async fn kinds_that_are_not_served_are_skipped() {
+        use crate::crd::EtcdRecovery;
+        let service = tower::service_fn(|_: http::Request<kube::client::Body>| {
+            let body = serde_json::json!({"kind": "Status", "apiVersion": "v1", "code": 404,
+                "status": "Failure", "reason": "NotFound", "message": "the server could not find the requested resource"});
+            let body = kube::client::Body::from(body.to_string().into_bytes());
+            std::future::ready(http::Response::builder().status(404).body(body))
+        });
+        let client = Client::new(service, "default");
+        let everything = watcher::Config::default();
+        let recoveries: Cache<kube::core::DeserializeGuard<EtcdRecovery>> =
+            Cache::namespaced_where_served(&client, &Namespaces::All, &everything, |_| {});
+        recoveries.ready().await;
+        assert!(recoveries.is_denied());
+        assert!(recoveries.select(|_| true).is_empty());
     }
 
     #[test]

@@ -27,7 +27,7 @@ use super::revisions;
 use super::user_certificates;
 use super::workers::Key;
 use crate::build::Settings;
-use crate::crd::{EtcdCluster, EtcdClusterStatus};
+use crate::crd::{EtcdCluster, EtcdClusterStatus, EtcdRecovery};
 use crate::operator::clock::{Clock, Moment};
 use crate::operator::members::{Dial, Members};
 use crate::operator::metrics::Metrics;
@@ -52,6 +52,8 @@ pub(crate) struct Caches {
     pub(crate) nodes: Cache<Node>,
     pub(crate) volumes: Cache<PersistentVolume>,
     pub(crate) classes: Cache<StorageClass>,
+    /// Out of reach where the API server does not have the kind, or the role is an older one.
+    pub(crate) recoveries: Cache<DeserializeGuard<EtcdRecovery>>,
 }
 
 /// What all reconciles share.

@@ -19,6 +19,7 @@ use super::facts;
 use super::lease::{self};
 use super::objects::failure;
 use super::ours::{Life, Pods};
+use super::recoveries;
 use super::related_objects;
 use super::user_certificates;
 use crate::build;
@@ -168,7 +169,10 @@ impl OneCluster {
         let name = self.key.1.clone();
         let uid = resource.uid().unwrap_or_default();
         let (status, status_age_ms) = self.status(freshness, resource);
-        let found = self.find(freshness, &uid, status.cluster_id.is_some());
+        let recoveries = self.recoveries(freshness).await?;
+        let settled = !recoveries.iter().any(recoveries::is_under_way);
+        let known = settled && self.is_formed(&status, &uid);
+        let found = self.find(freshness, &uid, known);
         let mut found = found.await?;
         if freshness == Freshness::Live && counts_evictions(cluster.as_ref().ok()) {
             // Whether a further vote is covered is not read from a cache.
@@ -201,6 +205,11 @@ impl OneCluster {
             let wanted = wanted.filter(|(key, _)| cert_manager.is_possible(key));
             wanted.collect::<BTreeMap<_, _>>()
         };
+        let identity = found.identity_secret.as_ref();
+        let identity = identity.map(|secret| read_identity_secret(secret, &name, &uid));
+        let formed = recoveries::is_formed(&status, identity.as_ref());
+        let receives = identity.as_ref().is_some_and(|it| it.incarnation > 1)
+            || valid.is_some_and(|cluster| cluster.spec.bootstrap.is_some());
         let observed = Observed {
             now_ms: self.shared.outside.clock.unix_ms(),
             entropy: entropy.to_owned(),
@@ -210,10 +219,7 @@ impl OneCluster {
             status_cluster_id: status.cluster_id.clone(),
             status_incarnation: status_memory::incarnation(&status),
             status_memory: status_memory::of_status(&status),
-            identity_secret: found
-                .identity_secret
-                .as_ref()
-                .map(|identity_secret| read_identity_secret(identity_secret, &name, &uid)),
+            identity_secret: identity,
             objects: {
                 let mut objects = related_objects::objects(caches, &found.pdbs, &self.key, &uid);
                 // Any other object blocks nothing, whatever its labels.
@@ -265,14 +271,12 @@ impl OneCluster {
             routed: routed.unwrap_or_default(),
             descriptions,
             restore: {
-                let awaited = status.cluster_id.is_none()
-                    && valid.is_some_and(|cluster| cluster.spec.bootstrap.is_some());
-                awaited
+                (receives && !formed)
                     .then(|| self.shared.backup_notes.restore_of(&self.key))
                     .flatten()
             },
             backups: self.shared.backup_notes.backups_of(&self.key),
-            recoveries: self.recoveries(freshness, &uid).await?,
+            recoveries: recoveries.iter().map(recoveries::facts).collect(),
             earlier: Earlier::default(),
             refused: None,
             spec: valid.and_then(|cluster| self.memory.revisions.facts(cluster)),
@@ -287,6 +291,7 @@ impl OneCluster {
             addresses,
             versions,
             successor,
+            recoveries,
         });
         Ok(Observation {
             observed,
@@ -318,8 +323,17 @@ impl OneCluster {
         (status.unwrap_or_default(), age_ms)
     }
 
-    /// PVCs and the identity Secret are read live until the cluster is known to be formed: the bootstrap decision
-    /// depends on them. From then on they are cached like everything else, and read live before an action, so that an
+    /// Whether the cluster is known to be formed, as far as the caches show its identity.
+    fn is_formed(&self, status: &EtcdClusterStatus, uid: &str) -> bool {
+        let (namespace, name) = (&self.key.0, &self.key.1);
+        let secrets = &self.shared.caches.secrets;
+        let identity = secrets.get(namespace, &identity_secret_name(name));
+        let identity = identity.map(|secret| read_identity_secret(&secret, name, uid));
+        recoveries::is_formed(status, identity.as_ref())
+    }
+
+    /// PVCs and the identity Secret are read live until the cluster is known to be formed, and while it is recovered:
+    /// the bootstrap decision depends on them. From then on they are cached like everything else, and read live before an action, so that an
     /// idle cluster makes no API requests.
     async fn find(&self, freshness: Freshness, uid: &str, formed: bool) -> Result<Found, Failure> {
         let (namespace, name) = (&self.key.0, &self.key.1);

@@ -10,7 +10,7 @@ use super::lease::{self, Leadership};
 use super::revisions;
 use super::workers::Key;
 use crate::build;
-use crate::crd::ValidatedCluster;
+use crate::crd::{EtcdRecovery, ValidatedCluster};
 use crate::operator::platform::{Act, Failure, Freshness, Observation, Platform, Report};
 use crate::plan::{Action, ObjectAction};
 
@@ -35,6 +35,8 @@ pub(super) struct View {
     pub(super) versions: BTreeMap<String, String>,
     /// The epoch of a newer operator that members report.
     pub(super) successor: Option<u64>,
+    /// The EtcdRecoveries that name the cluster.
+    pub(super) recoveries: Vec<EtcdRecovery>,
 }
 
 impl OneCluster {

@@ -27,6 +27,7 @@ impl OneCluster {
         for event in &report.events {
             self.publish(event).await;
         }
+        self.write_recoveries(&report.plan.recoveries).await;
         match &report.status {
             Some(status) => Box::pin(self.write_status(status)).await,
             None => Ok(()),

@@ -8,6 +8,7 @@ use axum::Router;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::ObjectMeta;
+use kube::core::DeserializeGuard;
 use kube::runtime::events::{Recorder, Reporter};
 use kube::runtime::watcher;
 use kube::{Client, Config};
@@ -25,7 +26,7 @@ use super::probes::{self, Health, Metered};
 use super::triggers;
 use super::workers::{self, Key};
 use crate::build::{self, Settings};
-use crate::crd::{LABEL_CLUSTER_UID, MANAGER};
+use crate::crd::{EtcdRecovery, LABEL_CLUSTER_UID, MANAGER};
 use crate::operator::clock::Clock;
 use crate::operator::members;
 use crate::operator::metrics::Metrics;
@@ -274,6 +275,7 @@ async fn reconcile_one(shared: Arc<Context>, health: Arc<Health>, key: Key) -> E
         .reconciled(outcome, started.elapsed().as_secs_f64());
     if ended == Ended::Gone {
         shared.forget(&key);
+        Box::pin(shared.report_without_cluster(&key)).await;
     }
     health.end(&name);
     ended
@@ -322,6 +324,14 @@ fn watch(client: &Client, namespaces: &Namespaces, trigger: &mpsc::UnboundedSend
             }
         }
     };
+    let asked = {
+        let trigger = trigger.clone();
+        move |recovery: &DeserializeGuard<EtcdRecovery>| {
+            if let Some(key) = triggers::of_recovery(recovery) {
+                let _ = trigger.send(key);
+            }
+        }
+    };
     Caches {
         clusters: Cache::namespaced(client, namespaces, &everything, move |object| {
             resources(kube::Resource::meta(object));
@@ -337,6 +347,7 @@ fn watch(client: &Client, namespaces: &Namespaces, trigger: &mpsc::UnboundedSend
         nodes: Cache::cluster_wide(client, &everything, held),
         volumes: Cache::cluster_wide(client, &everything, |_| {}),
         classes: Cache::cluster_wide(client, &everything, |_| {}),
+        recoveries: Cache::namespaced_where_served(client, namespaces, &everything, asked),
     }
 }
 
@@ -361,6 +372,7 @@ impl Caches {
         self.nodes.ready().await;
         self.volumes.ready().await;
         self.classes.ready().await;
+        self.recoveries.ready().await;
     }
 }
 

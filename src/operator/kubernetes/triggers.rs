@@ -5,11 +5,12 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::ObjectMeta;
+use kube::core::DeserializeGuard;
 
 use super::cache::Cache;
 use super::nodes;
 use super::workers::Key;
-use crate::crd::LABEL_CLUSTER;
+use crate::crd::{EtcdRecovery, LABEL_CLUSTER};
 
 /// The clusters that a node's change may affect: those with a pod on it. The others, which may have waited for such a
 /// node, observe it in their next reconcile.
@@ -34,6 +35,13 @@ pub(crate) fn of_resource(meta: &ObjectMeta) -> Option<Key> {
 pub(crate) fn of_owned(meta: &ObjectMeta) -> Option<Key> {
     let cluster = meta.labels.as_ref()?.get(LABEL_CLUSTER)?;
     Some((meta.namespace.clone()?, cluster.clone()))
+}
+
+/// The cluster that a recovery names.
+pub(crate) fn of_recovery(recovery: &DeserializeGuard<EtcdRecovery>) -> Option<Key> {
+    let recovery = recovery.0.as_ref().ok()?;
+    let cluster = recovery.spec.cluster_ref.name.clone();
+    Some((recovery.metadata.namespace.clone()?, cluster))
 }
 
 #[cfg(test)]

@@ -23,6 +23,7 @@ use tower::ServiceExt as _;
 use crate::build::Settings;
 use crate::crd::{LABEL_CLUSTER_UID, MANAGER};
 use crate::operator::clock::Clock;
+use crate::operator::kubernetes::cache::Cache;
 use crate::operator::kubernetes::context::{Caches, Context, Environment, Resourceful};
 use crate::operator::kubernetes::lease::{Candidate, Leadership, fenced};
 use crate::operator::kubernetes::triggers;
@@ -495,6 +496,7 @@ fn caches(sees_no_slices: bool) -> (Feeds, Caches) {
         nodes: of_nodes,
         volumes: of_volumes,
         classes: of_classes,
+        recoveries: Cache::refused().1,
     };
     (feeds, caches)
 }

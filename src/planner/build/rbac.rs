@@ -18,7 +18,7 @@ pub fn rules() -> Vec<PolicyRule> {
         rule("quorate.dev", &["etcdbackups"], MANAGE),
         rule(
             "quorate.dev",
-            &["etcdbackupstores", "etcdbackupschedules"],
+            &["etcdbackupstores", "etcdbackupschedules", "etcdrecoveries"],
             WATCH,
         ),
         rule(
@@ -27,6 +27,7 @@ pub fn rules() -> Vec<PolicyRule> {
                 "etcdbackups/status",
                 "etcdbackupstores/status",
                 "etcdbackupschedules/status",
+                "etcdrecoveries/status",
             ],
             &["get", "patch"],
         ),
