@@ -169,7 +169,7 @@ impl OneCluster {
         let name = self.key.1.clone();
         let uid = resource.uid().unwrap_or_default();
         let (status, status_age_ms) = self.status(freshness, resource);
-        let recoveries = self.recoveries(freshness).await?;
+        let recoveries = self.shared.recoveries(&self.key, freshness).await?;
         let settled = !recoveries.iter().any(recoveries::is_under_way);
         let known = settled && self.is_formed(&status, &uid);
         let found = self.find(freshness, &uid, known);

@@ -20,32 +20,6 @@ use crate::plan::{IdentitySecret, Owner, RecoveryFacts, RecoveryReport};
 type Guarded = DeserializeGuard<EtcdRecovery>;
 
 impl OneCluster {
-    /// The EtcdRecoveries that name this cluster, whatever their UID, by name.
-    pub(super) async fn recoveries(
-        &self,
-        freshness: Freshness,
-    ) -> Result<Vec<EtcdRecovery>, Failure> {
-        match freshness {
-            Freshness::Cached => Ok(self.shared.cached_recoveries(&self.key)),
-            Freshness::Live => self.live_recoveries().await,
-        }
-    }
-
-    /// None where the API server does not have the kind, or the role is an older one.
-    async fn live_recoveries(&self) -> Result<Vec<EtcdRecovery>, Failure> {
-        if self.shared.caches.recoveries.is_denied() {
-            return Ok(Vec::new());
-        }
-        let mut found = match self.api::<Guarded>().list(&ListParams::default()).await {
-            Ok(list) => list.items,
-            Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => Vec::new(),
-            Err(error) => return Err(failure("list", "etcdrecoveries", &error)),
-        };
-        found.retain(|guard| names(guard, &self.key));
-        found.sort_by_key(|guard| guard.meta().name.clone());
-        Ok(found.into_iter().filter_map(|guard| guard.0.ok()).collect())
-    }
-
     /// Writes how the recoveries of this cluster are doing, where that is news. A failure holds nothing up: the next
     /// reconcile writes it.
     pub(super) async fn write_recoveries(&self, reports: &[RecoveryReport]) {
@@ -63,6 +37,34 @@ impl OneCluster {
 }
 
 impl Context {
+    /// The EtcdRecoveries that name this cluster, whatever their UID, by name.
+    pub(super) async fn recoveries(
+        &self,
+        cluster: &Key,
+        freshness: Freshness,
+    ) -> Result<Vec<EtcdRecovery>, Failure> {
+        match freshness {
+            Freshness::Cached => Ok(self.cached_recoveries(cluster)),
+            Freshness::Live => self.live_recoveries(cluster).await,
+        }
+    }
+
+    /// None where the API server does not have the kind, or the role is an older one.
+    async fn live_recoveries(&self, cluster: &Key) -> Result<Vec<EtcdRecovery>, Failure> {
+        if self.caches.recoveries.is_denied() {
+            return Ok(Vec::new());
+        }
+        let api: Api<Guarded> = Api::namespaced(self.client.clone(), &cluster.0);
+        let mut found = match api.list(&ListParams::default()).await {
+            Ok(list) => list.items,
+            Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => Vec::new(),
+            Err(error) => return Err(failure("list", "etcdrecoveries", &error)),
+        };
+        found.retain(|guard| names(guard, cluster));
+        found.sort_by_key(|guard| guard.meta().name.clone());
+        Ok(found.into_iter().filter_map(|guard| guard.0.ok()).collect())
+    }
+
     fn cached_recoveries(&self, cluster: &Key) -> Vec<EtcdRecovery> {
         let found = self.caches.recoveries.select(|guard| names(guard, cluster));
         let found = found.iter().filter_map(|guard| guard.0.as_ref().ok());
@@ -160,6 +162,22 @@ pub(super) fn facts(recovery: &EtcdRecovery) -> RecoveryFacts {
         spec: recovery.spec.clone(),
         refused: refused.then(|| status.message.unwrap_or_default()),
     }
+}
+
+/// The recovery that made this incarnation of a cluster, if it is the only one that asks for it.
+pub(super) fn that_made<'a>(
+    recoveries: &'a [EtcdRecovery],
+    uid: &str,
+    incarnation: u64,
+) -> Option<&'a EtcdRecovery> {
+    let made = |it: &&EtcdRecovery| {
+        let lost = u64::try_from(it.spec.incarnation).unwrap_or(0);
+        let refused = facts(it).refused.is_some();
+        !refused && it.spec.cluster_uid == uid && lost.saturating_add(1) == incarnation
+    };
+    let mut made = recoveries.iter().filter(made);
+    let one = made.next()?;
+    made.next().is_none().then_some(one)
 }
 
 /// Whether something may still be done for it.

@@ -53,6 +53,18 @@ fn refusal_is_kept_with_its_reason() {
 }
 
 #[test]
+fn one_recovery_made_an_incarnation() {
+    let one = recovery(&json!({"phase": "Restoring"}));
+    let refused = recovery(&json!({"phase": "Refused"}));
+    let both = [refused, one.clone()];
+    let name = |found: Option<&EtcdRecovery>| found.map(ResourceExt::name_any);
+    assert_eq!(name(that_made(&both, "c", 2)).as_deref(), Some("again"));
+    assert_eq!(that_made(&both, "c", 3), None, "another incarnation");
+    assert_eq!(that_made(&both, "d", 2), None, "another cluster");
+    assert_eq!(that_made(&[one.clone(), one], "c", 2), None, "which one?");
+}
+
+#[test]
 fn times_are_those_of_the_first_and_of_the_last_step() {
     let fencing = status(
         &EtcdRecoveryStatus::default(),

@@ -30,8 +30,8 @@ pub use observed::{
     ObservedSchedule,
 };
 pub use restore::{
-    NamedBackup, ObservedRestore, RestorePlan, RestoreReport, RestoreTarget, StorePlace,
-    plan_restore, store_of_restore,
+    NamedBackup, ObservedRestore, RestoreFrom, RestorePlan, RestoreReport, RestoreTarget,
+    StorePlace, plan_restore, store_of_restore,
 };
 pub use result::{FailureClass, JobResult, Pruned, Restored, Saved, Verified};
 pub use schedule::plan_schedule;

@@ -55,6 +55,8 @@ pub struct JobFacts {
     pub kind: JobKind,
     /// Its number.
     pub attempt: u32,
+    /// UID of the EtcdRecovery that it is for.
+    pub recovery: Option<String>,
     /// When it was created.
     pub created: Timestamp,
     /// Where the store was then.

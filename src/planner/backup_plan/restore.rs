@@ -1,5 +1,6 @@
-//! The Job that gives the seed of a new cluster its first data: created once the cluster has its identity, repeated until
-//! the seed has all of them, deleted once the cluster is formed. Whether the cluster is formed is not decided here.
+//! The Job that gives the seed of a new cluster, or of a recovered one, its first data, from a store or from a member that
+//! is left: created once the cluster has its identity, repeated until the seed has all of them, deleted once the cluster is
+//! formed. Whether the cluster is formed is not decided here.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -8,7 +9,7 @@ use super::observed::{JobFacts, JobKind, JobState, NODE_LOST};
 use super::result::{FailureClass, JobResult};
 use super::{BackupStep, size};
 use crate::crd::backups::{BackupPhase, EtcdBackupStatus};
-use crate::crd::{Restore, ValidatedCluster};
+use crate::crd::{DataSource, Restore, Survivor, ValidatedCluster};
 
 /// Before the second attempt; doubled for each further one.
 const PAUSE: SignedDuration = SignedDuration::from_secs(5);
@@ -20,18 +21,22 @@ const START: SignedDuration = SignedDuration::from_mins(2);
 const START_ANEW: SignedDuration = SignedDuration::from_mins(5);
 /// A seed that has all data forms the cluster; if it has not after this, it is asked again what it has.
 const AGAIN_AFTER: SignedDuration = SignedDuration::from_mins(15);
+/// What keeps a recovered cluster from its data once nothing names them any more.
+const NO_SOURCE: &str = "the EtcdRecovery of this incarnation is gone, or there is more than one: create the one that is meant";
 /// Between two observations while a Job runs.
 const WATCHED_MS: u64 = 10_000;
 /// Between two observations while something is missing.
 const MISSING_MS: u64 = 5_000;
 
-/// A cluster with `spec.bootstrap.restore` and what belongs to its restore.
+/// A cluster that does not start empty, and what belongs to its first data.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ObservedRestore {
     /// The cluster, or why its spec cannot be used.
     pub cluster: Result<ValidatedCluster, String>,
-    /// What is restored.
-    pub restore: Restore,
+    /// Where the data come from; `None`: the one EtcdRecovery that names that is gone.
+    pub source: Option<DataSource>,
+    /// UID of the EtcdRecovery; `None`: the cluster's own spec names the source.
+    pub recovery: Option<String>,
     /// It was formed: nothing is restored any more.
     pub formed: bool,
     /// The member that forms it, once the identity Secret names one and the operator's key exists.
@@ -66,15 +71,27 @@ pub struct StorePlace {
     pub location: String,
 }
 
-/// What a Job of a restore reads: a path in a store.
+/// What a Job of a restore reads, and who receives it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RestoreTarget {
-    /// The EtcdBackupStore.
-    pub store: String,
-    /// The path below its prefix.
-    pub path: String,
+    /// What is read.
+    pub from: RestoreFrom,
     /// The member that receives it.
     pub seed: String,
+}
+
+/// What a Job of a restore reads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RestoreFrom {
+    /// A path in a store.
+    Store {
+        /// The EtcdBackupStore.
+        store: String,
+        /// The path below its prefix.
+        path: String,
+    },
+    /// A member of the incarnation before.
+    Survivor(Survivor),
 }
 
 /// How a restore is doing, for the report of its cluster.
@@ -115,6 +132,9 @@ pub fn plan_restore(observed: &ObservedRestore) -> RestorePlan {
     if observed.formed {
         return end(observed);
     }
+    if let Some(plan) = clear(observed) {
+        return plan;
+    }
     let newest = observed.jobs.iter().max_by_key(|job| job.attempt);
     let mut plan = match newest {
         None => begin(observed, 1),
@@ -143,6 +163,28 @@ fn end(observed: &ObservedRestore) -> RestorePlan {
         target: None,
         again_ms: step.as_ref().map(|_| MISSING_MS),
         step,
+    }
+}
+
+/// Jobs of an earlier incarnation, or of a recovery that was deleted, go before another one begins: their names are used
+/// again, and what they have sent does not count.
+fn clear(observed: &ObservedRestore) -> Option<RestorePlan> {
+    let others = observed.jobs.iter();
+    let mut foreign = others.filter(|job| is_foreign(observed, job)).peekable();
+    let first = foreign.peek()?;
+    let text = format!("Job {} of an earlier source is deleted", first.name);
+    let left = foreign.find(|job| job.state != JobState::Deleting && !is_paused(observed));
+    let step = left.map(|job| BackupStep::DeleteJob {
+        name: job.name.clone(),
+    });
+    Some(wait(text, step, MISSING_MS))
+}
+
+/// Whether a Job was made for another source. While the source is not known, only those of the cluster's own spec.
+fn is_foreign(observed: &ObservedRestore, job: &JobFacts) -> bool {
+    match &observed.source {
+        Some(_) => job.recovery != observed.recovery,
+        None => job.recovery.is_none(),
     }
 }
 
@@ -315,7 +357,20 @@ fn target(observed: &ObservedRestore) -> Result<RestoreTarget, (String, bool)> {
     }
     let seed = observed.seed.clone();
     let seed = seed.ok_or_else(|| ("the cluster is not set up yet".to_owned(), false))?;
-    let restore = &observed.restore;
+    let from = match &observed.source {
+        None => return Err((NO_SOURCE.to_owned(), true)),
+        Some(DataSource::Survivor(survivor)) => RestoreFrom::Survivor(survivor.clone()),
+        Some(DataSource::Stored(restore)) => stored(observed, restore, &cluster.namespace)?,
+    };
+    Ok(RestoreTarget { from, seed })
+}
+
+/// Where in a store the data are.
+fn stored(
+    observed: &ObservedRestore,
+    restore: &Restore,
+    namespace: &str,
+) -> Result<RestoreFrom, (String, bool)> {
     let missing = |what: String| (format!("there is no {what}"), true);
     let backup = match &restore.backup_ref {
         None => None,
@@ -328,13 +383,12 @@ fn target(observed: &ObservedRestore) -> Result<RestoreTarget, (String, bool)> {
     let place = observed.store.as_ref();
     let place = place.ok_or_else(|| missing(format!("EtcdBackupStore {store}")))?;
     let path = match (backup, &restore.path) {
-        (Some(backup), _) => path_of(backup, place, &cluster.namespace)?,
+        (Some(backup), _) => path_of(backup, place, namespace)?,
         (None, path) => path.clone().unwrap_or_default(),
     };
-    Ok(RestoreTarget {
+    Ok(RestoreFrom::Store {
         store: store.to_owned(),
         path,
-        seed,
     })
 }
 

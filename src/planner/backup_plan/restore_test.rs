@@ -5,11 +5,13 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 use super::observed::{JobFacts, JobKind, JobState, NODE_LOST};
-use super::restore::{NamedBackup, ObservedRestore, RestoreTarget, StorePlace, plan_restore};
+use super::restore::{
+    NamedBackup, ObservedRestore, RestoreFrom, RestoreTarget, StorePlace, plan_restore,
+};
 use super::result::{FailureClass, JobResult, Restored};
 use super::{BackupStep, RestorePlan};
 use crate::crd::backups::{BackupPhase, EtcdBackupStatus, LocalRef};
-use crate::crd::{EtcdClusterSpec, Restore, ValidatedCluster};
+use crate::crd::{DataSource, EtcdClusterSpec, Restore, Survivor, ValidatedCluster};
 
 fn now() -> Timestamp {
     "2026-03-01T00:00:00Z".parse().expect("a time")
@@ -30,10 +32,11 @@ fn observed() -> ObservedRestore {
             spec: EtcdClusterSpec::default(),
             storage_bytes: 1 << 30,
         }),
-        restore: Restore {
+        source: Some(DataSource::Stored(Restore {
             backup_ref: named("nightly-1"),
             ..Restore::default()
-        },
+        })),
+        recovery: None,
         formed: false,
         seed: Some("second-1".into()),
         backup: Some(NamedBackup {
@@ -60,6 +63,7 @@ fn job(attempt: u32, state: JobState) -> JobFacts {
         name: format!("second-restore-{attempt}"),
         kind: JobKind::Restore,
         attempt,
+        recovery: None,
         created: now(),
         location: String::new(),
         state,
@@ -109,21 +113,23 @@ fn message(plan: &RestorePlan) -> (&str, bool) {
 fn job_reads_the_backup_where_it_was_saved() {
     let plan = plan_restore(&observed());
     assert_eq!(creates(&plan), Some(1));
-    let target = RestoreTarget {
-        store: "bucket".into(),
-        path: "prod/main/nightly-1-abcd".into(),
-        seed: "second-1".into(),
+    let target = |path: &str| {
+        let from = RestoreFrom::Store {
+            store: "bucket".into(),
+            path: path.into(),
+        };
+        let seed = "second-1".into();
+        Some(RestoreTarget { from, seed })
     };
-    assert_eq!(plan.target, Some(target));
+    assert_eq!(plan.target, target("prod/main/nightly-1-abcd"));
     let mut of_store = observed();
-    of_store.restore = Restore {
+    of_store.source = Some(DataSource::Stored(Restore {
         store_ref: named("bucket"),
         path: Some("old/etcd.db".into()),
         ..Restore::default()
-    };
+    }));
     of_store.backup = None;
-    let target = plan_restore(&of_store).target.expect("a target");
-    assert_eq!((&*target.store, &*target.path), ("bucket", "old/etcd.db"));
+    assert_eq!(plan_restore(&of_store).target, target("old/etcd.db"));
 }
 
 #[test]
@@ -275,6 +281,78 @@ fn jobs_go_once_the_cluster_is_formed() {
         observed.jobs.iter_mut().for_each(|job| job.attempt = 9);
     }
     assert_eq!(plan_restore(&observed).step, None);
+}
+
+/// A cluster whose next incarnation gets the data of a member of the last one.
+fn recovered() -> ObservedRestore {
+    let survivor = Survivor {
+        member: "second-3".into(),
+        ..Survivor::default()
+    };
+    ObservedRestore {
+        source: Some(DataSource::Survivor(survivor)),
+        recovery: Some("recovery-1".into()),
+        seed: Some("second-4".into()),
+        backup: None,
+        store: None,
+        ..observed()
+    }
+}
+
+fn job_for(recovery: Option<&str>, name: &str, state: JobState) -> JobFacts {
+    JobFacts {
+        name: name.into(),
+        recovery: recovery.map(str::to_owned),
+        ..job(1, state)
+    }
+}
+
+#[test]
+fn survivor_needs_no_store() {
+    let plan = plan_restore(&recovered());
+    assert_eq!(creates(&plan), Some(1));
+    let target = plan.target.expect("a target");
+    assert_eq!(target.seed, "second-4");
+    assert!(matches!(target.from, RestoreFrom::Survivor(it) if it.member == "second-3"));
+}
+
+/// The Job that gave the first incarnation its data, or that of a recovery that was deleted, has sent nothing that counts.
+#[test]
+fn jobs_of_another_source_go_first() {
+    for earlier in [None, Some("recovery-0")] {
+        let mut observed = recovered();
+        observed.jobs = vec![job_for(earlier, "old", sent(now()))];
+        let old = BackupStep::DeleteJob { name: "old".into() };
+        assert_eq!(plan_restore(&observed).step, Some(old));
+        observed.jobs[0].state = JobState::Deleting;
+        let plan = plan_restore(&observed);
+        assert_eq!(plan.step, None, "its name may be used again");
+        assert!(plan.again_ms.is_some());
+        observed.cluster.as_mut().expect("valid").spec.paused = true;
+        observed.jobs[0].state = JobState::Running;
+        assert_eq!(plan_restore(&observed).step, None, "it is paused");
+        observed.cluster.as_mut().expect("valid").spec.paused = false;
+        observed.jobs = vec![job_for(Some("recovery-1"), "new", JobState::Running)];
+        assert!(
+            message(&plan_restore(&observed))
+                .0
+                .contains("Job new reads")
+        );
+    }
+}
+
+#[test]
+fn nothing_is_sent_once_no_recovery_names_the_data() {
+    let mut observed = recovered();
+    (observed.source, observed.recovery) = (None, None);
+    let plan = plan_restore(&observed);
+    assert_eq!(plan.step, None);
+    let (text, needs_user) = message(&plan);
+    assert!(text.contains("the EtcdRecovery of this incarnation is gone"));
+    assert!(needs_user);
+    observed.jobs = vec![job_for(None, "old", sent(now()))];
+    let plan = plan_restore(&observed);
+    assert!(matches!(plan.step, Some(BackupStep::DeleteJob { .. })));
 }
 
 /// Jobs wait, run, fail in any way, are deleted by somebody and lose their node; the cluster is formed once one has sent

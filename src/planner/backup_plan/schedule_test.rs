@@ -62,6 +62,7 @@ fn prune_job(state: JobState) -> JobFacts {
         name: "nightly-prune-1".to_owned(),
         kind: JobKind::Prune,
         attempt: 1,
+        recovery: None,
         created: start(),
         location: LOCATION.to_owned(),
         state,

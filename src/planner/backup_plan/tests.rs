@@ -132,6 +132,7 @@ impl World {
                     name,
                     kind: *kind,
                     attempt: *attempt,
+                    recovery: None,
                     created: self.observed.now,
                     location: LOCATION.to_owned(),
                     state: JobState::Waiting(None),

@@ -20,8 +20,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use crate::crd::backups::{EtcdBackupStoreSpec, ScheduleRetention, Scratch, SecretKeyRef};
 use crate::crd::{
     ANNOTATION_BACKUP_LOCATION, APP, LABEL_BACKUP_ATTEMPT, LABEL_BACKUP_JOB, LABEL_BACKUP_OF,
-    LABEL_BACKUP_OWNER, LABEL_BACKUP_OWNER_KIND, MANAGER, TlsPort, ValidatedCluster,
-    authority_secret_name, peers_service_name,
+    LABEL_BACKUP_OWNER, LABEL_BACKUP_OWNER_KIND, LABEL_RECOVERY, MANAGER, Survivor, TlsPort,
+    ValidatedCluster, authority_secret_name, peers_service_name,
 };
 
 use super::certificates::CA_CERTIFICATES;
@@ -33,6 +33,10 @@ use super::pod::{cluster_image, restricted_container, restricted_pod};
 pub(super) const BACKUP_COMPONENT: &str = "backup";
 /// The only container.
 pub const BACKUP_CONTAINER: &str = "backup";
+/// Name of the key for the member that a Job saves, or that it gives data.
+pub const KEY_OF_MEMBER: &str = "key";
+/// Name of the key for a member of the incarnation before, whose data a Job reads.
+pub const KEY_OF_SURVIVOR: &str = "survivor";
 /// Where Kubernetes takes a result from.
 const RESULT_FILE: &str = "/dev/termination-log";
 const SCRATCH: &str = "/scratch";
@@ -91,13 +95,33 @@ pub enum BackupWork {
         /// Where days and weeks begin.
         time_zone: String,
     },
-    /// Gives a member that forms a cluster its first data.
+    /// Gives a member that forms a cluster its first data, from a store.
     Restore {
         /// Where they are below the store's prefix.
         path: String,
         /// The member.
         seed: String,
+        /// The recovery that asks for it, if one does.
+        recovery: Option<Recovers>,
     },
+    /// The same from a member of the incarnation before. Needs no store.
+    Recover {
+        /// Whose data, and what its disk holds at least.
+        survivor: Survivor,
+        /// The member.
+        seed: String,
+        /// The recovery that asks for it.
+        recovery: Recovers,
+    },
+}
+
+/// The recovery that a Job is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recovers {
+    /// UID of the EtcdRecovery.
+    pub uid: String,
+    /// The incarnation that gets the data.
+    pub incarnation: u64,
 }
 
 impl BackupWork {
@@ -106,13 +130,34 @@ impl BackupWork {
             BackupWork::Save { .. } => "save",
             BackupWork::Verify { .. } => "verify",
             BackupWork::Prune { .. } => "prune",
-            BackupWork::Restore { .. } => "restore",
+            BackupWork::Restore { .. } | BackupWork::Recover { .. } => "restore",
+        }
+    }
+
+    fn recovery(&self) -> Option<&Recovers> {
+        match self {
+            BackupWork::Restore { recovery, .. } => recovery.as_ref(),
+            BackupWork::Recover { recovery, .. } => Some(recovery),
+            BackupWork::Save { .. } | BackupWork::Verify { .. } | BackupWork::Prune { .. } => None,
+        }
+    }
+
+    /// Part of a Job's name: no two incarnations of a cluster have Jobs of one name.
+    fn part(&self) -> String {
+        match self.recovery() {
+            Some(recovery) => format!("{}-{}", self.name(), recovery.incarnation),
+            None => self.name().to_owned(),
         }
     }
 
     /// Whether it talks to members, and needs a key for that.
     fn calls_members(&self) -> bool {
-        matches!(self, BackupWork::Save { .. } | BackupWork::Restore { .. })
+        match self {
+            BackupWork::Save { .. } | BackupWork::Restore { .. } | BackupWork::Recover { .. } => {
+                true
+            }
+            BackupWork::Verify { .. } | BackupWork::Prune { .. } => false,
+        }
     }
 }
 
@@ -122,7 +167,7 @@ pub fn backup_job_name(owner: &str, work: &str, attempt: u32) -> String {
     format!("{owner}-{work}-{attempt}")
 }
 
-/// The name of the Secret with the key of a Job that saves.
+/// The name of the Secret with the keys of a Job that calls members.
 #[must_use]
 pub fn backup_key_name(job: &str) -> String {
     format!("{job}-key")
@@ -169,15 +214,17 @@ pub fn store_url(store: &EtcdBackupStoreSpec) -> String {
     }
 }
 
-/// The Secret with the key by which a Job reads a member; it goes with the Job.
+/// The Secret with the keys by which a Job calls members, by their names in it; it goes with the Job.
 #[must_use]
 pub fn backup_key_secret(
     namespace: &str,
     owner: &BackupOwner,
     (job, job_uid): (&str, &str),
-    key: &[u8],
+    keys: &[(&str, &[u8])],
 ) -> Secret {
-    let data = BTreeMap::from([("key".to_owned(), ByteString(key.to_vec()))]);
+    let keys = keys.iter();
+    let data = keys.map(|(name, key)| ((*name).to_owned(), ByteString(key.to_vec())));
+    let data: BTreeMap<String, ByteString> = data.collect();
     let mut metadata = metadata(namespace, backup_key_name(job), owner);
     metadata.owner_references = Some(vec![OwnerReference {
         api_version: "batch/v1".to_owned(),
@@ -195,7 +242,7 @@ pub fn backup_key_secret(
     }
 }
 
-/// A Job.
+/// A Job. `store`: the default of one for work that needs none.
 #[must_use]
 pub fn backup_job(
     cluster: &ValidatedCluster,
@@ -205,16 +252,20 @@ pub fn backup_job(
     work: &BackupWork,
     attempt: u32,
 ) -> Job {
-    let name = backup_job_name(&owner.name, work.name(), attempt);
+    let name = backup_job_name(&owner.name, &work.part(), attempt);
     let mut metadata = metadata(&cluster.namespace, name.clone(), owner);
     let location = match work {
         BackupWork::Restore { path, .. } => format!("{}/{path}", store_url(store)),
+        BackupWork::Recover { survivor, .. } => format!("member {}", survivor.member),
         _ => backup_location(store, &cluster.namespace, &cluster.name),
     };
     metadata.annotations = Some(strings(&[(ANNOTATION_BACKUP_LOCATION, &location)]));
     let labels = metadata.labels.get_or_insert_default();
     labels.insert(LABEL_BACKUP_JOB.to_owned(), work.name().to_owned());
     labels.insert(LABEL_BACKUP_ATTEMPT.to_owned(), attempt.to_string());
+    if let Some(recovery) = work.recovery() {
+        labels.insert(LABEL_RECOVERY.to_owned(), recovery.uid.clone());
+    }
     let mut pod_labels = labels.clone();
     if work.calls_members() {
         pod_labels.insert(LABEL_BACKUP_OF.to_owned(), cluster.uid.clone());
@@ -325,6 +376,11 @@ fn arguments(
         work.name().to_owned(),
         format!("--result-file={RESULT_FILE}"),
     ];
+    if let BackupWork::Recover { survivor, seed, .. } = work {
+        all.extend(from_survivor(cluster, survivor));
+        all.extend(into_seed(cluster, seed));
+        return all;
+    }
     // A restore names the whole path below the store's prefix.
     let folder = match work {
         BackupWork::Restore { .. } => None,
@@ -361,12 +417,12 @@ fn arguments(
             all.push(format!("--scratch={SCRATCH}"));
             all.push(id.clone());
         }
-        BackupWork::Restore { path, seed } => {
-            all.push(format!("--member={}:{PEER_PORT}", host(cluster, seed)));
-            all.extend(member_access(cluster));
-            all.push(format!("--scratch={SCRATCH}"));
+        BackupWork::Restore { path, seed, .. } => {
+            all.extend(into_seed(cluster, seed));
             all.push(path.clone());
         }
+        // It has no store.
+        BackupWork::Recover { .. } => {}
         BackupWork::Prune {
             retention,
             time_zone,
@@ -385,11 +441,35 @@ fn arguments(
     all
 }
 
+/// How the member whose data are kept is called, and what it has to hold.
+fn from_survivor(cluster: &ValidatedCluster, survivor: &Survivor) -> Vec<String> {
+    let address = host(cluster, &survivor.member);
+    let mut all = vec![format!("--survivor={address}:{PEER_PORT}")];
+    all.extend(access(cluster, "survivor", KEY_OF_SURVIVOR));
+    let expect = &survivor.expect;
+    all.push(format!("--survivor-disk={}", expect.disk_uuid));
+    all.push(format!("--survivor-term={}", expect.term));
+    all.push(format!("--survivor-index={}", expect.index));
+    all
+}
+
+/// How the member that receives the data is called.
+fn into_seed(cluster: &ValidatedCluster, seed: &str) -> Vec<String> {
+    let mut all = vec![format!("--member={}:{PEER_PORT}", host(cluster, seed))];
+    all.extend(member_access(cluster));
+    all.push(format!("--scratch={SCRATCH}"));
+    all
+}
+
 /// How members are called.
 fn member_access(cluster: &ValidatedCluster) -> Vec<String> {
-    let mut all = vec![format!("--member-key-file={MEMBER_KEY}/key")];
+    access(cluster, "member", KEY_OF_MEMBER)
+}
+
+fn access(cluster: &ValidatedCluster, whose: &str, key: &str) -> Vec<String> {
+    let mut all = vec![format!("--{whose}-key-file={MEMBER_KEY}/{key}")];
     if cluster.spec.tls.is_some() {
-        all.push(format!("--member-cacert={ROOTS}/{CA_CERTIFICATES}"));
+        all.push(format!("--{whose}-cacert={ROOTS}/{CA_CERTIFICATES}"));
     }
     all
 }
@@ -449,14 +529,18 @@ fn mounted(
     }
     if work.calls_members() {
         let name = backup_key_name(job);
-        all.push(secret("member-key", MEMBER_KEY, &name, "key", "key"));
+        let mut files = vec![(KEY_OF_MEMBER, KEY_OF_MEMBER)];
+        if matches!(work, BackupWork::Recover { .. }) {
+            files.push((KEY_OF_SURVIVOR, KEY_OF_SURVIVOR));
+        }
+        all.push(secret("member-key", MEMBER_KEY, &name, &files));
         if let Some(tls) = &cluster.spec.tls {
             let trusted = match tls.user_secrets(&cluster.name, TlsPort::Peer) {
                 Some((_, trusted)) => trusted,
                 None => authority_secret_name(&cluster.name, TlsPort::Peer),
             };
-            let roots = secret("peer", ROOTS, &trusted, CA_CERTIFICATES, CA_CERTIFICATES);
-            all.push(roots);
+            let files = [(CA_CERTIFICATES, CA_CERTIFICATES)];
+            all.push(secret("peer", ROOTS, &trusted, &files));
         }
     }
     if let Some(roots) = &store.ca_secret_ref {
@@ -464,36 +548,35 @@ fn mounted(
             "store-ca",
             STORE_ROOTS,
             &roots.name,
-            &roots.key,
-            CA_CERTIFICATES,
+            &[(&roots.key, CA_CERTIFICATES)],
         );
         all.push(volume);
     }
     for (number, key) in keys(store).into_iter().enumerate() {
         let (name, folder) = (format!("key-{number}"), format!("{KEYS}/{number}"));
-        all.push(secret(&name, &folder, &key.name, &key.key, "key"));
+        all.push(secret(&name, &folder, &key.name, &[(&key.key, "key")]));
     }
     all
 }
 
-/// One key of a Secret as one file.
+/// Keys of a Secret as files of these names.
 fn secret(
     volume: &str,
     folder: &str,
     secret: &str,
-    key: &str,
-    file: &str,
+    files: &[(&str, &str)],
 ) -> (Volume, VolumeMount) {
+    let item = |(key, file): &(&str, &str)| KeyToPath {
+        key: (*key).to_owned(),
+        path: (*file).to_owned(),
+        mode: None,
+    };
     let volume = Volume {
         name: volume.to_owned(),
         secret: Some(SecretVolumeSource {
             secret_name: Some(secret.to_owned()),
             default_mode: Some(0o440),
-            items: Some(vec![KeyToPath {
-                key: key.to_owned(),
-                path: file.to_owned(),
-                mode: None,
-            }]),
+            items: Some(files.iter().map(item).collect()),
             optional: None,
         }),
         ..Volume::default()

@@ -8,6 +8,7 @@ use crate::crd::backups::{
     EtcdBackupStoreSpec, LocalRef, S3Store, ScheduleRetention, Scratch, SecretKeyRef,
     StoreEncryption, VolumeStore,
 };
+use crate::crd::{ExpectedDisk, Survivor};
 
 fn key(name: &str) -> SecretKeyRef {
     SecretKeyRef {
@@ -73,13 +74,37 @@ fn restore() -> BackupWork {
     BackupWork::Restore {
         path: "prod/main/monday-b5d1".to_owned(),
         seed: "demo-1".to_owned(),
+        recovery: None,
+    }
+}
+
+fn recovery() -> Recovers {
+    Recovers {
+        uid: "c0de".to_owned(),
+        incarnation: 2,
+    }
+}
+
+fn recover() -> BackupWork {
+    BackupWork::Recover {
+        survivor: Survivor {
+            member: "demo-3".to_owned(),
+            expect: ExpectedDisk {
+                disk_uuid: "5f1c".to_owned(),
+                term: 4,
+                index: 1207,
+            },
+            revision_bump: 1_000_000_000,
+        },
+        seed: "demo-4".to_owned(),
+        recovery: recovery(),
     }
 }
 
 fn job(spec: &str, store: &EtcdBackupStoreSpec, work: &BackupWork) -> Job {
     let owner = match work {
         BackupWork::Prune { .. } => owner("EtcdBackupSchedule", "nightly"),
-        BackupWork::Restore { .. } => owner("EtcdCluster", "demo"),
+        BackupWork::Restore { .. } | BackupWork::Recover { .. } => owner("EtcdCluster", "demo"),
         _ => owner("EtcdBackup", "monday"),
     };
     backup_job(&cluster(spec), &settings(), store, &owner, work, 2)
@@ -98,8 +123,14 @@ fn jobs_of_backups() {
         "default",
         &owner("EtcdBackup", "monday"),
         ("monday-save-2", "a0b1"),
-        b"k3y",
+        &[(KEY_OF_MEMBER, b"k3y")],
     );
+    let again = BackupWork::Restore {
+        path: "prod/main/monday-b5d1".to_owned(),
+        seed: "demo-4".to_owned(),
+        recovery: Some(recovery()),
+    };
+    let none = EtcdBackupStoreSpec::default();
     let text = yaml(&[
         &secret,
         &job("spec: {tls: {}}", &s3(), &save()),
@@ -108,6 +139,8 @@ fn jobs_of_backups() {
         &job("spec: {}", &volume(), &prune),
         &job("spec: {tls: {}}", &s3(), &restore()),
         &job("spec: {}", &volume(), &restore()),
+        &job("spec: {}", &volume(), &again),
+        &job("spec: {tls: {}}", &none, &recover()),
     ]);
     golden("backup.yaml", &text);
 }
@@ -121,9 +154,14 @@ fn jobs_hold_no_key_that_they_do_not_need() {
         for (work, key) in [
             (save(), "monday-save-2-key"),
             (restore(), "demo-restore-2-key"),
+            (recover(), "demo-restore-2-2-key"),
             (verify.clone(), ""),
         ] {
-            let job = job(spec, &volume(), &work);
+            let store = match work {
+                BackupWork::Recover { .. } => EtcdBackupStoreSpec::default(),
+                _ => volume(),
+            };
+            let job = job(spec, &store, &work);
             let pod = job.spec.and_then(|spec| spec.template.spec).expect("a pod");
             assert_eq!(pod.automount_service_account_token, Some(false));
             let volumes = pod.volumes.expect("volumes");
@@ -138,7 +176,9 @@ fn jobs_hold_no_key_that_they_do_not_need() {
                 .collect();
             let mut wanted = Vec::new();
             if !key.is_empty() {
-                wanted.push(format!("{key}: key"));
+                let survivor = matches!(work, BackupWork::Recover { .. });
+                let keys = if survivor { "key survivor" } else { "key" };
+                wanted.push(format!("{key}: {keys}"));
                 match spec {
                     "spec: {}" => {}
                     "spec: {tls: {}}" => wanted.push("demo-peer-ca: ca.crt".to_owned()),

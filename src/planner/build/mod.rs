@@ -31,8 +31,8 @@ mod server_test;
 mod tests;
 
 pub use backup_job::{
-    BACKUP_CONTAINER, BackupOwner, BackupWork, backup_job, backup_job_name, backup_key_name,
-    backup_key_secret, backup_location, store_url,
+    BACKUP_CONTAINER, BackupOwner, BackupWork, KEY_OF_MEMBER, KEY_OF_SURVIVOR, Recovers,
+    backup_job, backup_job_name, backup_key_name, backup_key_secret, backup_location, store_url,
 };
 pub use cert_manager::{
     Certificate, CertificateCondition, CertificateSpec, CertificateStatus, Issue,

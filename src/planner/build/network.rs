@@ -1,7 +1,7 @@
 //! Who may reach the members over the network: one NetworkPolicy a cluster, over all of its members'
 //! pods. What it does not name is refused by networks that enforce policies; others ignore it.
 //!
-//! The peer port is open to the other members, the operator and Jobs that save the cluster, the metrics port to the peers named in the resource,
+//! The peer port is open to the other members, the operator and Jobs that save the cluster or give it data, the metrics port to the peers named in the resource,
 //! the client port to everyone unless the resource restricts it. Probes come from the kubelet, and traffic from a pod's
 //! own node is allowed by Kubernetes' rules. Egress is not restricted.
 

@@ -39,6 +39,8 @@ pub const LABEL_BACKUP_OWNER: &str = "quorate.dev/backup-owner";
 pub const LABEL_BACKUP_JOB: &str = "quorate.dev/backup-job";
 /// On a Job: its number.
 pub const LABEL_BACKUP_ATTEMPT: &str = "quorate.dev/backup-attempt";
+/// On a Job that gives a recovered cluster its data: UID of the EtcdRecovery.
+pub const LABEL_RECOVERY: &str = "quorate.dev/recovery";
 /// On the pods of a Job that saves or restores: UID of the cluster whose peer ports admit it.
 pub const LABEL_BACKUP_OF: &str = "quorate.dev/backup-of";
 /// On a Job: where its store was when it was created.

@@ -10,13 +10,26 @@ use serde_json::json;
 use super::Backups;
 use crate::backup_plan::{BackupStep, JobKind};
 use crate::build::{self, BackupOwner, BackupWork};
-use crate::crd::backups::{EtcdBackup, EtcdBackupSchedule, EtcdBackupSpec};
+use crate::crd::backups::{EtcdBackup, EtcdBackupSchedule, EtcdBackupSpec, EtcdBackupStoreSpec};
 use crate::crd::{
     ANNOTATION_GONE, ANNOTATION_VERIFY, APP, LABEL_BACKUP_SCHEDULE, MANAGER, operator_secret_name,
 };
 use crate::operator::kubernetes::objects::{Object, Owned, apply, create, delete, failure};
 use crate::operator::platform::Failure;
 use crate::server::operator_api::auth::Key;
+
+/// Names of keys in a Job's Secret, and how they follow from the operator's.
+pub(super) type Keys = &'static [(&'static str, fn(&Key) -> Key)];
+
+/// Of a Job that saves.
+const OF_SAVES: Keys = &[(build::KEY_OF_MEMBER, Key::for_backups)];
+/// Of a Job that gives a member data from a store.
+pub(super) const OF_RESTORES: Keys = &[(build::KEY_OF_MEMBER, Key::for_restores)];
+/// Of a Job that gives a member the data of another one.
+pub(super) const OF_RECOVERIES: Keys = &[
+    (build::KEY_OF_MEMBER, Key::for_restores),
+    (build::KEY_OF_SURVIVOR, Key::for_backups),
+];
 
 /// The name of a backup in the store: that of the resource, and part of its UID, since names are used again.
 pub(super) fn id(backup: &EtcdBackup) -> String {
@@ -53,17 +66,13 @@ impl Backups {
                     .await?;
                 let cluster = (&*namespace, &*spec.cluster_ref.name);
                 match kind {
-                    JobKind::Save => {
-                        self.apply_key(cluster, &owner, &job, Key::for_backups)
-                            .await
-                    }
+                    JobKind::Save => self.apply_keys(cluster, &owner, &job, OF_SAVES).await,
                     _ => Ok(()),
                 }
             }
             BackupStep::ApplyKey { job } => {
                 let cluster = (&*namespace, &*spec.cluster_ref.name);
-                self.apply_key_of(cluster, &owner, job, Key::for_backups)
-                    .await
+                self.apply_keys_of(cluster, &owner, job, OF_SAVES).await
             }
             BackupStep::DeleteJob { name } => self.delete_named::<Job>(&namespace, name).await,
             other => Err(unexpected(other)),
@@ -108,6 +117,7 @@ impl Backups {
         }
     }
 
+    /// `store` is not read for work that needs none.
     pub(super) async fn create_job(
         &self,
         namespace: &str,
@@ -118,45 +128,53 @@ impl Backups {
     ) -> Result<Job, Failure> {
         let cluster = self.cluster(namespace, cluster)?;
         let missing = || Failure::Changed(format!("there is no EtcdBackupStore {store} any more"));
-        let store = self.store(namespace, store).ok_or_else(missing)?;
+        let store = match work {
+            BackupWork::Recover { .. } => EtcdBackupStoreSpec::default(),
+            _ => self.store(namespace, store).ok_or_else(missing)?.spec,
+        };
         let settings = &self.shared.settings;
-        let job = build::backup_job(&cluster, settings, &store.spec, owner, work, attempt);
+        let job = build::backup_job(&cluster, settings, &store, owner, work, attempt);
         tracing::info!(%namespace, job = %job.name_any(), "creates a Job");
         let ours = Owned::Controller(&owner.uid);
         create(&self.shared.client, namespace, &job, ours).await
     }
 
     /// The same for a Job by its name, if it is there.
-    pub(super) async fn apply_key_of(
+    pub(super) async fn apply_keys_of(
         &self,
         cluster: (&str, &str),
         owner: &BackupOwner,
         job: &str,
-        derived: fn(&Key) -> Key,
+        keys: Keys,
     ) -> Result<(), Failure> {
         match self.live::<Job>(cluster.0, job).await? {
             Some(job) if job.metadata.deletion_timestamp.is_none() => {
-                self.apply_key(cluster, owner, &job, derived).await
+                self.apply_keys(cluster, owner, &job, keys).await
             }
             _ => Ok(()),
         }
     }
 
-    /// The Secret with the key by which a Job calls a member; it follows from the operator's and changes with it.
-    pub(super) async fn apply_key(
+    /// The Secret with the keys by which a Job calls members; they follow from the operator's and change with it.
+    pub(super) async fn apply_keys(
         &self,
         (namespace, cluster): (&str, &str),
         owner: &BackupOwner,
         job: &Job,
-        derived: fn(&Key) -> Key,
+        keys: Keys,
     ) -> Result<(), Failure> {
         let name = operator_secret_name(cluster);
         let found = self.live::<Secret>(namespace, &name).await?;
         let key = found.as_ref().and_then(build::operator_key);
         let key = key.ok_or_else(|| Failure::Changed(format!("the Secret {name} has no key")))?;
-        let key = derived(&Key::new(&key));
+        let key = Key::new(&key);
+        let derived: Vec<(&str, Key)> = keys.iter().map(|(name, of)| (*name, of(&key))).collect();
+        let keys: Vec<(&str, &[u8])> = derived
+            .iter()
+            .map(|(name, it)| (*name, it.bytes()))
+            .collect();
         let (job, uid) = (job.name_any(), job.uid().unwrap_or_default());
-        let secret = build::backup_key_secret(namespace, owner, (&job, &uid), key.bytes());
+        let secret = build::backup_key_secret(namespace, owner, (&job, &uid), &keys);
         let ours = Owned::Controller(&uid);
         apply(&self.shared.client, namespace, &secret, ours)
             .await

@@ -11,7 +11,7 @@ use crate::backup_plan::{BackupFacts, JobFacts, JobKind, JobResult, JobState, NO
 use crate::crd::backups::EtcdBackup;
 use crate::crd::{
     ANNOTATION_BACKUP_LOCATION, ANNOTATION_GONE, ANNOTATION_VERIFY, LABEL_BACKUP_ATTEMPT,
-    LABEL_BACKUP_JOB, LABEL_BACKUP_SCHEDULE,
+    LABEL_BACKUP_JOB, LABEL_BACKUP_SCHEDULE, LABEL_RECOVERY,
 };
 
 /// A pod that has not gone so long after it should have is on a node that does not answer.
@@ -36,6 +36,7 @@ pub(super) fn job(job: &Job, owner: &str, pods: &[Arc<Pod>], now: Timestamp) -> 
     Some(JobFacts {
         kind: JobKind::read(labels.get(LABEL_BACKUP_JOB)?)?,
         attempt: labels.get(LABEL_BACKUP_ATTEMPT)?.parse().ok()?,
+        recovery: labels.get(LABEL_RECOVERY).cloned(),
         created: created(job),
         location: location.unwrap_or_default(),
         state: state(job, &pods, now),
