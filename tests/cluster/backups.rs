@@ -11,7 +11,7 @@ use quorate::server::operator_api::auth::Key;
 use quorate::server::operator_api::client::MemberClient;
 use quorate::wire::etcd::AlarmRequest;
 use quorate::wire::etcd::maintenance_client::MaintenanceClient;
-use quorate::wire::member::{Fence, Phase};
+use quorate::wire::member::{Fence, OpenRequest, Phase};
 use std::time::Duration;
 
 struct World {
@@ -171,7 +171,10 @@ async fn one_backup_reads_a_member_at_a_time() {
         let client = BackupClient::new(&address, key.clone(), patience, None);
         clients.push(client.expect("an address"));
     }
-    let opened = clients[1].open().await.expect("a file");
+    let opened = clients[1]
+        .open(OpenRequest::default())
+        .await
+        .expect("a file");
     let read = clients[1].read(opened.file, 0, 16).await.expect("bytes");
     assert_eq!(read.len(), 16);
     let far = clients[1].read(opened.file, opened.length, 1).await;
@@ -181,14 +184,20 @@ async fn one_backup_reads_a_member_at_a_time() {
     );
     let unknown = clients[1].read(opened.file + 1, 0, 1).await;
     assert_eq!(unknown.expect_err("no file").code(), tonic::Code::NotFound);
-    let second = clients[1].open().await.expect_err("it is taken");
+    let second = clients[1]
+        .open(OpenRequest::default())
+        .await
+        .expect_err("it is taken");
     assert_eq!(second.code(), tonic::Code::ResourceExhausted);
     // The other member gives its data meanwhile.
     let leader = world.servers[0].describes("leads", |it| it.leader_with_quorum);
     let leader = leader.await.member_id;
     assert_eq!(world.saved("meanwhile").member_id, format!("{leader:x}"));
     clients[1].close(opened.file).await.expect("closed");
-    let again = clients[1].open().await.expect("a file");
+    let again = clients[1]
+        .open(OpenRequest::default())
+        .await
+        .expect("a file");
     clients[1].close(again.file).await.expect("closed");
     assert!(
         Path::new(&world.path("store"))

@@ -26,8 +26,8 @@ use quorate::wire::member::{
 };
 use tonic::Code;
 
-const BUMP: u64 = 1_000_000;
-const LEASE: i64 = 77;
+pub(super) const BUMP: u64 = 1_000_000;
+pub(super) const LEASE: i64 = 77;
 /// 32 bytes in base64.
 const BACKUP_KEY: &str = "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=\n";
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -164,13 +164,13 @@ impl World {
     }
 }
 
-fn quorate(subcommand: &str) -> Command {
+pub(super) fn quorate(subcommand: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_quorate"));
     command.args(["backup", subcommand]);
     command
 }
 
-fn client(server: &Server, key: &Key) -> RestoreClient {
+pub(super) fn client(server: &Server, key: &Key) -> RestoreClient {
     let client = RestoreClient::new(&server.peer_address(), key.clone(), PATIENCE, None);
     client.expect("an address")
 }
@@ -216,6 +216,27 @@ async fn saved(home: &Path, mut old: Server, kib: usize) -> i64 {
         let put = old.put(&format!("large-{number}"), &value).await;
         put.expect("a write");
     }
+    let revision = writes(&old).await;
+    std::fs::create_dir_all(home.join("store")).expect("a directory");
+    std::fs::write(home.join("backup-key"), BACKUP_KEY).expect("a file");
+    let sealed = format!("--key-file={}", home.join("backup-key").display());
+    for more in [&["--id=one"][..], &["--id=sealed", &sealed]] {
+        let output = quorate("save")
+            .arg(format!("--endpoints=http://{}:2379", old.address))
+            .arg(format!("--to=file://{}", home.join("store").display()))
+            .arg(format!("--scratch={}", home.join("scratch").display()))
+            .arg("--prefix=default/demo")
+            .args(more)
+            .output();
+        let output = output.expect("runs");
+        assert!(output.status.success(), "{output:?}");
+    }
+    old.kill();
+    revision
+}
+
+/// Writes of every kind; returns the last revision.
+pub(super) async fn writes(old: &Server) -> i64 {
     let lease = LeaseGrantRequest {
         ttl: 3600,
         id: LEASE,
@@ -247,23 +268,7 @@ async fn saved(home: &Path, mut old: Server, kib: usize) -> i64 {
         role: "reader".into(),
     };
     auth.user_grant_role(grant).await.expect("granted");
-    let revision = old.put("last", "1").await.expect("a write");
-    std::fs::create_dir_all(home.join("store")).expect("a directory");
-    std::fs::write(home.join("backup-key"), BACKUP_KEY).expect("a file");
-    let sealed = format!("--key-file={}", home.join("backup-key").display());
-    for more in [&["--id=one"][..], &["--id=sealed", &sealed]] {
-        let output = quorate("save")
-            .arg(format!("--endpoints=http://{}:2379", old.address))
-            .arg(format!("--to=file://{}", home.join("store").display()))
-            .arg(format!("--scratch={}", home.join("scratch").display()))
-            .arg("--prefix=default/demo")
-            .args(more)
-            .output();
-        let output = output.expect("runs");
-        assert!(output.status.success(), "{output:?}");
-    }
-    old.kill();
-    revision
+    old.put("last", "1").await.expect("a write")
 }
 
 #[tokio::test]

@@ -108,7 +108,8 @@ impl Restore {
         let manifest = fetch_text(folder, id, text, &self.keys, &path).await?;
         let file = File::open(&path).map_err(Error::file(&path));
         std::fs::remove_file(&path).map_err(Error::file(&path))?;
-        self.ready(file?, Some(contents(&manifest))).await
+        let known = Some(contents(&manifest));
+        ready(&self.path.text, &self.scratch, file?, known).await
     }
 
     async fn object(
@@ -134,31 +135,37 @@ impl Restore {
             let written = file.write_all_at(&piece, bytes.start);
             written.map_err(Error::file(&self.scratch))?;
         }
-        self.ready(file, None).await
+        ready(&self.path.text, &self.scratch, file, None).await
     }
+}
 
-    /// Reads the file through; what a manifest says of it was checked before, what an object holds is found here.
-    async fn ready(&self, file: File, known: Option<Contents>) -> Result<Snapshot, Error> {
-        let (path, scratch) = (self.path.text.clone(), self.scratch.clone());
-        let read = tokio::task::spawn_blocking(move || {
-            let failed = || Error::file(&scratch);
-            let length = file.metadata().map_err(failed())?.len();
-            let sha256 = sha256(&file, length).map_err(failed())?;
-            let saved = known.is_some();
-            let contents = match known {
-                Some(contents) => contents,
-                None => look(&path, &scratch, &file)?,
-            };
-            Ok(Snapshot {
-                file: Arc::new(file),
-                length,
-                sha256,
-                contents,
-                saved,
-            })
-        });
-        read.await.map_err(ended)?
-    }
+/// Reads the file through, which errors name by `name`; what a manifest says of it was checked before, what another one
+/// holds is found here.
+pub(super) async fn ready(
+    name: &str,
+    scratch: &Path,
+    file: File,
+    known: Option<Contents>,
+) -> Result<Snapshot, Error> {
+    let (name, scratch) = (name.to_owned(), scratch.to_owned());
+    let read = tokio::task::spawn_blocking(move || {
+        let failed = || Error::file(&scratch);
+        let length = file.metadata().map_err(failed())?.len();
+        let sha256 = sha256(&file, length).map_err(failed())?;
+        let saved = known.is_some();
+        let contents = match known {
+            Some(contents) => contents,
+            None => look(&name, &scratch, &file)?,
+        };
+        Ok(Snapshot {
+            file: Arc::new(file),
+            length,
+            sha256,
+            contents,
+            saved,
+        })
+    });
+    read.await.map_err(ended)?
 }
 
 /// What a snapshot that no manifest describes holds.
@@ -191,7 +198,7 @@ fn contents(manifest: &Manifest) -> Contents {
 }
 
 /// A file that nobody else can read, and that is gone with the process.
-fn nameless(directory: &Path) -> Result<File, Error> {
+pub(super) fn nameless(directory: &Path) -> Result<File, Error> {
     let number = uuid::Uuid::new_v4().simple();
     let path = directory.join(format!("quorate-restore-{number}.db"));
     let mut options = File::options();

@@ -1,7 +1,9 @@
-//! `restore`: a backup of ours, or any snapshot of etcd's, from a store to the standby that founds a cluster from it.
+//! `restore`: a backup of ours, or any snapshot of etcd's, from a store, or the data of the one member that is left, to
+//! the standby that founds a cluster from it.
 //! What is sent was checked before, and what arrived is compared with it. Never founds a cluster.
 
 mod download;
+mod recovery;
 mod target;
 
 use std::fs::File;
@@ -11,6 +13,7 @@ use std::sync::Arc;
 use super::Error;
 use super::cipher::Key;
 use super::repository::Repository;
+pub use recovery::Recovery;
 pub use target::Target;
 
 /// What to restore, and where to.
@@ -73,28 +76,33 @@ impl Restore {
             return Ok(sent);
         }
         let snapshot = self.download(located).await?;
-        let found = self.target.send(&snapshot).await?;
-        if found != snapshot.contents {
-            return Err(Error::damaged(
-                &self.path.text,
-                format!(
-                    "revision {}, {} keys and hash {} were saved, and the standby found revision {}, {} keys and hash {}",
-                    snapshot.contents.revision,
-                    snapshot.contents.keys,
-                    snapshot.contents.hash,
-                    found.revision,
-                    found.keys,
-                    found.hash
-                ),
-            ));
-        }
-        Ok(Sent {
-            sha256: snapshot.sha256,
-            size: snapshot.length,
-            revision: found.revision,
-            keys: found.keys,
-        })
+        deliver(&self.target, snapshot, &self.path.text).await
     }
+}
+
+/// Sends a snapshot, which errors name by `name`, and compares what arrived with it.
+async fn deliver(target: &Target, snapshot: Snapshot, name: &str) -> Result<Sent, Error> {
+    let found = target.send(&snapshot).await?;
+    if found != snapshot.contents {
+        return Err(Error::damaged(
+            name,
+            format!(
+                "revision {}, {} keys and hash {} were saved, and the standby found revision {}, {} keys and hash {}",
+                snapshot.contents.revision,
+                snapshot.contents.keys,
+                snapshot.contents.hash,
+                found.revision,
+                found.keys,
+                found.hash
+            ),
+        ));
+    }
+    Ok(Sent {
+        sha256: snapshot.sha256,
+        size: snapshot.length,
+        revision: found.revision,
+        keys: found.keys,
+    })
 }
 
 /// Where something is in a store, below its URL.

@@ -8,11 +8,12 @@ use super::sink::{Sink, Written};
 use super::{ANSWER, Asked, Error, SILENCE, Standing, silent, text};
 use crate::server::operator_api::auth::Key;
 use crate::server::operator_api::backup_client::{BackupClient, READ};
+use crate::server::operator_api::client::AddressError;
 use crate::server::operator_api::secure::Secure;
 use crate::wire::member as proto;
 
 /// A member writes its whole state, and reads it once more, before it answers.
-const OPEN: Duration = Duration::from_secs(1800);
+pub(super) const OPEN: Duration = Duration::from_secs(1800);
 
 /// The members behind some names.
 #[derive(Clone, Debug)]
@@ -60,14 +61,7 @@ impl Members {
         host: &str,
         address: &str,
     ) -> Result<(Standing, super::Reader), String> {
-        let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
-        let name = name.trim_matches(['[', ']']);
-        let secure = self.roots.as_ref().map(|roots| Secure {
-            roots_pem: roots.clone(),
-            server_name: name.to_owned(),
-            plaintext_too: false,
-        });
-        let client = BackupClient::new(address, self.key.clone(), OPEN, secure.as_ref());
+        let client = client(host, address, &self.key, self.roots.as_deref());
         let mut client = client.map_err(|error| error.to_string())?;
         let standing = tokio::time::timeout(ANSWER, client.standing()).await;
         let standing = standing.map_err(|_| format!("no answer in {} s", ANSWER.as_secs()))?;
@@ -87,19 +81,33 @@ impl Members {
 }
 
 impl Reader {
-    pub(super) async fn read(
-        mut self,
-        mut sink: Sink<'_>,
-        endpoint: &str,
-    ) -> Result<Written, Error> {
-        let opened = tokio::time::timeout(OPEN, self.0.open()).await;
+    pub(super) fn of(client: BackupClient) -> Reader {
+        Reader(client)
+    }
+
+    pub(super) async fn read(mut self, sink: Sink<'_>, endpoint: &str) -> Result<Written, Error> {
+        let opened = tokio::time::timeout(OPEN, self.0.open(proto::OpenRequest::default())).await;
         let opened = opened.map_err(|_| silent())?;
         let opened = opened.map_err(|status| Error::Source(text(&status)))?;
-        let read = self.read_all(&mut sink, &opened).await;
+        self.read_opened(sink, &opened, endpoint).await
+    }
+
+    /// The file, which is given up afterwards.
+    pub(super) async fn read_opened(
+        &mut self,
+        mut sink: Sink<'_>,
+        opened: &proto::OpenResponse,
+        endpoint: &str,
+    ) -> Result<Written, Error> {
+        let read = self.read_all(&mut sink, opened).await;
         // Also after an error: whoever tries again finds the member free.
-        let _ = tokio::time::timeout(ANSWER, self.0.close(opened.file)).await;
+        self.close(opened.file).await;
         read?;
         sink.finish(&opened.sha256, endpoint)
+    }
+
+    pub(super) async fn close(&mut self, file: u64) {
+        let _ = tokio::time::timeout(ANSWER, self.0.close(file)).await;
     }
 
     async fn read_all(
@@ -129,4 +137,20 @@ impl Reader {
             false => Err(Error::Source(standing.refused)),
         }
     }
+}
+
+/// A client of a member at one of its host's addresses.
+pub(super) fn client(
+    host: &str,
+    address: &str,
+    key: &Key,
+    roots: Option<&str>,
+) -> Result<BackupClient, AddressError> {
+    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+    let secure = roots.map(|roots| Secure {
+        roots_pem: roots.to_owned(),
+        server_name: name.trim_matches(['[', ']']).to_owned(),
+        plaintext_too: false,
+    });
+    BackupClient::new(address, key.clone(), OPEN, secure.as_ref())
 }

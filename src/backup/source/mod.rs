@@ -4,6 +4,7 @@
 mod clients;
 mod members;
 mod sink;
+mod survivor;
 
 use std::fs::File;
 use std::path::Path;
@@ -12,6 +13,7 @@ use std::time::Duration;
 pub use clients::Clients;
 pub use members::Members;
 use sink::Sink;
+pub use survivor::Survivor;
 
 use super::Error;
 

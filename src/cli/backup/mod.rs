@@ -9,6 +9,7 @@ mod restore;
 mod save;
 mod source;
 mod store;
+mod survivor;
 mod verify;
 
 use std::path::{Path, PathBuf};

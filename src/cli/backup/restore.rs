@@ -1,28 +1,36 @@
 //! `quorate backup restore`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use jiff::Timestamp;
 
-use super::Ended;
 use super::report::Report;
-use super::store::Backups;
+use super::store::Store;
+use super::survivor::SurvivorFlags;
+use super::{Ended, Keys};
 use crate::backup::Error;
-use crate::backup::restore::{ObjectPath, Restore, Target};
+use crate::backup::restore::{ObjectPath, Recovery, Restore, Target};
 use crate::backup_plan::{JobResult, Restored, size};
 use crate::server::operator_api::auth::Key;
 
-/// Gives the standby that is to found a cluster a backup, or any snapshot of etcd's, from a store. The operator founds
-/// the cluster from it; `quorate restore` is for members without an operator.
+/// Gives the standby that is to found a cluster a backup, or any snapshot of etcd's, from a store; or, where the quorum
+/// of a cluster is lost, the data of the one member that is left. The operator founds the cluster from it; `quorate
+/// restore` is for members without an operator.
 #[derive(Debug, Args)]
+#[command(mut_arg("to", |to| to.required(false).required_unless_present("survivor")))]
 pub(super) struct Arguments {
     #[command(flatten)]
-    backups: Backups,
+    store: Option<Store>,
+    #[command(flatten)]
+    keys: Keys,
     /// A backup, or an object that is a snapshot as `etcdctl snapshot save` writes it, below the URL and --prefix.
-    path: String,
+    #[arg(required_unless_present = "survivor")]
+    path: Option<String>,
+    #[command(flatten)]
+    survivor: SurvivorFlags,
     /// Directory for the snapshot while it is sent: as many bytes as the data. By default that of temporary files.
     #[arg(long, value_name = "DIRECTORY")]
     scratch: Option<PathBuf>,
@@ -48,33 +56,46 @@ pub(super) struct Arguments {
 
 pub(super) async fn run(arguments: Arguments) -> Result<Ended, Error> {
     let began = Instant::now();
-    let path = ObjectPath::parse(&arguments.path)?;
-    let roots = arguments.member_cacert.as_ref().map(|file| {
-        std::fs::read_to_string(file).map_err(|source| Error::File {
-            path: file.clone(),
-            source,
-        })
-    });
+    let patience = Duration::from_secs(arguments.member_wait);
+    let rate = arguments.rate.map(|rate| rate << 20);
     let key = Key::read(&arguments.member_key_file);
     let target = Target {
-        host: arguments.member,
+        host: arguments.member.clone(),
         key: key.map_err(|error| Error::Key(error.to_string()))?,
-        roots: roots.transpose()?,
-        patience: Duration::from_secs(arguments.member_wait),
-        rate: arguments.rate.map(|rate| rate << 20),
+        roots: arguments.member_cacert.as_deref().map(read).transpose()?,
+        patience,
+        rate,
     };
-    let (repository, keys) = arguments.backups.open()?;
-    let restore = Restore {
-        path,
-        keys,
-        scratch: arguments.scratch.unwrap_or_else(std::env::temp_dir),
-        target,
+    let scratch = arguments.scratch.unwrap_or_else(std::env::temp_dir);
+    let (from, sent) = match arguments.survivor.read(patience, rate)? {
+        Some(survivor) => {
+            let from = format!("member {}", survivor.disk_uuid);
+            let recovery = Recovery {
+                survivor,
+                scratch,
+                target,
+            };
+            (from, recovery.run().await?)
+        }
+        None => {
+            // Required without a survivor.
+            let from = arguments.path.unwrap_or_default();
+            let path = ObjectPath::parse(&from)?;
+            let keys = arguments.keys.read()?;
+            let store = arguments.store.ok_or_else(|| no_store(&from))?;
+            let restore = Restore {
+                path,
+                keys,
+                scratch,
+                target,
+            };
+            (from, restore.run(&store.open()?).await?)
+        }
     };
-    let sent = restore.run(&repository).await?;
     println!(
         "restored {} into {}: {}, revision {}, {} keys\nSHA-256 {}",
-        arguments.path,
-        restore.target.host,
+        from,
+        arguments.member,
         size(sent.size),
         sent.revision,
         sent.keys,
@@ -83,7 +104,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Ended, Error> {
     Ok(Ended {
         code: ExitCode::SUCCESS,
         result: Some(JobResult::Restored(Restored {
-            path: arguments.path,
+            path: from,
             at: Timestamp::now(),
             seconds: began.elapsed().as_secs(),
             sha256: sent.sha256,
@@ -91,5 +112,16 @@ pub(super) async fn run(arguments: Arguments) -> Result<Ended, Error> {
             keys: sent.keys,
             size: sent.size,
         })),
+    })
+}
+
+fn no_store(path: &str) -> Error {
+    Error::Usage(format!("{path} is in no store: give --to"))
+}
+
+pub(super) fn read(file: &Path) -> Result<String, Error> {
+    std::fs::read_to_string(file).map_err(|source| Error::File {
+        path: file.to_owned(),
+        source,
     })
 }

@@ -204,6 +204,22 @@ impl StateMachine {
         machine
     }
 
+    /// A machine that goes on from what another one has published, apart from it: what is applied here changes nothing
+    /// there, and answers nobody. O(1).
+    pub fn continued(
+        view: &View,
+        membership: Arc<Membership>,
+        (index, term): (Index, Term),
+    ) -> Self {
+        Self {
+            store: Store::continued(view),
+            membership,
+            index,
+            term,
+            ..Self::default()
+        }
+    }
+
     /// The machine from which a checkpoint was taken.
     ///
     /// # Errors

@@ -27,6 +27,15 @@ impl Store {
         Store::default()
     }
 
+    /// A store that goes on from a published state, apart from the one that published it. O(1): they share what neither
+    /// changes.
+    #[must_use]
+    pub fn continued(view: &View) -> Self {
+        Store {
+            state: view.state.clone(),
+        }
+    }
+
     /// The current revision.
     #[must_use]
     pub fn revision(&self) -> Revision {

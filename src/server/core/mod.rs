@@ -16,6 +16,7 @@ pub(in crate::server) mod latch;
 pub(in crate::server) mod queue;
 pub(in crate::server) mod spool;
 pub(in crate::server) mod state;
+pub(in crate::server) mod tail;
 
 mod applier;
 mod log;

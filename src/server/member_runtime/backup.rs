@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status};
 
-use super::{MemberRuntime, lock};
+use super::{MemberRuntime, backup_tail, lock};
 use crate::disk::{Disk as _, FileDisk};
 use crate::server::core::handle::{Health, Phase, Published, Role};
 use crate::server::core::spool::{RESERVE, SpoolError, spool};
@@ -98,10 +98,22 @@ impl Backup for Service {
 
     async fn open(
         &self,
-        _: Request<proto::OpenRequest>,
+        request: Request<proto::OpenRequest>,
     ) -> Result<Response<proto::OpenResponse>, Status> {
+        let asked = request.into_inner();
+        if let Some(tail) = &asked.tail {
+            // Sooner than a quorum can be missed.
+            backup_tail::described(&self.local, tail)?;
+        }
         let state = self.state(CONFIRMED).await;
-        let (published, _) = state.map_err(Status::failed_precondition)?;
+        let (mut published, confirmed) = state.map_err(Status::failed_precondition)?;
+        if let Some(tail) = &asked.tail {
+            if confirmed || backup_tail::leads(&self.local) {
+                return Err(backup_tail::quorum());
+            }
+            published = backup_tail::state(&self.local, tail, published).await?;
+        }
+        let (last_index, last_term) = (published.applied, published.term);
         let busy = "another backup is reading this member: try another one, or later";
         let one = Arc::clone(&self.opening).try_acquire_owned();
         let one = one.map_err(|_| Status::resource_exhausted(busy))?;
@@ -130,11 +142,20 @@ impl Backup for Service {
             number,
             self.local.config.data_dir.clone(),
         ));
-        tracing::info!(bytes = spooled.length, "a backup reads this member");
+        let tail = asked.tail.is_some();
+        tracing::info!(
+            bytes = spooled.length,
+            last_index,
+            tail,
+            "a backup reads this member"
+        );
         Ok(Response::new(proto::OpenResponse {
             file: number,
             length: spooled.length,
             sha256: sha256.into(),
+            tail,
+            last_term,
+            last_index,
         }))
     }
 

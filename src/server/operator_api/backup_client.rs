@@ -46,8 +46,11 @@ impl BackupClient {
     ///
     /// # Errors
     /// The same; no space, or another backup reads this member.
-    pub async fn open(&mut self) -> Result<proto::OpenResponse, tonic::Status> {
-        Ok(self.0.open(proto::OpenRequest {}).await?.into_inner())
+    pub async fn open(
+        &mut self,
+        request: proto::OpenRequest,
+    ) -> Result<proto::OpenResponse, tonic::Status> {
+        Ok(self.0.open(request).await?.into_inner())
     }
 
     /// Bytes of the file, at most [`READ`].

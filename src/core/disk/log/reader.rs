@@ -7,7 +7,7 @@ use super::index::{BatchRef, Index, OpenSegment};
 use super::segment;
 use crate::disk::device::{Disk, read_exact};
 use crate::disk::error::{Error, REPLACE_MEMBER, Result};
-use crate::raft::Entry;
+use crate::raft::{Entry, Position};
 
 /// Reads entries of the log. Clones share the log's index and may live on other threads.
 #[derive(Clone, Debug)]
@@ -60,6 +60,15 @@ impl LogReader {
     /// The index of the last entry in the log, or of the one before it if the log is empty.
     pub fn last_index(&self) -> u64 {
         self.index().shape.last()
+    }
+
+    /// The last entry in the log, or the one before it if the log is empty.
+    pub fn last(&self) -> Position {
+        let index = self.index();
+        Position {
+            index: index.shape.last(),
+            term: index.shape.last_term(),
+        }
     }
 
     /// When the log last grew, in Unix milliseconds, as its last file's time says; `None` where the disk has no times.

@@ -1,0 +1,58 @@
+//! The end of a log that no quorum has confirmed, applied to a state apart from the member's own: what is left of a
+//! cluster whose quorum is lost. Reads the log and changes nothing of the member.
+//!
+//! An entry that a client was told is stored may be here without this member knowing that it is committed. One that
+//! nobody was told of may be kept as well: its client saw an unknown outcome.
+
+use std::sync::Arc;
+
+use super::handle::Published;
+use crate::disk::{self, LogReader};
+use crate::node::{StateMachine, UnknownEntry};
+
+/// Bytes of entries that are in memory at once.
+const BATCH: u64 = 4 << 20;
+
+/// Why the end of the log cannot be applied.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::server) enum TailError {
+    /// The log cannot be read, or no longer holds what it did.
+    #[error(transparent)]
+    Disk(#[from] disk::Error),
+    /// An entry of a newer version.
+    #[error(transparent)]
+    Entry(#[from] UnknownEntry),
+}
+
+/// Applies what the log holds behind the machine's index.
+pub(in crate::server) fn apply_tail(
+    machine: &mut StateMachine,
+    log: &LogReader,
+) -> Result<(), TailError> {
+    let last = log.last();
+    while machine.index() < last.index {
+        for entry in log.read(machine.index() + 1, last.index + 1, BATCH)? {
+            machine.apply(&entry)?;
+        }
+        // Nobody waits for the answers.
+        machine.take_report();
+    }
+    Ok(())
+}
+
+/// A published state with the end of the log. Shares with it what the entries do not change.
+pub(in crate::server) fn with_tail(
+    published: &Published,
+    log: &LogReader,
+) -> Result<Published, TailError> {
+    let membership = Arc::clone(&published.membership);
+    let at = (published.applied, published.term);
+    let mut machine = StateMachine::continued(&published.view, membership, at);
+    apply_tail(&mut machine, log)?;
+    Ok(Published {
+        view: machine.view(),
+        membership: Arc::clone(machine.membership()),
+        applied: machine.index(),
+        term: machine.term(),
+    })
+}
