@@ -23,7 +23,16 @@ impl Model {
     pub(super) fn control(&mut self) {
         let sets = &self.api.sets;
         let wanted = |member: &String| sets.get(member).is_some_and(|set| !set.hibernated);
-        self.api.pods.retain(|member, _| wanted(member));
+        let nodes = &self.api.nodes;
+        self.api.pods.retain(|member, pod| {
+            if wanted(member) {
+                return true;
+            }
+            // Only its kubelet says that it has ended, or whoever took its node out of service.
+            let node = pod.node.as_ref().and_then(|node| nodes.get(node));
+            pod.terminating = true;
+            node.is_some_and(|node| !node.ready && !node.out_of_service)
+        });
         self.end_pods();
         self.let_pvcs_go();
         let awake = self.api.sets.iter().filter(|(_, set)| !set.hibernated);

@@ -117,6 +117,12 @@ impl Model {
         if complete.map(|staged| staged.sha256) != snapshot.map(|it| it.sha256.clone()) {
             return Refused::changed(format!("{member} has another snapshot"));
         }
+        if incarnation > self.raft.incarnation {
+            self.leave_behind();
+        }
+        let Some(disk) = self.disks.get_mut(&name) else {
+            return Refused::changed(format!("{member} has another disk"));
+        };
         disk.member = Some(1);
         disk.nonce = Some(nonce.to_owned());
         let view = MemberView {
@@ -128,11 +134,31 @@ impl Model {
         };
         self.raft.members = vec![view];
         self.raft.formed += 1;
-        self.raft.cluster_id = CLUSTER_ID;
+        self.raft.cluster_id = CLUSTER_ID + incarnation.saturating_sub(1);
+        self.raft.leader = None;
         self.raft.incarnation = incarnation;
         self.raft.configuration_index = 1;
         self.raft.commit = 10;
         Ok(())
+    }
+
+    /// Members of the incarnation before stay what they were: one of them that starts is a member of another cluster.
+    fn leave_behind(&mut self) {
+        let names: Vec<String> = (self.raft.members.iter())
+            .map(|view| view.name.clone())
+            .collect();
+        for name in names {
+            let was = self.disk(&name).map(|disk| self.as_it_was(&name, disk));
+            let pvc = self.pvc_of(&name);
+            if let Some(disk) = self.disks.get_mut(&pvc)
+                && disk.foreign.is_none()
+            {
+                disk.foreign = was.map(Box::new);
+            }
+        }
+        self.raft.tombstones.clear();
+        self.raft.never_voted.clear();
+        self.raft.contact_ms.clear();
     }
 
     fn add_learner(&mut self, member: &str, secure: bool, disk_uuid: &str) {

@@ -2,6 +2,7 @@
 //! nothing.
 
 use super::{Disk, Model};
+use crate::crd::EtcdRecoverySpec;
 use crate::plan::{Description, MemberView, Observed, Phase, Staged};
 
 /// How old an answer is when it is planned from.
@@ -40,6 +41,20 @@ impl Model {
             Some(id) => self.of_the_cluster(name, id, description),
             None => description,
         })
+    }
+
+    /// What the server on a disk reports once its cluster is another one.
+    pub(super) fn as_it_was(&self, name: &str, disk: &Disk) -> Description {
+        let description = self.of_itself(name, disk);
+        match disk.member {
+            Some(id) => Description {
+                leads: false,
+                leader_id: 0,
+                ready: false,
+                ..self.of_the_cluster(name, id, description)
+            },
+            None => description,
+        }
     }
 
     /// The part of its description that does not depend on membership.
@@ -81,7 +96,13 @@ impl Model {
     /// The Job of a restore gives a standby all data as soon as it runs.
     pub(super) fn staged(&self, disk: &Disk) -> Option<Staged> {
         let cluster = self.api.cluster.as_ref().ok()?;
-        cluster.spec.bootstrap.as_ref()?;
+        let identity = self.api.identity_secret.as_ref();
+        let recovers = identity.is_some_and(|identity| {
+            let lost = |spec: &EtcdRecoverySpec| u64::try_from(spec.incarnation).ok();
+            let mut asked = self.api.recoveries.iter();
+            asked.any(|it| lost(&it.spec).is_some_and(|lost| lost + 1 == identity.incarnation))
+        });
+        (recovers || cluster.spec.bootstrap.is_some()).then_some(())?;
         let whole = || Staged {
             sha256: "snapshot".to_owned(),
             length: 1 << 20,
@@ -108,7 +129,10 @@ impl Model {
             comparisons = self.health.comparisons(self.api.now_ms);
             tombstones.clone_from(&self.raft.tombstones);
         }
+        let held = self.raft.members.iter().find(|view| view.id == id);
         Description {
+            last_term: self.raft.term.max(1),
+            last_index: held.map_or(0, |view| view.match_index.max(1)),
             incarnation: self.raft.incarnation,
             cluster_id: self.raft.cluster_id,
             member_id: id,

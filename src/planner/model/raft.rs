@@ -34,7 +34,7 @@ pub struct Raft {
     /// Cluster ID; 0 while no cluster was formed.
     pub(super) cluster_id: u64,
     /// Life of the cluster.
-    pub(super) incarnation: u64,
+    pub incarnation: u64,
     /// How many clusters were formed.
     pub formed: u32,
 }

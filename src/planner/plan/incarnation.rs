@@ -17,19 +17,18 @@ pub(super) fn current<'a>(o: &'a Observed, cluster: &ValidatedCluster) -> (u64, 
     (number, Cow::Owned(apart(o.clone(), cluster, number, first)))
 }
 
-/// The incarnation that the identity Secret or a formed member names; labels count only where there is neither.
+/// The incarnation that the identity Secret or a formed member names. Labels of PVCs count only without the Secret: then a
+/// next incarnation may have begun of which no member is formed.
 fn number(o: &Observed, cluster: &ValidatedCluster) -> u64 {
-    let secret = o.identity_secret.iter();
+    let secret = o.identity_secret.as_ref();
     let secret = secret.filter(|secret| secret.cluster_uid == cluster.uid);
-    let secret = secret.map(|secret| secret.incarnation);
     let formed = formed(o, cluster).map(|(_, description)| description.incarnation);
-    let known = secret.chain(formed).max();
-    let labelled = || {
+    let named = secret.map(|secret| secret.incarnation).or_else(|| {
         let ours = |uid: &Option<String>| uid.as_deref() == Some(cluster.uid.as_str());
         let pvcs = o.pvcs.values().filter(|pvc| ours(&pvc.cluster_uid));
         pvcs.map(|pvc| pvc.incarnation).max()
-    };
-    known.or_else(labelled).unwrap_or(1).max(1)
+    });
+    formed.chain(named).max().unwrap_or(1).max(1)
 }
 
 /// The members of this cluster that describe themselves, with proof.

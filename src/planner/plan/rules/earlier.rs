@@ -18,7 +18,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
                 let reason = "a new member gets its data";
                 draft.step(Rule::Recovery, s.waking_set(name), reason);
             }
-        } else if s.view.is_some() {
+        } else if s.view.is_some() && !s.hibernates() {
             delete(s, draft, name, set);
         } else if !set.hibernated {
             let reason = "it is of an earlier incarnation of the cluster, and stays stopped";

@@ -58,7 +58,7 @@ pub(super) fn identity_secret(s: &Situation<'_>, draft: &mut Draft) -> bool {
 
 /// The Secret is gone and the cluster was formed: a leader with a quorum reports the identity. Nothing waits for that.
 fn made_again(s: &Situation<'_>, draft: &mut Draft, secret: &str) {
-    let Some((_, leader)) = s.view else {
+    let Some((_, leader)) = s.view.filter(|_| !s.hibernates()) else {
         let text = format!(
             "Secret {secret} is gone; it is created again once a leader with a quorum answers"
         );
@@ -131,7 +131,9 @@ fn without_identity_secret(s: &Situation<'_>, draft: &mut Draft, secret: &str) {
             );
             return;
         };
-        if !s.o.sets.contains_key(member) {
+        // One that sleeps, because replicas was 0 meanwhile, answers as little as one that is missing.
+        let set = s.o.sets.get(member);
+        if set.is_none_or(|set| set.hibernated && !set.terminating) {
             let why = format!("{held}, and its server reports what is on PVC {pvc}");
             sets::apply(s, draft, Rule::Bootstrap, member, why);
             return;

@@ -165,9 +165,6 @@ fn admit(s: &Situation<'_>, spec: &EtcdRecoverySpec) -> Result<(), Held> {
     if s.view.is_some() {
         return refused("a leader with a quorum answers: there is nothing to recover");
     }
-    if !s.bootstrapped() {
-        return refused("the cluster was never formed: there is nothing to recover");
-    }
     let foreign = |uid: &str| uid != s.cluster.uid;
     let identity = s.o.identity_secret.as_ref();
     if identity.is_some_and(|identity| foreign(&identity.cluster_uid)) {

@@ -8,5 +8,6 @@ mod golden;
 mod lints;
 mod random;
 mod recall;
+mod recoveries;
 mod script;
 mod world;

@@ -235,6 +235,7 @@ impl Rendered {
         o.tls.wanted = self.certificates;
         o.tls.signers = self.signers;
         o.status_memory = status_memory::of_status(&self.status);
+        o.status_incarnation = status_memory::incarnation(&self.status);
         o.status_cluster_id = self.status.cluster_id;
     }
 }

@@ -7,6 +7,7 @@ mod hibernate;
 mod nodes;
 mod objects;
 mod pdb;
+pub(super) mod recovery;
 mod server;
 mod slots;
 mod space;

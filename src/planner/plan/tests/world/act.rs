@@ -16,7 +16,13 @@ impl World {
         let done = self.model.act(action);
         assert_eq!(done, Ok(()), "{action}");
         self.keeps_a_quorum(action, quorate);
-        assert!(self.raft.formed <= 1, "I7: one cluster a UID");
+        let incarnation = self.api.identity_secret.as_ref();
+        let incarnation = incarnation.map_or(0, |identity| identity.incarnation);
+        let incarnation = incarnation.max(self.raft.incarnation);
+        assert!(
+            u64::from(self.raft.formed) <= incarnation,
+            "I7: one cluster an incarnation"
+        );
         self.counts_enough(action, before);
     }
 
@@ -58,6 +64,7 @@ impl World {
             ObjectAction::CreateIdentitySecret { .. } => {
                 assert!(self.api.identity_secret.is_none(), "it exists");
             }
+            ObjectAction::DeleteIdentitySecret { .. } => self.never_unfenced(),
             ObjectAction::CreatePvc { pvc, .. } => {
                 assert!(!self.api.pvcs.contains_key(pvc), "{pvc} exists");
             }
@@ -89,6 +96,16 @@ impl World {
         }
     }
 
+    /// I16: at most one member of the lost incarnation runs.
+    fn never_unfenced(&self) {
+        assert!(!self.is_quorate(), "I16: there is a quorum");
+        let dead = |node: &String| self.api.nodes[node].out_of_service;
+        let pods = self.api.pods.values();
+        let pods = pods.filter(|pod| !pod.node.as_ref().is_some_and(dead));
+        let runs = pods.count();
+        assert!(runs <= 1, "I16: {runs} pods are there");
+    }
+
     fn is_member(&self, name: &str) -> bool {
         self.raft.members.iter().any(|view| view.name == name)
     }
@@ -110,7 +127,9 @@ impl World {
             MemberAction::Bootstrap {
                 member, snapshot, ..
             } => {
-                let restores = self.cluster.spec.bootstrap.is_some();
+                let identity = self.api.identity_secret.as_ref();
+                let again = identity.is_some_and(|identity| identity.incarnation > 1);
+                let restores = again || self.cluster.spec.bootstrap.is_some();
                 assert_eq!(snapshot.is_some(), restores, "I15");
                 let pvc = crate::crd::pvc_name(member, super::CLUSTER_UID);
                 let disk = self.disks.get(&pvc).expect("the seed has a disk");

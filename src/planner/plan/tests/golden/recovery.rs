@@ -1,0 +1,277 @@
+//! A quorum is lost for good, and the cluster goes on as its next incarnation.
+
+use crate::crd::{EtcdRecoverySpec, ExpectedDisk, RecoveryPhase, Restore, Survivor};
+use crate::plan::observed::{Description, RecoveryFacts};
+use crate::plan::tests::script::{Script, rested, wait};
+use crate::plan::tests::world::{CLUSTER_UID, World};
+use crate::plan::{Action, ObjectAction, Plan, plan};
+
+/// What is asked for: the data of this member, or a backup.
+pub(in crate::plan::tests) fn asks(world: &World, survivor: Option<&str>) -> RecoveryFacts {
+    let mut spec = EtcdRecoverySpec {
+        cluster_uid: CLUSTER_UID.into(),
+        incarnation: 1,
+        accept_loss: true,
+        ..EtcdRecoverySpec::default()
+    };
+    spec.cluster_ref.name = "demo".into();
+    match survivor {
+        None => {
+            spec.restore = Some(Restore {
+                path: Some("default/demo/one".into()),
+                ..Restore::default()
+            });
+        }
+        Some(member) => {
+            let described = &world.observe().descriptions[member];
+            spec.survivor = Some(Survivor {
+                member: member.into(),
+                expect: expected(described),
+                revision_bump: 1_000,
+            });
+        }
+    }
+    RecoveryFacts {
+        name: "demo-again".into(),
+        spec,
+        refused: None,
+    }
+}
+
+fn expected(described: &Description) -> ExpectedDisk {
+    ExpectedDisk {
+        disk_uuid: described.disk_uuid.clone(),
+        term: i64::try_from(described.last_term).expect("a term"),
+        index: i64::try_from(described.last_index).expect("an index"),
+    }
+}
+
+fn phase(plan: &Plan) -> Option<RecoveryPhase> {
+    plan.recoveries.first().map(|report| report.phase)
+}
+
+/// Two of three volumes are gone.
+fn lost() -> World {
+    let mut world = rested(3);
+    world.lose_pvc("demo-1");
+    world.lose_pvc("demo-3");
+    wait(&mut world, 15);
+    world
+}
+
+#[test]
+fn quorum_lost() {
+    let mut script = Script::new(
+        "quorum-lost",
+        "Two of three volumes are gone. An EtcdRecovery names the third: the others stop, a new member gets its data and forms the next incarnation, two more join, and what was before stays as leftovers.",
+    );
+    let mut world = lost();
+    world.reconcile();
+    script.observe("Two of three disks are lost", &world);
+    let asked = asks(&world, Some("demo-2"));
+    world.api.recoveries = vec![asked];
+    script.observe("An EtcdRecovery names demo-2", &world);
+    script.settle("Until rest", &mut world);
+    let last = script.observe("In the end", &world);
+    assert_eq!(phase(&last), Some(RecoveryPhase::Recovered));
+    assert_eq!(world.voters(), 3);
+    assert_eq!(world.raft.incarnation, 2);
+    script.compare();
+}
+
+#[test]
+fn every_disk_lost() {
+    let mut script = Script::new(
+        "quorum-lost-backup",
+        "All volumes are gone: the cluster goes on with a backup, under its name.",
+    );
+    let mut world = rested(3);
+    for member in ["demo-1", "demo-2", "demo-3"] {
+        world.lose_pvc(member);
+    }
+    wait(&mut world, 15);
+    world.reconcile();
+    world.api.recoveries = vec![asks(&world, None)];
+    script.settle("Until rest", &mut world);
+    assert_eq!(
+        phase(&plan(&world.observe())),
+        Some(RecoveryPhase::Recovered)
+    );
+    assert_eq!((world.voters(), world.raft.incarnation), (3, 2));
+    script.compare();
+}
+
+/// What does not fit the cluster is refused before anything is stopped, and no plan acts on it.
+#[test]
+fn refused_before_anything_stops() {
+    let untouched = |world: &World| {
+        let plan = plan(&world.observe());
+        let acts = plan.steps.iter().any(|step| {
+            let identity = matches!(
+                step.action,
+                Action::Object(
+                    ObjectAction::DeleteIdentitySecret { .. }
+                        | ObjectAction::ApplySet {
+                            hibernated: true,
+                            ..
+                        }
+                )
+            );
+            identity || matches!(step.action, Action::Member(_))
+        });
+        assert!(!acts, "{plan}");
+        (phase(&plan), plan.recoveries[0].message.clone())
+    };
+    let mut world = rested(3);
+    world.api.recoveries = vec![asks(&world, Some("demo-2"))];
+    let (refused, why) = untouched(&world);
+    assert_eq!(refused, Some(RecoveryPhase::Refused));
+    assert!(why.contains("a leader with a quorum answers"), "{why}");
+
+    let world = lost();
+    let with = |change: &dyn Fn(&mut RecoveryFacts), words: &str| {
+        let mut world = world.clone();
+        let mut asked = asks(&world, Some("demo-2"));
+        change(&mut asked);
+        world.api.recoveries = vec![asked];
+        let (refused, why) = untouched(&world);
+        assert_eq!(refused, Some(RecoveryPhase::Refused), "{why}");
+        assert!(why.contains(words), "{why}");
+    };
+    with(
+        &|it| it.spec.cluster_uid = "other".into(),
+        "it names the cluster with UID",
+    );
+    with(
+        &|it| it.spec.incarnation = 2,
+        "the cluster is incarnation 1",
+    );
+    with(&|it| it.spec.accept_loss = false, "its own rules");
+    with(&|it| it.refused = Some("earlier".into()), "earlier");
+    let survivor = |change: fn(&mut Survivor)| {
+        move |it: &mut RecoveryFacts| change(it.spec.survivor.as_mut().expect("a survivor"))
+    };
+    with(
+        &survivor(|it| it.expect.disk_uuid = "another".into()),
+        "was reviewed",
+    );
+    with(&survivor(|it| it.expect.index += 1), "was reviewed");
+    with(&survivor(|it| it.member = "demo-1".into()), "has no volume");
+}
+
+/// Two that ask for the same are both refused: nobody knows which one was meant.
+#[test]
+fn two_recoveries_are_none() {
+    let mut world = lost();
+    let one = asks(&world, Some("demo-2"));
+    let mut other = asks(&world, None);
+    other.name = "demo-other".into();
+    world.api.recoveries = vec![one, other];
+    let plan = plan(&world.observe());
+    let phases: Vec<_> = plan.recoveries.iter().map(|it| it.phase).collect();
+    assert_eq!(phases, [RecoveryPhase::Refused; 2]);
+}
+
+/// A pod on a node that does not report may still run: nothing is formed before it is gone, or its node is out of
+/// service.
+#[test]
+fn fencing_waits_for_nodes() {
+    let mut world = rested(3);
+    let node = world.node_of("demo-3");
+    world.lose_pvc("demo-1");
+    world.api.nodes.get_mut(&node).expect("a node").ready = false;
+    world.faults.unseen.insert("demo-3".into());
+    world.faults.side.insert("demo-3".into(), 1);
+    wait(&mut world, 15);
+    world.reconcile();
+    world.api.recoveries = vec![asks(&world, Some("demo-2"))];
+    for _ in 0..60 {
+        world.reconcile();
+    }
+    let held = plan(&world.observe());
+    assert_eq!(phase(&held), Some(RecoveryPhase::Fencing));
+    assert!(held.summary.contains("does not report"), "{}", held.summary);
+    assert_eq!(world.raft.incarnation, 1);
+    let facts = world.api.nodes.get_mut(&node).expect("a node");
+    facts.out_of_service = true;
+    world.settle(2_000);
+    assert_eq!((world.voters(), world.raft.incarnation), (3, 2));
+}
+
+/// The operator may end after each step, and the identity Secret or the status be lost: the cluster goes on once.
+#[test]
+fn every_step_may_be_the_last_of_an_operator() {
+    let mut world = lost();
+    world.reconcile();
+    world.api.recoveries = vec![asks(&world, Some("demo-2"))];
+    let mut steps = 0;
+    for at in 0..2_000 {
+        // Whoever comes next knows nothing but the objects.
+        if at % 7 == 3 {
+            world.status = Default::default();
+        }
+        let plan = world.reconcile();
+        steps += plan.steps.len().min(1);
+        if phase(&plan) == Some(RecoveryPhase::Recovered) && world.voters() == 3 {
+            break;
+        }
+    }
+    assert!(steps > 10, "{steps}");
+    assert_eq!((world.voters(), world.raft.incarnation), (3, 2));
+    assert_eq!(world.raft.formed, 2);
+}
+
+/// It is deleted before the cluster is formed: nothing starts empty, and another one says how to go on.
+#[test]
+fn deleted_recovery_leaves_no_empty_cluster() {
+    let mut world = lost();
+    world.reconcile();
+    let asked = asks(&world, Some("demo-2"));
+    world.api.recoveries = vec![asked];
+    while world
+        .api
+        .identity_secret
+        .as_ref()
+        .is_none_or(|it| it.incarnation == 1)
+    {
+        world.reconcile();
+    }
+    world.api.recoveries.clear();
+    let plans = world.settle(300);
+    let last = plans.last().expect("a plan");
+    assert!(last.summary.contains("EtcdRecovery"), "{}", last.summary);
+    assert_eq!(world.raft.formed, 1);
+    world.api.recoveries = vec![asks_again()];
+    world.settle(2_000);
+    assert_eq!((world.voters(), world.raft.incarnation), (3, 2));
+}
+
+/// With a backup, since the survivor is not to be read any more.
+fn asks_again() -> RecoveryFacts {
+    let mut again = asks(&World::new(3), None);
+    again.name = "demo-again-2".into();
+    again
+}
+
+/// The next loss is recovered by the next EtcdRecovery; the one before is over.
+#[test]
+fn recovered_twice() {
+    let mut world = lost();
+    world.reconcile();
+    world.api.recoveries = vec![asks(&world, Some("demo-2"))];
+    world.settle(2_000);
+    let voters: Vec<String> = world.raft.voters().map(|view| view.name.clone()).collect();
+    for member in &voters[1..] {
+        world.lose_pvc(member);
+    }
+    wait(&mut world, 15);
+    world.reconcile();
+    let mut again = asks(&world, Some(&voters[0]));
+    again.name = "demo-again-2".into();
+    again.spec.incarnation = 2;
+    world.api.recoveries.push(again);
+    world.settle(2_000);
+    assert_eq!((world.voters(), world.raft.incarnation), (3, 3));
+    let last = plan(&world.observe());
+    assert_eq!(last.recoveries[1].phase, RecoveryPhase::Recovered);
+}
