@@ -33,6 +33,16 @@ pub(crate) fn create(world: &mut World, name: &str, spec: &Value) {
     debug_assert!(made.is_ok(), "{made:?}");
 }
 
+/// Asks for a recovery.
+pub(crate) fn recover(world: &mut World, name: &str, spec: &Value) {
+    let resource = json!({
+        "apiVersion": "quorate.dev/v1alpha1", "kind": "EtcdRecovery",
+        "metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec,
+    });
+    let made = world.api.lock().create(ACTOR, Kind::EtcdRecovery, resource);
+    debug_assert!(made.is_ok(), "{made:?}");
+}
+
 /// Changes a part of a specification. Returns whether the API server took it.
 pub(crate) fn edit(world: &mut World, name: &str, spec: &Value) -> bool {
     let patch = Patch::Merge(json!({"spec": spec}));

@@ -90,7 +90,7 @@ pub(super) fn on_update(kind: Kind, old: &Value, object: &mut Value) {
 /// Defaults that every version has.
 pub(super) fn always(kind: Kind, object: &mut Value) {
     match kind {
-        Kind::EtcdCluster => schema::fill(object),
+        Kind::EtcdCluster | Kind::EtcdRecovery => schema::fill(kind, object),
         Kind::StatefulSet => stateful_set(object),
         Kind::Pod => pod_spec(&mut object["spec"]),
         Kind::Service => service(object),

@@ -6,6 +6,8 @@
 pub enum Kind {
     /// `quorate.dev/v1alpha1`.
     EtcdCluster,
+    /// `quorate.dev/v1alpha1`.
+    EtcdRecovery,
     /// `apps/v1`.
     StatefulSet,
     /// `apps/v1`.
@@ -88,8 +90,9 @@ impl Facts {
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::EtcdCluster,
+        Self::EtcdRecovery,
         Self::StatefulSet,
         Self::ControllerRevision,
         Self::Pod,
@@ -112,6 +115,11 @@ impl Kind {
             Self::EtcdCluster => facts("quorate.dev", "v1alpha1", "EtcdCluster", "etcdclusters")
                 .with_status()
                 .with_generation(),
+            Self::EtcdRecovery => {
+                facts("quorate.dev", "v1alpha1", "EtcdRecovery", "etcdrecoveries")
+                    .with_status()
+                    .with_generation()
+            }
             Self::StatefulSet => facts("apps", "v1", "StatefulSet", "statefulsets")
                 .with_status()
                 .with_generation(),

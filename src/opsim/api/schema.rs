@@ -1,8 +1,9 @@
-//! The EtcdCluster's own schema, as the API server uses it: unknown fields go, absent ones get
+//! The schemas of our own resources, as the API server uses it: unknown fields go, absent ones get
 //! their defaults, and what the schema or one of its rules does not allow is refused.
 
 use std::sync::LazyLock;
 
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
 use kube::core::cel::{CompiledSchema, Validator, apply_defaults, compile_schema};
 use serde_json::{Map, Value};
@@ -10,28 +11,52 @@ use serde_json::{Map, Value};
 use super::kinds::Kind;
 use super::object;
 use super::refusal::Refusal;
-use crate::crd::EtcdCluster;
+use crate::crd::{EtcdCluster, EtcdRecovery};
 
-static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
-    let definition = serde_json::to_value(EtcdCluster::crd()).unwrap_or_default();
-    definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone()
-});
+/// A kind's schema and its rules.
+struct Schema {
+    value: Value,
+    rules: CompiledSchema,
+}
 
-static RULES: LazyLock<CompiledSchema> = LazyLock::new(|| compile_schema(&SCHEMA));
+impl Schema {
+    fn of(definition: &CustomResourceDefinition) -> Self {
+        let definition = serde_json::to_value(definition).unwrap_or_default();
+        let value = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone();
+        let rules = compile_schema(&value);
+        Self { value, rules }
+    }
+}
+
+static CLUSTERS: LazyLock<Schema> = LazyLock::new(|| Schema::of(&EtcdCluster::crd()));
+static RECOVERIES: LazyLock<Schema> = LazyLock::new(|| Schema::of(&EtcdRecovery::crd()));
+
+/// The schema of a kind of ours; `None` for Kubernetes' own kinds.
+fn of(kind: Kind) -> Option<&'static Schema> {
+    match kind {
+        Kind::EtcdCluster => Some(&CLUSTERS),
+        Kind::EtcdRecovery => Some(&RECOVERIES),
+        _ => None,
+    }
+}
 
 /// Takes unknown fields away and fills in defaults.
-pub(super) fn fill(object: &mut Value) {
-    prune(object, &SCHEMA, "", &mut Vec::new());
+pub(super) fn fill(kind: Kind, object: &mut Value) {
+    let Some(schema) = of(kind) else { return };
+    prune(object, &schema.value, "", &mut Vec::new());
     // Metadata has a schema of its own, of which this one describes little.
     let meta = object["metadata"].take();
-    *object = apply_defaults(&SCHEMA, object);
+    *object = apply_defaults(&schema.value, object);
     object["metadata"] = meta;
 }
 
 /// An applied configuration may not name fields that the schema does not know.
-pub(super) fn knows(object: &Value) -> Result<(), Refusal> {
+pub(super) fn knows(kind: Kind, object: &Value) -> Result<(), Refusal> {
+    let Some(schema) = of(kind) else {
+        return Ok(());
+    };
     let mut unknown = Vec::new();
-    prune(&mut object.clone(), &SCHEMA, "", &mut unknown);
+    prune(&mut object.clone(), &schema.value, "", &mut unknown);
     match unknown.first() {
         None => Ok(()),
         Some(path) => Err(Refusal::internal(format!(
@@ -41,30 +66,30 @@ pub(super) fn knows(object: &Value) -> Result<(), Refusal> {
 }
 
 /// Whether the schema allows the object.
-pub(super) fn check(object: &Value) -> Result<(), Refusal> {
+pub(super) fn check(kind: Kind, object: &Value) -> Result<(), Refusal> {
+    let Some(schema) = of(kind) else {
+        return Ok(());
+    };
     for part in ["spec", "status"] {
         let Some(value) = object.get(part) else {
             continue;
         };
-        fits(value, &SCHEMA["properties"][part], part).map_err(|(path, why)| {
-            Refusal::invalid(Kind::EtcdCluster, object::name(object), &path, &why)
-        })?;
+        fits(value, &schema.value["properties"][part], part)
+            .map_err(|(path, why)| Refusal::invalid(kind, object::name(object), &path, &why))?;
     }
     Ok(())
 }
 
 /// Whether the schema's rules allow the object, after another version of it.
-pub(super) fn obeys(old: Option<&Value>, object: &Value) -> Result<(), Refusal> {
-    let Err(errors) = Validator::new().validate_compiled(&RULES, object, old) else {
+pub(super) fn obeys(kind: Kind, old: Option<&Value>, object: &Value) -> Result<(), Refusal> {
+    let Some(schema) = of(kind) else {
+        return Ok(());
+    };
+    let Err(errors) = Validator::new().validate_compiled(&schema.rules, object, old) else {
         return Ok(());
     };
     let name = object::name(object);
-    Err(Refusal::invalid(
-        Kind::EtcdCluster,
-        name,
-        "spec",
-        &errors.to_string(),
-    ))
+    Err(Refusal::invalid(kind, name, "spec", &errors.to_string()))
 }
 
 fn prune(value: &mut Value, schema: &Value, path: &str, unknown: &mut Vec<String>) {

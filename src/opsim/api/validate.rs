@@ -39,7 +39,11 @@ pub(super) fn resets_status(kind: Kind) -> bool {
 pub(super) fn may_be_unconditional(kind: Kind) -> bool {
     !matches!(
         kind,
-        Kind::Lease | Kind::EtcdCluster | Kind::PodDisruptionBudget | Kind::Certificate
+        Kind::Lease
+            | Kind::EtcdCluster
+            | Kind::EtcdRecovery
+            | Kind::PodDisruptionBudget
+            | Kind::Certificate
     )
 }
 
@@ -48,7 +52,7 @@ pub(super) fn on_create(server: &ApiServer, kind: Kind, object: &Value) -> Resul
     let _ = server;
     always(kind, object)?;
     match kind {
-        Kind::EtcdCluster => schema::obeys(None, object),
+        Kind::EtcdCluster | Kind::EtcdRecovery => schema::obeys(kind, None, object),
         _ => Ok(()),
     }
 }
@@ -85,7 +89,7 @@ pub(super) fn on_update(
                 );
             }
         }
-        Kind::EtcdCluster => schema::obeys(Some(old), object)?,
+        Kind::EtcdCluster | Kind::EtcdRecovery => schema::obeys(kind, Some(old), object)?,
         Kind::StatefulSet => stateful_set_change(old, object)?,
         Kind::PersistentVolumeClaim => pvc_change(server, old, object)?,
         Kind::Service => {
@@ -158,7 +162,7 @@ fn always(kind: Kind, object: &Value) -> Result<(), Refusal> {
         return refuse("metadata.ownerReferences", why);
     }
     match kind {
-        Kind::EtcdCluster => schema::check(object),
+        Kind::EtcdCluster | Kind::EtcdRecovery => schema::check(kind, object),
         Kind::StatefulSet => stateful_set(object),
         Kind::Pod => pod_spec(kind, name, "spec", &object["spec"]),
         Kind::PersistentVolumeClaim => pvc(object),

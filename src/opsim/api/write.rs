@@ -240,9 +240,7 @@ impl ApiServer {
             object::default(&mut body, &["metadata", "namespace"], json!(namespace));
         }
         check_name(kind, (namespace, name), &body)?;
-        if kind == Kind::EtcdCluster {
-            schema::knows(&body)?;
-        }
+        schema::knows(kind, &body)?;
         let Some(stored) = stored else {
             if part == Part::Status {
                 return Err(Refusal::not_found(kind, name));
@@ -307,10 +305,8 @@ impl ApiServer {
                 Some(status) => whole["status"] = status,
                 None => drop(object::take(&mut whole, &["status"])),
             }
-            if kind == Kind::EtcdCluster {
-                schema::fill(&mut whole);
-                schema::check(&whole)?;
-            }
+            schema::fill(kind, &mut whole);
+            schema::check(kind, &whole)?;
             return Ok(whole);
         }
         if kind.facts().status {

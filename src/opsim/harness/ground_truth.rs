@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::crd::{LABEL_CLUSTER_UID, LABEL_MEMBER, LABEL_RELEASED, pod_name, pvc_name};
 use crate::opsim::api::{ApiServer, Kind, object};
 use crate::opsim::kube::slices;
-use crate::opsim::servers::Servers;
+use crate::opsim::servers::{Group, Servers};
 
 use super::pdbs::{self, Pdbs};
 
@@ -35,6 +35,14 @@ pub(crate) struct ClusterTruth {
     pub(crate) remove_first: bool,
     pub(crate) unhealthy_ms: u64,
     pub(crate) status: Arc<Value>,
+    /// The newest incarnation that was formed; 0: none.
+    pub(crate) incarnation: u64,
+    /// Members of earlier incarnations whose servers run.
+    pub(crate) former_running: BTreeSet<String>,
+    /// Members of earlier incarnations whose PVC is there and not on its way out.
+    pub(crate) former_volumes: BTreeSet<String>,
+    /// The incarnations that EtcdRecoveries ask to go on from, and whose data are kept.
+    pub(crate) recoveries: BTreeMap<u64, Option<String>>,
     /// Cluster IDs that were founded for it.
     pub(crate) founded: usize,
     /// It is to start with a snapshot.
@@ -97,9 +105,17 @@ impl GroundTruth {
         read.refresh(api);
         let mut clusters = read.clusters.clone();
         let pods = &read.pods;
-        for group in servers.groups.values() {
+        let mut groups: Vec<_> = servers.groups.values().collect();
+        groups.sort_by_key(|group| group.membership.incarnation);
+        for group in groups {
             let uid = group.membership.cluster_uid.clone();
             let cluster = clusters.entry(uid.clone()).or_default();
+            cluster.incarnation = group.membership.incarnation;
+            let newest = servers.group_of(&uid).is_some_and(|it| it.id == group.id);
+            if !newest {
+                former(cluster, servers, group);
+                continue;
+            }
             let reached = servers.reached_voters(group);
             let member = |id: u64, name: &str, learner: bool| {
                 let lives = servers.lives(group.id, id);
@@ -151,6 +167,18 @@ impl GroundTruth {
             now_ms: servers.now_ms,
             clusters,
             operators,
+        }
+    }
+}
+
+/// What is left of an earlier incarnation.
+fn former(cluster: &mut ClusterTruth, servers: &Servers, group: &Group) {
+    for member in group.membership.members.values() {
+        if servers.lives(group.id, member.id) {
+            cluster.former_running.insert(member.name.clone());
+        }
+        if cluster.volumes.contains(&member.name) {
+            cluster.former_volumes.insert(member.name.clone());
         }
     }
 }
@@ -220,6 +248,15 @@ impl Read {
         let resources = api.all(Kind::EtcdCluster);
         let read = resources.map(|one| (object::uid(one).to_owned(), of_resource(one)));
         self.clusters = read.collect();
+        for recovery in api.all(Kind::EtcdRecovery) {
+            let uid = object::text(recovery, &["spec", "clusterUID"]);
+            let lost = object::number(recovery, &["spec", "incarnation"]).unwrap_or(1);
+            let survivor = object::at(recovery, &["spec", "survivor", "member"]);
+            let survivor = survivor.and_then(Value::as_str).map(str::to_owned);
+            if let (Some(cluster), Ok(lost)) = (self.clusters.get_mut(uid), u64::try_from(lost)) {
+                cluster.recoveries.insert(lost, survivor);
+            }
+        }
         for (uid, member) in volumes(api) {
             if let Some(cluster) = self.clusters.get_mut(&uid) {
                 cluster.volumes.insert(member);

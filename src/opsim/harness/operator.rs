@@ -15,15 +15,15 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::Client;
 use kube::api::ObjectMeta;
+use kube::core::DeserializeGuard;
 use kube::runtime::events::{Recorder, Reporter};
 use prometheus_client::registry::Registry;
 use serde_json::Value;
 use tower::ServiceExt as _;
 
 use crate::build::Settings;
-use crate::crd::{LABEL_CLUSTER_UID, MANAGER};
+use crate::crd::{EtcdRecovery, LABEL_CLUSTER_UID, MANAGER};
 use crate::operator::clock::Clock;
-use crate::operator::kubernetes::cache::Cache;
 use crate::operator::kubernetes::context::{Caches, Context, Environment, Resourceful};
 use crate::operator::kubernetes::lease::{Candidate, Leadership, fenced};
 use crate::operator::kubernetes::triggers;
@@ -40,8 +40,9 @@ use super::feed::Feed;
 use super::request_faults::{Request, RequestFaults};
 
 /// Kinds that an operator has caches of.
-pub const CACHED: [Kind; 12] = [
+pub const CACHED: [Kind; 13] = [
     Kind::EtcdCluster,
+    Kind::EtcdRecovery,
     Kind::StatefulSet,
     Kind::Pod,
     Kind::PersistentVolumeClaim,
@@ -90,6 +91,7 @@ pub(crate) struct Setup {
 
 struct Feeds {
     clusters: Feed<Resourceful>,
+    recoveries: Feed<DeserializeGuard<EtcdRecovery>>,
     sets: Feed<StatefulSet>,
     pods: Feed<Pod>,
     pvcs: Feed<PersistentVolumeClaim>,
@@ -394,6 +396,7 @@ impl Operator {
                 read.into_iter()
                     .for_each(|_| self.queue.trigger(key.clone(), now_ms));
             }
+            Kind::EtcdRecovery => drop(feeds.recoveries.add(object)),
             Kind::StatefulSet => drop(feeds.sets.add(object)),
             Kind::Pod => drop(feeds.pods.add(object)),
             Kind::PersistentVolumeClaim => drop(feeds.pvcs.add(object)),
@@ -426,6 +429,11 @@ impl Operator {
                     queue.trigger(key, now_ms);
                 }
             }),
+            Kind::EtcdRecovery => feeds.recoveries.deliver(all(), |recovery| {
+                if let Some(key) = triggers::of_recovery(recovery) {
+                    queue.trigger(key, now_ms);
+                }
+            }),
             Kind::StatefulSet => feeds.sets.deliver(ours(), |o| owned(&o.metadata)),
             Kind::Pod => feeds.pods.deliver(ours(), |o| owned(&o.metadata)),
             Kind::PersistentVolumeClaim => feeds.pvcs.deliver(ours(), |o| owned(&o.metadata)),
@@ -455,6 +463,7 @@ pub(crate) fn is_ours(object: &Value) -> bool {
 
 fn caches(sees_no_slices: bool) -> (Feeds, Caches) {
     let (clusters, of_clusters) = Feed::new();
+    let (recoveries, of_recoveries) = Feed::new();
     let (sets, of_sets) = Feed::new();
     let (pods, of_pods) = Feed::new();
     let (pvcs, of_pvcs) = Feed::new();
@@ -471,6 +480,7 @@ fn caches(sees_no_slices: bool) -> (Feeds, Caches) {
     let (classes, of_classes) = Feed::new();
     let feeds = Feeds {
         clusters,
+        recoveries,
         sets,
         pods,
         pvcs,
@@ -496,7 +506,7 @@ fn caches(sees_no_slices: bool) -> (Feeds, Caches) {
         nodes: of_nodes,
         volumes: of_volumes,
         classes: of_classes,
-        recoveries: Cache::refused().1,
+        recoveries: of_recoveries,
     };
     (feeds, caches)
 }

@@ -1,5 +1,5 @@
 //! I6: no member with an empty disk ever forms a cluster once one was formed: not after its status
-//! reports it, and not after a PVC of it was joined.
+//! reports it, and not after a PVC of it was joined. The next incarnation is judged by I16.
 
 use super::Step;
 
@@ -7,7 +7,7 @@ pub(super) fn deed(step: &Step<'_>) -> Option<String> {
     let (before, after) = (step.before, step.after);
     let formed = after.founded > before.founded;
     let has_identity = before.status["clusterID"].is_string() || before.founded > 0;
-    (formed && has_identity)
+    (formed && has_identity && after.incarnation <= before.incarnation.max(1))
         .then(|| "a cluster was formed although there was one before".to_owned())
 }
 

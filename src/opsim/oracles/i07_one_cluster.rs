@@ -1,10 +1,11 @@
-//! I7: one cluster ID for one UID of a resource.
+//! I7: one cluster ID for one UID of a resource and one incarnation.
 
 use super::Of;
 
 pub(super) fn moment(of: &Of<'_>) -> Option<String> {
-    let founded = of.cluster.founded;
-    (founded > 1).then(|| format!("{founded} clusters were formed for one resource"))
+    let (founded, incarnation) = (of.cluster.founded, of.cluster.incarnation.max(1));
+    let more = u64::try_from(founded).is_ok_and(|founded| founded > incarnation);
+    more.then(|| format!("{founded} clusters were formed for incarnation {incarnation}"))
 }
 
 #[cfg(test)]

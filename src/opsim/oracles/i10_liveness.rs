@@ -22,7 +22,7 @@ pub(crate) fn unsettled(api: &ApiServer, uid: &str, cluster: &ClusterTruth) -> O
     }
     members(cluster)
         .or_else(|| objects(api, uid, &names))
-        .or_else(|| pvcs(api, uid, &names))
+        .or_else(|| pvcs(api, uid, cluster, &names))
         .or_else(|| services(api, cluster, &names))
         .or_else(|| pdb(api, uid, cluster))
         .or_else(|| certificates(api, uid, &names))
@@ -99,7 +99,12 @@ fn objects(api: &ApiServer, uid: &str, names: &BTreeSet<&str>) -> Option<String>
     unready.map(|pod| format!("pod {} is not ready", object::name(pod)))
 }
 
-fn pvcs(api: &ApiServer, uid: &str, names: &BTreeSet<&str>) -> Option<String> {
+fn pvcs(
+    api: &ApiServer,
+    uid: &str,
+    cluster: &ClusterTruth,
+    names: &BTreeSet<&str>,
+) -> Option<String> {
     let pvcs = ours(api, Kind::PersistentVolumeClaim, uid);
     for name in names {
         let pvc = pvcs.get(pvc_name(name, uid).as_str());
@@ -112,7 +117,10 @@ fn pvcs(api: &ApiServer, uid: &str, names: &BTreeSet<&str>) -> Option<String> {
     }
     let others = pvcs.values().find(|pvc| {
         let member = object::label(pvc, LABEL_MEMBER).unwrap_or_default();
-        !names.contains(member) && object::label(pvc, LABEL_CLAIM_STATE) != Some("retired")
+        let former = cluster.former_volumes.contains(member);
+        !former
+            && !names.contains(member)
+            && object::label(pvc, LABEL_CLAIM_STATE) != Some("retired")
     });
     others.map(|pvc| format!("PVC {} of no member is there", object::name(pvc)))
 }

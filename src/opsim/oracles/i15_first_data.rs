@@ -7,6 +7,10 @@ pub(super) fn deed(step: &Step<'_>) -> Option<String> {
     if after.founded <= step.before.founded || !after.exists {
         return None;
     }
+    // The next incarnation is judged by I16.
+    if after.incarnation > 1 {
+        return None;
+    }
     match (after.restores, after.founded_from) {
         (true, 0) => Some("a cluster that is to be restored was formed empty".to_owned()),
         (false, 1..) => Some("a cluster was formed from a snapshot that nobody named".to_owned()),

@@ -17,6 +17,7 @@ mod i12_volumes;
 mod i13_clients;
 mod i14_alarms;
 mod i15_first_data;
+mod i16_fencing;
 
 #[cfg(test)]
 mod fixture;
@@ -254,19 +255,16 @@ impl Oracles {
                 now_ms: ground_truth.now_ms,
             };
             let history = &self.history;
-            self.checks += 10;
+            self.checks += 11;
             found = found
                 // First: a second cluster is also another set of voters.
+                .or_else(|| i16_fencing::deed(&step).map(|what| ("I16", what)))
                 .or_else(|| i06_no_second_bootstrap::deed(&step).map(|what| ("I6", what)))
-                .or_else(|| i15_first_data::deed(&step).map(|what| ("I15", what)))
-                .or_else(|| i02_one_change::deed(&step, history).map(|what| ("I2", what)))
-                .or_else(|| i03_quorum::deed(&step, history).map(|what| ("I3", what)))
-                .or_else(|| i04_evidence::deed(&step, history).map(|what| ("I4", what)))
-                .or_else(|| i05_remove_first::deed(&step, history).map(|what| ("I5", what)))
-                .or_else(|| i11_pdb::deed(&step).map(|what| ("I11", what)))
-                .or_else(|| i12_volumes::deed(&step, history).map(|what| ("I12", what)))
-                .or_else(|| i13_clients::deed(&step).map(|what| ("I13", what)))
-                .or_else(|| i14_alarms::deed(&step, history).map(|what| ("I14", what)));
+                .or_else(|| i15_first_data::deed(&step).map(|what| ("I15", what)));
+            // The voters of the next incarnation are others.
+            let others = earlier.incarnation > 0 && after.incarnation > earlier.incarnation;
+            let history = (!others).then_some(history);
+            found = found.or_else(|| judged(&step, history?));
             self.history
                 .configuration
                 .insert(uid.clone(), after.configuration_index);
@@ -289,6 +287,19 @@ impl Oracles {
             what,
         });
     }
+}
+
+/// What every write of an operator is held to.
+fn judged(step: &Step<'_>, history: &History) -> Broken {
+    i02_one_change::deed(step, history)
+        .map(|what| ("I2", what))
+        .or_else(|| i03_quorum::deed(step, history).map(|what| ("I3", what)))
+        .or_else(|| i04_evidence::deed(step, history).map(|what| ("I4", what)))
+        .or_else(|| i05_remove_first::deed(step, history).map(|what| ("I5", what)))
+        .or_else(|| i11_pdb::deed(step).map(|what| ("I11", what)))
+        .or_else(|| i12_volumes::deed(step, history).map(|what| ("I12", what)))
+        .or_else(|| i13_clients::deed(step).map(|what| ("I13", what)))
+        .or_else(|| i14_alarms::deed(step, history).map(|what| ("I14", what)))
 }
 
 /// One cluster at one moment.

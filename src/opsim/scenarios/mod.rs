@@ -11,6 +11,7 @@ mod life;
 mod more;
 mod nodes;
 mod pdb;
+mod recoveries;
 pub(super) mod restores;
 mod servers;
 mod strangers;
@@ -29,6 +30,7 @@ pub fn all() -> Vec<Scenario> {
         &disks::SCENARIOS[..],
         &nodes::SCENARIOS[..],
         &pdb::SCENARIOS[..],
+        &recoveries::SCENARIOS[..],
         &restores::SCENARIOS[..],
         &servers::SCENARIOS[..],
         &alarms::SCENARIOS[..],

@@ -37,8 +37,7 @@ pub(in crate::opsim) fn send(world: &mut World) {
     };
     if object::at(&cluster, &["spec", "bootstrap", "restore"]).is_some() {
         let uid = object::uid(&cluster).to_owned();
-        let mut servers = lock(&world.servers);
-        servers.snapshots.insert(uid, "abc".to_owned());
+        lock(&world.servers).send(uid, "abc", None);
     }
 }
 

@@ -80,8 +80,6 @@ impl Servers {
             last_term: u64::from(disk.phase == Phase::Member),
             last_append_ms: 0,
             last_index: disk.matched,
-            last_term: 0,
-            last_append_ms: 0,
             revision: 1,
             db_size: alarmed::USED,
             peer_urls: vec![container.peer_url.clone()],

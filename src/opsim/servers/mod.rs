@@ -187,8 +187,8 @@ pub(crate) struct Servers {
     pub(crate) unseen: BTreeSet<String>,
     /// Cluster IDs that were founded, in order, by UID of the resource.
     pub(crate) founded: BTreeMap<String, Vec<u64>>,
-    /// SHA-256 of the snapshots that Jobs give to standbys, by UID of the cluster's resource.
-    pub(crate) snapshots: BTreeMap<String, String>,
+    /// The snapshots that Jobs give to standbys, by UID of the cluster's resource.
+    snapshots: BTreeMap<String, restore::Snapshot>,
     /// What each cluster was founded from, by its ID; a cluster that started empty has no entry.
     pub(crate) founded_from: BTreeMap<u64, String>,
     /// Alarms that every member reports, in its format.
@@ -504,7 +504,8 @@ impl Servers {
     pub(crate) fn group_of(&self, cluster_uid: &str) -> Option<&Group> {
         self.groups
             .values()
-            .find(|group| group.membership.cluster_uid == cluster_uid)
+            .filter(|group| group.membership.cluster_uid == cluster_uid)
+            .max_by_key(|group| group.membership.incarnation)
     }
 
     /// A fault destroys a volume: its server ends for want of a disk.
