@@ -10,6 +10,7 @@ mod kubectl;
 mod local;
 mod logging;
 mod operator;
+mod recover;
 mod restore;
 mod server;
 mod witness;
@@ -34,6 +35,7 @@ Usage: quorate <subcommand> [arguments]
 
   server     one member of a cluster, with etcd's API and etcd's flags
   restore    a member's data directory from a snapshot of etcd's or of ours
+  recover    what is left of a cluster without a quorum, from the directories of stopped servers
   backup     snapshots in an object store or a directory: save, list, fetch, verify, prune, restore
   operator   runs EtcdClusters on Kubernetes
   local      a cluster as processes of this machine, by the operator's own plan
@@ -63,6 +65,7 @@ struct Quorate {
 enum Command {
     Server(server::Arguments),
     Restore(restore::Arguments),
+    Recover(recover::Arguments),
     Backup(Box<backup::Arguments>),
     Operator(operator::Arguments),
     Local(local::Arguments),
@@ -131,6 +134,7 @@ fn dispatch(command: Command) -> ExitCode {
     match command {
         Command::Server(arguments) => server::run(arguments),
         Command::Restore(arguments) => restore::run(&arguments),
+        Command::Recover(arguments) => recover::run(&arguments),
         Command::Backup(arguments) => backup::run(*arguments),
         Command::Operator(arguments) => operator::run(arguments),
         Command::Local(arguments) => local::run(arguments),

@@ -16,6 +16,7 @@
 //! | `gateway` | the same as JSON over HTTP |
 //! | `http`, `metrics` | probes, `/version`, `/metrics` |
 //! | `operator_api` | `quorate.v1` between the operator and members |
+//! | `recover` | what is left of a cluster without a quorum, read from the directories of stopped servers |
 //! | `maintenance` | compaction and comparison in the background: the decisions |
 
 mod auth;
@@ -33,6 +34,7 @@ mod member_runtime;
 pub mod metrics;
 pub mod operator_api;
 pub mod process;
+pub mod recover;
 pub mod restore;
 mod scheduling;
 pub(crate) mod snapshot_file;

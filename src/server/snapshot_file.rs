@@ -91,6 +91,11 @@ impl Source for SnapshotFile {
 
 /// The SHA-256 of the first bytes of a file, in hexadecimal.
 pub(crate) fn sha256(file: &File, length: u64) -> io::Result<String> {
+    Ok(hex(&raw_sha256(file, length)?))
+}
+
+/// The same, as a snapshot ends with it.
+pub(crate) fn raw_sha256(file: &File, length: u64) -> io::Result<Vec<u8>> {
     let mut digest = Sha256::new();
     let mut piece = vec![0; PIECE];
     let mut at = 0;
@@ -100,9 +105,9 @@ pub(crate) fn sha256(file: &File, length: u64) -> io::Result<String> {
         digest.update(&piece[..bytes]);
         at += bytes as u64;
     }
-    Ok(hex(&digest.finalize()))
+    Ok(digest.finalize().to_vec())
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -12,6 +12,7 @@ mod fixture;
 mod full;
 mod ipv6;
 mod operated;
+mod recovered_hosts;
 mod recoveries;
 mod refused;
 mod release;

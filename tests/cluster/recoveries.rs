@@ -164,7 +164,7 @@ fn tail(left: &DescribeResponse) -> Tail {
 }
 
 /// The files of a data directory, but those that only say that a server runs.
-fn files(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+pub(super) fn files(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
     for entry in std::fs::read_dir(directory).expect("a directory") {
         let path = entry.expect("readable").path();
@@ -313,7 +313,7 @@ async fn new_incarnation_holds_what_the_member_that_is_left_held() {
     seed.serves("still").await;
 }
 
-async fn holds_everything(seed: &Server) {
+pub(super) async fn holds_everything(seed: &Server) {
     for key in ["key", "last", "leased", "unacknowledged"] {
         let found = seed.get(key, false).await.expect("an answer");
         assert_eq!(found.as_deref(), Some("1"), "{key}");

@@ -13,7 +13,7 @@ use super::starts;
 
 pub(crate) const LOG: &str = "log";
 pub(crate) const CHECKPOINTS: &str = "checkpoints";
-const LOCK: &str = "lock";
+pub(crate) const LOCK: &str = "lock";
 /// Names that a fresh volume may carry and that mean nothing.
 const HARMLESS: [&str; 4] = ["lost+found", LOCK, "fixtures", reserve::NAME];
 

@@ -139,7 +139,7 @@ impl Disk for FileDisk {
 }
 
 #[derive(Debug)]
-struct OpenFile(File);
+pub(super) struct OpenFile(pub(super) File);
 
 impl DiskFile for OpenFile {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
@@ -195,7 +195,7 @@ fn patiently<T>(open: impl Fn() -> io::Result<T>) -> io::Result<T> {
 
 /// The lock is held as long as the file is open.
 #[derive(Debug)]
-struct HeldLock(#[expect(dead_code, reason = "held, not read")] File);
+pub(super) struct HeldLock(#[expect(dead_code, reason = "held, not read")] pub(super) File);
 
 impl DiskLock for HeldLock {}
 

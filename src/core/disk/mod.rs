@@ -37,6 +37,7 @@ mod log;
 mod open;
 mod reserve;
 mod starts;
+mod stopped;
 #[cfg(test)]
 mod tests;
 
@@ -54,3 +55,4 @@ pub use log::{Log, LogOptions, LogReader, Preparer, log_bytes};
 pub use open::{FirstCheckpoint, MemberFiles, create_member, open_member};
 pub use reserve::Reserve;
 pub use starts::{Descent, Lineage, Start, Starts};
+pub use stopped::{Stopped, StoppedMember, open_stopped};

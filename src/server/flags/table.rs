@@ -230,7 +230,7 @@ pub const FLAGS: &[Flag] = &[
     flag("downgrade-check-time", Maintenance, Duration, "5s", Accepted("there is no downgrade"), "Time between looks at a downgrade."),
     flag("bootstrap-defrag-threshold-megabytes", Maintenance, Number, "0", Accepted("there is nothing to defragment"), "Defragment at start."),
 
-    flag("force-new-cluster", Unsafe, Bool, "false", Refused("start a new cluster from a copy of the data instead"), "Forget every other member."),
+    flag("force-new-cluster", Unsafe, Bool, "false", Refused("`quorate recover` finds the data directory with the longest log, and makes a new cluster from it"), "Forget every other member."),
     flag("unsafe-no-fsync", Unsafe, Bool, "false", Effect, "Never sync the disk: loses data when the machine stops; a member that was started shortly before may be refused by the others afterwards."),
 
     flag("experimental-initial-corrupt-check", Removed, Bool, "", Accepted(GATE), ""),

@@ -112,6 +112,24 @@ pub fn log_bytes(disk: &dyn Disk) -> Result<u64> {
     Ok(bytes)
 }
 
+/// Reads the log of the disk `uuid` and changes nothing: what a torn write has left at its end does not count. `None` if
+/// there is no segment.
+///
+/// # Errors
+/// As [`Log::open`].
+pub(crate) fn read(
+    disk: &Arc<dyn Disk>,
+    uuid: &[u8; 16],
+) -> Result<Option<(LogReader, HardState)>> {
+    let scan = scan::scan(disk, uuid)?;
+    Ok(scan.map(|scan| {
+        (
+            LogReader::new(Arc::clone(disk), scan.index),
+            scan.hard_state,
+        )
+    }))
+}
+
 /// Whether `new` may be written after `old`: terms never go back, and a vote stays for its term.
 fn hard_state_may_follow(old: &HardState, new: &HardState) -> bool {
     new.term > old.term || (new.term == old.term && (old.vote == 0 || new.vote == old.vote))

@@ -7,7 +7,7 @@ use super::index::{BatchRef, Index, OpenSegment};
 use super::segment;
 use crate::disk::device::{Disk, read_exact};
 use crate::disk::error::{Error, REPLACE_MEMBER, Result};
-use crate::raft::{Entry, Position};
+use crate::raft::{Entry, LogShape, Position};
 
 /// Reads entries of the log. Clones share the log's index and may live on other threads.
 #[derive(Clone, Debug)]
@@ -60,6 +60,17 @@ impl LogReader {
     /// The index of the last entry in the log, or of the one before it if the log is empty.
     pub fn last_index(&self) -> u64 {
         self.index().shape.last()
+    }
+
+    /// Where the log starts and ends, and the term of each index.
+    pub fn shape(&self) -> LogShape {
+        self.index().shape.clone()
+    }
+
+    /// The empty log that goes on after `floor`; this one stays what it is.
+    pub(crate) fn after(&self, floor: Position) -> LogReader {
+        let shape = LogShape::new(floor.index, floor.term);
+        LogReader::new(Arc::clone(&self.disk), Index::new(shape))
     }
 
     /// The last entry in the log, or the one before it if the log is empty.
