@@ -9,8 +9,8 @@ use super::operated::{call, joins, standbys};
 use quorate::backup_plan::{FailureClass, JobResult};
 use quorate::server::operator_api::auth::Key;
 use quorate::server::operator_api::client::MemberClient;
-use quorate::wire::etcd::AlarmRequest;
 use quorate::wire::etcd::maintenance_client::MaintenanceClient;
+use quorate::wire::etcd::{AlarmRequest, SnapshotRequest};
 use quorate::wire::member::{Fence, OpenRequest, Phase};
 use std::time::Duration;
 
@@ -51,6 +51,10 @@ impl World {
     }
 
     fn save(&self, id: &str, key: &str) -> (Output, Option<JobResult>) {
+        self.save_as(id, key, &[])
+    }
+
+    fn save_as(&self, id: &str, key: &str, more: &[&str]) -> (Output, Option<JobResult>) {
         let members: Vec<String> = self.servers.iter().map(Server::peer_address).collect();
         let result = self.path("result");
         let _ = std::fs::remove_file(&result);
@@ -62,6 +66,7 @@ impl World {
             .arg(format!("--scratch={}", self.path("scratch")))
             .arg(format!("--result-file={result}"))
             .arg(format!("--id={id}"))
+            .args(more)
             .output();
         let text = std::fs::read_to_string(&result).unwrap_or_default();
         (output.expect("runs"), JobResult::read(&text))
@@ -242,4 +247,76 @@ async fn member_that_has_just_started_gives_all_or_nothing() {
             }
         }
     }
+}
+
+/// A member that wrote its state as fast as its disk could delayed the writes of its clients twenty-fold.
+#[tokio::test]
+async fn member_writes_its_state_at_the_pace_that_is_asked_for() {
+    use quorate::server::operator_api::backup_client::BackupClient;
+    const RATE: u64 = 1 << 20;
+    let world = World::new().await;
+    let value = "v".repeat(512 << 10);
+    for number in 0..6 {
+        let key = format!("large-{number}");
+        let put = world.servers[0].put(&key, &value);
+        put.await.expect("a write");
+    }
+    world.servers[1].holds("large-5", &value).await;
+    let key = Key::new(SECRET.as_bytes()).for_backups();
+    let address = world.servers[1].peer_address();
+    let client = BackupClient::new(&address, key, Duration::from_secs(60), None);
+    let mut client = client.expect("an address");
+    let paced = |rate| OpenRequest { tail: None, rate };
+
+    let began = std::time::Instant::now();
+    let opened = client.open(paced(RATE)).await.expect("it begins");
+    assert!(opened.growing && opened.length == 0);
+    assert!(began.elapsed() < Duration::from_secs(2), "at once");
+    let early = client.read(opened.file, 0, 1).await;
+    let early = early.expect_err("it is not there yet");
+    assert_eq!(early.code(), tonic::Code::FailedPrecondition);
+    let second = client.open(paced(0)).await.expect_err("it is taken");
+    assert_eq!(second.code(), tonic::Code::ResourceExhausted);
+    // Clients' own snapshots do not wait for it.
+    let mut maintenance = MaintenanceClient::new(world.servers[1].channel());
+    let snapshot = maintenance.snapshot(SnapshotRequest {}).await;
+    drop(snapshot.expect("a snapshot"));
+    let now = client.wait(opened.file).await.expect("an answer");
+    let took = began.elapsed();
+    assert!(!now.growing && now.length > 3 * RATE, "{now:?}");
+    assert_eq!(now.last_index, opened.last_index);
+    let due = Duration::from_secs_f64(now.length as f64 / RATE as f64);
+    assert!(took >= due.mul_f64(0.9), "{took:?} instead of {due:?}");
+    let mut bytes = Vec::new();
+    while (bytes.len() as u64) < now.length {
+        let at = bytes.len() as u64;
+        let piece = client.read(now.file, at, (now.length - at).min(1 << 20));
+        bytes.extend_from_slice(&piece.await.expect("bytes"));
+    }
+    let digest: String = now
+        .sha256
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    assert_eq!(super::restores::sha256(&bytes), digest);
+    client.close(now.file).await.expect("closed");
+
+    // One that is given up ends, however slow it is.
+    let slow = client.open(paced(1 << 10)).await.expect("it begins");
+    client.close(slow.file).await.expect("closed");
+    let gone = client.wait(slow.file).await.expect_err("it is gone");
+    assert_eq!(gone.code(), tonic::Code::NotFound);
+    let next = until("there is room", &world.servers[1], async || {
+        client.open(paced(0)).await.ok()
+    })
+    .await;
+    assert!(!next.growing && next.length > 0);
+    client.close(next.file).await.expect("closed");
+
+    // Three MiB, which are written and then read.
+    let began = std::time::Instant::now();
+    let (output, result) = world.save_as("slow", "key", &["--rate=1"]);
+    assert!(output.status.success(), "{result:?}");
+    assert!(began.elapsed() > Duration::from_secs(5));
+    world.verified("slow");
 }

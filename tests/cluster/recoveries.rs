@@ -92,7 +92,7 @@ impl World {
     }
 
     async fn open(&self, tail: Option<Tail>) -> Result<OpenResponse, Status> {
-        let request = OpenRequest { tail };
+        let request = OpenRequest { tail, rate: 0 };
         self.backups(&self.servers[0]).open(request).await
     }
 

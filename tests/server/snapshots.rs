@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use quorate::server::operator_api::backup_client::SNAPSHOT_RATE;
 use quorate::wire::etcd::{SnapshotRequest, SnapshotResponse};
 use sha2::{Digest as _, Sha256};
 use tonic::{Code, Streaming};
@@ -62,6 +63,21 @@ async fn the_digest_of_all_blobs_comes_last() {
     let server = filled().await;
     let length = read(begin(&server).await.expect("a snapshot")).await;
     assert!(length > (VALUES * VALUE) as u64);
+}
+
+/// A header of our own: others, etcd's clients among them, do not send it.
+#[tokio::test]
+async fn snapshot_is_made_at_the_pace_that_is_asked_for() {
+    let server = filled().await;
+    let mut maintenance = server.maintenance().await;
+    let mut request = tonic::Request::new(SnapshotRequest {});
+    let rate: u64 = 12 << 20;
+    request.metadata_mut().insert(SNAPSHOT_RATE, rate.into());
+    let began = std::time::Instant::now();
+    let stream = maintenance.snapshot(request).await.expect("a snapshot");
+    // 24 MiB.
+    assert!(began.elapsed() > Duration::from_millis(1_900));
+    read(stream.into_inner()).await;
 }
 
 #[tokio::test]

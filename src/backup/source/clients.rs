@@ -1,11 +1,14 @@
 //! Members as clients reach them, by etcd's API: etcd's own and ours.
 
+use std::time::Duration;
+
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Request, Streaming};
 
 use super::sink::{Sink, Written};
 use super::{ANSWER, Asked, SILENCE, Standing, silent, text};
 use crate::backup::{Error, chain};
+use crate::server::operator_api::backup_client::SNAPSHOT_RATE;
 use crate::wire::etcd::auth_client::AuthClient;
 use crate::wire::etcd::maintenance_client::MaintenanceClient;
 use crate::wire::etcd::{
@@ -32,6 +35,8 @@ pub struct Clients {
 pub(super) struct Reader {
     channel: Channel,
     token: Option<String>,
+    /// Of its data, about.
+    bytes: u64,
 }
 
 impl Clients {
@@ -53,7 +58,12 @@ impl Clients {
         let mut client = MaintenanceClient::new(channel.clone());
         let status = client.status(with_token(StatusRequest {}, token.as_deref())?);
         let status = status.await.map_err(|it| text(&it))?.into_inner();
-        let reader = super::Reader::Client(Reader { channel, token });
+        let bytes = u64::try_from(status.db_size).unwrap_or(0);
+        let reader = super::Reader::Client(Reader {
+            channel,
+            token,
+            bytes,
+        });
         Ok((standing(status), reader))
     }
 
@@ -100,11 +110,22 @@ impl Clients {
 }
 
 impl Reader {
-    pub(super) async fn read(self, sink: Sink<'_>, endpoint: &str) -> Result<Written, Error> {
+    pub(super) async fn read(
+        self,
+        sink: Sink<'_>,
+        endpoint: &str,
+        rate: Option<u64>,
+    ) -> Result<Written, Error> {
         let request = with_token(SnapshotRequest {}, self.token.as_deref());
-        let request = request.map_err(Error::Source)?;
+        let mut request = request.map_err(Error::Source)?;
+        let mut patience = SILENCE;
+        if let Some(rate) = rate {
+            request.metadata_mut().insert(SNAPSHOT_RATE, rate.into());
+            // It writes all of it before the first byte, and reads it through once.
+            patience += Duration::from_secs_f64(3.0 * self.bytes as f64 / rate as f64);
+        }
         let mut client = MaintenanceClient::new(self.channel);
-        let stream = tokio::time::timeout(SILENCE, client.snapshot(request)).await;
+        let stream = tokio::time::timeout(patience, client.snapshot(request)).await;
         let stream = stream.map_err(|_| silent())?;
         let stream = stream.map_err(|it| Error::Source(text(&it)))?.into_inner();
         receive(stream, sink, endpoint).await

@@ -85,25 +85,53 @@ impl Reader {
         Reader(client)
     }
 
-    pub(super) async fn read(mut self, sink: Sink<'_>, endpoint: &str) -> Result<Written, Error> {
-        let opened = tokio::time::timeout(OPEN, self.0.open(proto::OpenRequest::default())).await;
+    pub(super) async fn read(
+        mut self,
+        sink: Sink<'_>,
+        endpoint: &str,
+        rate: Option<u64>,
+    ) -> Result<Written, Error> {
+        let request = proto::OpenRequest {
+            rate: rate.unwrap_or(0),
+            ..proto::OpenRequest::default()
+        };
+        let opened = tokio::time::timeout(OPEN, self.0.open(request)).await;
         let opened = opened.map_err(|_| silent())?;
         let opened = opened.map_err(|status| Error::Source(text(&status)))?;
-        self.read_opened(sink, &opened, endpoint).await
+        self.read_opened(sink, opened, endpoint).await
     }
 
     /// The file, which is given up afterwards.
     pub(super) async fn read_opened(
         &mut self,
         mut sink: Sink<'_>,
-        opened: &proto::OpenResponse,
+        opened: proto::OpenResponse,
         endpoint: &str,
     ) -> Result<Written, Error> {
-        let read = self.read_all(&mut sink, opened).await;
+        let file = opened.file;
+        let read = async {
+            let whole = self.whole(opened).await?;
+            self.read_all(&mut sink, &whole).await?;
+            Ok(whole)
+        };
+        let read = read.await;
         // Also after an error: whoever tries again finds the member free.
-        self.close(opened.file).await;
-        read?;
-        sink.finish(&opened.sha256, endpoint)
+        self.close(file).await;
+        sink.finish(&read?.sha256, endpoint)
+    }
+
+    /// Waits until the member has written the file. One of an older version has, before it answers.
+    async fn whole(
+        &mut self,
+        mut opened: proto::OpenResponse,
+    ) -> Result<proto::OpenResponse, Error> {
+        let file = opened.file;
+        while opened.growing {
+            let waited = tokio::time::timeout(SILENCE, self.0.wait(file)).await;
+            let waited = waited.map_err(|_| silent())?;
+            opened = waited.map_err(|status| Error::Source(text(&status)))?;
+        }
+        Ok(opened)
     }
 
     pub(super) async fn close(&mut self, file: u64) {

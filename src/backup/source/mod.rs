@@ -29,7 +29,7 @@ const BEHIND: u64 = 5_000;
 pub struct Source {
     /// How the members are reached.
     pub access: Access,
-    /// Bytes a second at most, so that a member has time for its clients.
+    /// Bytes a second at most that a member writes for this, and that are read from it, so that it has time for its clients.
     pub rate: Option<u64>,
 }
 
@@ -128,8 +128,8 @@ impl Source {
         // What another member sent before is overwritten.
         let sink = Sink::new(file, place, self.rate)?;
         let written = match reader {
-            Reader::Client(reader) => reader.read(sink, &endpoint).await?,
-            Reader::Member(reader) => reader.read(sink, &endpoint).await?,
+            Reader::Client(reader) => reader.read(sink, &endpoint, self.rate).await?,
+            Reader::Member(reader) => reader.read(sink, &endpoint, self.rate).await?,
         };
         Ok(Fetched {
             endpoint,

@@ -85,7 +85,7 @@ impl Survivor {
             return Err(Failed::Final(error));
         }
         let sink = Sink::new(file, place, self.rate).map_err(Failed::Final)?;
-        let written = reader.read_opened(sink, &opened, &self.host).await;
+        let written = reader.read_opened(sink, opened, &self.host).await;
         let written = written.map_err(|error| match error {
             Error::Source(why) => Failed::Passing(why),
             error => Failed::Final(error),
@@ -107,6 +107,8 @@ impl Survivor {
                 term: self.term,
                 index: self.index,
             }),
+            // It has no clients that would notice.
+            rate: 0,
         }
     }
 

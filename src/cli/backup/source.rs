@@ -55,7 +55,8 @@ pub(super) struct Cluster {
     /// PEM roots of the certificates of peer ports; without them no TLS is used.
     #[arg(long, value_name = "FILE", requires = "members")]
     member_cacert: Option<PathBuf>,
-    /// MiB a second at most that are read from the member.
+    /// MiB a second at most that the member writes to its disk for this, and then that are read from it: its clients wait
+    /// for the same disk. By default it is as fast as it can be.
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..))]
     rate: Option<u64>,
 }

@@ -132,7 +132,7 @@ impl Maintenance for Services {
             self.admit(Learner::Answers, request.metadata()).await?;
             let caller = Caller::of(request.metadata(), request.extensions());
             self.authorize(Method::Snapshot, &caller).await?;
-            snapshot::begin(self).await
+            snapshot::begin(self, snapshot::rate(request.metadata())).await
         };
         match begun.await {
             Ok(snapshot) => Ok(Response::new(snapshot::stream(snapshot, call))),

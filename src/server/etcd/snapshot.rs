@@ -14,10 +14,12 @@ use futures::Stream;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::OwnedSemaphorePermit;
 use tonic::Status;
+use tonic::metadata::MetadataMap;
 
 use super::call::{Services, StreamCall};
-use crate::server::core::spool::{SpoolError, spool};
+use crate::server::core::spool::{Pace, SpoolError, spool};
 use crate::server::listen::quiet::Quiet;
+use crate::server::operator_api::backup_client::SNAPSHOT_RATE;
 use crate::snapshot::STORAGE_VERSION;
 use crate::wire::error::EtcdError;
 use crate::wire::etcd::SnapshotResponse;
@@ -47,14 +49,34 @@ pub(super) struct Snapshot {
     _one: OwnedSemaphorePermit,
 }
 
-/// Freezes the state and spools it.
-pub(super) async fn begin(services: &Services) -> Result<Snapshot, Status> {
+/// Ends the writing when the client has gone.
+struct Abandoned(Pace);
+
+impl Drop for Abandoned {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
+/// Bytes a second at which the state is spooled at most, as a client asks for it: 0 without that, as etcd's clients.
+pub(super) fn rate(metadata: &MetadataMap) -> u64 {
+    let given = metadata
+        .get(SNAPSHOT_RATE)
+        .and_then(|value| value.to_str().ok());
+    given.and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+/// Freezes the state and spools it, at `rate` if that is not 0.
+pub(super) async fn begin(services: &Services, rate: u64) -> Result<Snapshot, Status> {
     let shared = &services.shared;
     let one = Arc::clone(&shared.snapshots)
         .try_acquire_owned()
         .map_err(|_| EtcdError::TooManyRequests)?;
     let (state, number) = (shared.member.published(), shared.member.unique());
-    let spooled = spool(state, number, shared.data_dir.clone(), one).await;
+    let pace = Pace::new(rate);
+    let abandoned = Abandoned(pace.clone());
+    let spooled = spool(state, number, shared.data_dir.clone(), pace, one).await;
+    drop(abandoned);
     let (spooled, one) = spooled.map_err(|error| {
         let text = format!("etcdserver: {error}");
         match error {

@@ -1,39 +1,32 @@
 //! `quorate.v1.Backup` on the peer port: this member's state as a file that a backup reads. Every call was
 //! authenticated before it arrives here. Never changes the member.
 
-use std::fs::File;
 use std::os::unix::fs::FileExt as _;
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use sha2::{Digest as _, Sha256};
 use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status};
 
+use super::backup_file::{self, Abandoned, Slot};
 use super::{MemberRuntime, backup_tail, lock};
-use crate::disk::{Disk as _, FileDisk};
 use crate::server::core::handle::{Health, Phase, Published, Role};
-use crate::server::core::spool::{RESERVE, SpoolError, spool};
 use crate::server::etcd::VERSION;
 use crate::server::operator_api::auth::{Verified, Verifier};
 use crate::server::operator_api::backup_client::READ;
 use crate::wire::member as proto;
 use crate::wire::member::backup_server::{Backup, BackupServer};
 
-/// A file that nobody has read for so long is given up: longer than whoever reads it waits for an answer.
-const IDLE: Duration = Duration::from_secs(330);
-/// A file is given up after this in any case, as a backup is.
-const LONGEST: Duration = Duration::from_secs(12 * 3600);
-/// Between two looks at a file.
-const LOOK: Duration = Duration::from_secs(10);
 /// How long a quorum is waited for: by a question about this member, and before its state is written.
 const ASKED: Duration = Duration::from_secs(2);
 const CONFIRMED: Duration = Duration::from_secs(10);
 const RETRY: Duration = Duration::from_millis(100);
 /// A member that has run for so long and knows no leader has lost its quorum.
 const SETTLE: Duration = Duration::from_secs(10);
+/// How long a call waits for a file that grows, and for one that is written as fast as the disk can.
+const POLL: Duration = Duration::from_secs(20);
+const UNPACED: Duration = Duration::from_secs(12 * 3600);
 /// Calls that read at the same time: each holds a piece in memory until it is sent.
 const READERS: usize = 4;
 
@@ -56,20 +49,11 @@ pub(super) fn service(
 
 pub(super) struct Service {
     local: Arc<MemberRuntime>,
-    held: Arc<Mutex<Option<Held>>>,
+    held: Slot,
     opening: Arc<Semaphore>,
     reading: Semaphore,
     started: Instant,
     settle: Duration,
-}
-
-/// The file that a backup reads.
-struct Held {
-    number: u64,
-    file: Arc<File>,
-    length: u64,
-    opened: Instant,
-    used: Instant,
 }
 
 #[tonic::async_trait]
@@ -113,50 +97,49 @@ impl Backup for Service {
             }
             published = backup_tail::state(&self.local, tail, published).await?;
         }
-        let (last_index, last_term) = (published.applied, published.term);
         let busy = "another backup is reading this member: try another one, or later";
         let one = Arc::clone(&self.opening).try_acquire_owned();
         let one = one.map_err(|_| Status::resource_exhausted(busy))?;
         if lock(&self.held).is_some() {
             return Err(Status::resource_exhausted(busy));
         }
-        let number = self.local.handle.unique();
+        let about = proto::OpenResponse {
+            file: self.local.handle.unique(),
+            tail: asked.tail.is_some(),
+            last_term: published.term,
+            last_index: published.applied,
+            ..proto::OpenResponse::default()
+        };
+        let (number, rate) = (about.file, asked.rate);
         let directory = self.local.config.data_dir.clone();
-        let spooled = spool(published, number, directory, one).await;
-        let (spooled, one) = spooled.map_err(|error| match error {
-            SpoolError::Space { .. } => Status::resource_exhausted(error.to_string()),
-            SpoolError::Failed(_) => Status::internal(error.to_string()),
-        })?;
-        let file = Arc::new(spooled.file);
-        let sha256 = digest(Arc::clone(&file), spooled.length, one).await?;
-        let now = Instant::now();
-        *lock(&self.held) = Some(Held {
-            number,
-            file,
-            length: spooled.length,
-            opened: now,
-            used: now,
-        });
-        tokio::spawn(give_up(
-            Arc::downgrade(&self.held),
-            number,
-            self.local.config.data_dir.clone(),
-        ));
-        let tail = asked.tail.is_some();
+        backup_file::begin(&self.held, published, (about.clone(), rate), directory, one);
         tracing::info!(
-            bytes = spooled.length,
-            last_index,
-            tail,
+            last_index = about.last_index,
+            tail = about.tail,
+            rate,
             "a backup reads this member"
         );
-        Ok(Response::new(proto::OpenResponse {
-            file: number,
-            length: spooled.length,
-            sha256: sha256.into(),
-            tail,
-            last_term,
-            last_index,
-        }))
+        if rate > 0 {
+            let growing = true;
+            return Ok(Response::new(proto::OpenResponse { growing, ..about }));
+        }
+        let mut abandoned = Abandoned {
+            slot: Arc::clone(&self.held),
+            number,
+            done: false,
+        };
+        let opened = backup_file::wait(&self.held, number, UNPACED).await?;
+        abandoned.done = true;
+        Ok(Response::new(opened))
+    }
+
+    async fn wait(
+        &self,
+        request: Request<proto::WaitRequest>,
+    ) -> Result<Response<proto::OpenResponse>, Status> {
+        let number = request.into_inner().file;
+        let opened = backup_file::wait(&self.held, number, POLL).await?;
+        Ok(Response::new(opened))
     }
 
     async fn read(
@@ -168,20 +151,19 @@ impl Backup for Service {
         let file = {
             let mut held = lock(&self.held);
             let held = held.as_mut().filter(|held| held.number == asked.file);
-            let held = held.ok_or_else(|| {
-                Status::not_found(
-                    "the file was given up: nobody had read it for minutes, or its space was needed",
-                )
-            })?;
+            let held = held.ok_or_else(backup_file::given_up)?;
+            let whole = held.whole().ok_or_else(|| {
+                Status::failed_precondition("the file is still being written: Wait for it")
+            })??;
             let end = asked.offset.checked_add(asked.length);
             let some = (1..=READ).contains(&asked.length);
-            if !some || end.is_none_or(|end| end > held.length) {
+            if !some || end.is_none_or(|end| end > whole.length) {
                 return Err(Status::out_of_range(
                     "not in the file, nothing, or more than 1 MiB",
                 ));
             }
             held.used = Instant::now();
-            Arc::clone(&held.file)
+            whole.file
         };
         let read = tokio::task::spawn_blocking(move || {
             // At most `READ`.
@@ -203,8 +185,7 @@ impl Backup for Service {
         request: Request<proto::CloseRequest>,
     ) -> Result<Response<proto::CloseResponse>, Status> {
         let number = request.into_inner().file;
-        let closed = lock(&self.held).take_if(|held| held.number == number);
-        free(closed).await;
+        backup_file::close(&self.held, number).await;
         Ok(Response::new(proto::CloseResponse {}))
     }
 }
@@ -268,67 +249,4 @@ impl Service {
             (false, Health::Ok) => None,
         }
     }
-}
-
-/// Drops the file once nobody reads it any more, or the log needs its space.
-async fn give_up(held: Weak<Mutex<Option<Held>>>, number: u64, directory: PathBuf) {
-    loop {
-        tokio::time::sleep(LOOK).await;
-        let directory = directory.clone();
-        let space = tokio::task::spawn_blocking(move || {
-            let disk = FileDisk::new(&directory)?;
-            disk.free_bytes()
-        });
-        let space = space.await.ok().and_then(Result::ok);
-        let Some(held) = held.upgrade() else { return };
-        let dropped = {
-            let mut held = lock(&held);
-            let Some(file) = held.as_ref().filter(|held| held.number == number) else {
-                return;
-            };
-            let idle = file.used.elapsed() >= IDLE || file.opened.elapsed() >= LONGEST;
-            let needed = space.is_some_and(|free| free < RESERVE);
-            if !idle && !needed {
-                continue;
-            }
-            held.take()
-        };
-        tracing::warn!(
-            "a backup has stopped reading this member, or its file takes space that the log needs"
-        );
-        free(dropped).await;
-        return;
-    }
-}
-
-/// The space of a large file is not freed at once: not on a thread that others wait for.
-async fn free(held: Option<Held>) {
-    if let Some(held) = held {
-        let _ = tokio::task::spawn_blocking(move || drop(held)).await;
-    }
-}
-
-/// `permit` is given back when all is read, whether or not anybody waits for it.
-async fn digest<P: Send + 'static>(
-    file: Arc<File>,
-    length: u64,
-    permit: P,
-) -> Result<Vec<u8>, Status> {
-    let digest = tokio::task::spawn_blocking(move || {
-        let _permit = permit;
-        let (mut digest, mut offset) = (Sha256::new(), 0);
-        let mut buffer = vec![0; READ as usize];
-        while offset < length {
-            // At most `READ`.
-            let piece = (length - offset).min(READ) as usize;
-            file.read_exact_at(&mut buffer[..piece], offset)?;
-            digest.update(&buffer[..piece]);
-            offset += piece as u64;
-        }
-        Ok::<_, std::io::Error>(digest.finalize().to_vec())
-    });
-    let digest = digest
-        .await
-        .map_err(|error| Status::internal(error.to_string()))?;
-    digest.map_err(|error| Status::internal(format!("cannot read back: {error}")))
 }

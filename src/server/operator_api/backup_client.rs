@@ -13,6 +13,10 @@ use proto::backup_client::BackupClient as Generated;
 /// Bytes that a call reads at most: the server refuses more.
 pub const READ: u64 = 1 << 20;
 
+/// The same wish for a client that takes etcd's `Snapshot` instead: a header with the bytes a second at which the member
+/// writes its state at most, before the first byte is sent. etcd, and older servers of ours, ignore it.
+pub const SNAPSHOT_RATE: &str = "quorate-snapshot-rate";
+
 /// Calls to one member's peer port.
 #[derive(Clone, Debug)]
 pub struct BackupClient(Generated<Signed<Way>>);
@@ -51,6 +55,15 @@ impl BackupClient {
         request: proto::OpenRequest,
     ) -> Result<proto::OpenResponse, tonic::Status> {
         Ok(self.0.open(request).await?.into_inner())
+    }
+
+    /// What [`BackupClient::open`] gives for a file that is no longer growing, or the same again.
+    ///
+    /// # Errors
+    /// The same; the file was given up.
+    pub async fn wait(&mut self, file: u64) -> Result<proto::OpenResponse, tonic::Status> {
+        let request = proto::WaitRequest { file };
+        Ok(self.0.wait(request).await?.into_inner())
     }
 
     /// Bytes of the file, at most [`READ`].
