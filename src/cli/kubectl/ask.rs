@@ -5,15 +5,16 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Event, Pod};
+use k8s_openapi::api::core::v1::{Event, Node, PersistentVolumeClaim, Pod};
 use kube::ResourceExt;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::Which;
+use super::recover::Lost;
 use super::screen::Operator;
 use crate::cli::operator::LEASE;
-use crate::crd::EtcdCluster;
+use crate::crd::{EtcdCluster, EtcdRecovery, LABEL_CLUSTER};
 use crate::model::forecast::Forecast;
 use crate::operator::kubernetes::callers::AUDIENCE;
 use crate::operator::kubernetes::dry_run::{ForecastRequest, ForecastResponse};
@@ -57,6 +58,9 @@ pub(super) enum Error {
     /// A service account must be given as namespace and name.
     #[error("{0:?} is no service account: name it as NAMESPACE/NAME")]
     NoAccount(String),
+    /// No recovery can be planned.
+    #[error("{0}")]
+    NoRecovery(String),
     /// The operator returned an error.
     #[error("the operator could not compute a forecast: {0}")]
     NoForecast(String),
@@ -107,6 +111,30 @@ pub(super) fn operator(which: &Which) -> Operator {
         Ok(list) => Operator::Leases(list.items),
         Err(error) => Operator::Unknown(error.to_string()),
     }
+}
+
+/// A cluster with what is left of its members, and its EtcdRecoveries.
+pub(super) fn lost(which: &Which, name: &str) -> Result<Lost, Error> {
+    let cluster = cluster(which, Some(name))?;
+    let namespace = format!("--namespace={}", cluster.namespace().unwrap_or_default());
+    let selector = format!("--selector={LABEL_CLUSTER}={name}");
+    let pods: List<Pod> = get(which, ["pods", &selector, &namespace])?;
+    let claims = ["persistentvolumeclaims", &selector, &namespace];
+    let pvcs: List<PersistentVolumeClaim> = get(which, claims)?;
+    let recoveries = ["etcdrecoveries.quorate.dev", &namespace];
+    let mut recoveries: List<EtcdRecovery> = get(which, recoveries)?;
+    recoveries
+        .items
+        .retain(|it| it.spec.cluster_ref.name == name);
+    // Not every user may see nodes.
+    let nodes = get::<List<Node>>(which, ["nodes"]).ok();
+    Ok(Lost {
+        cluster,
+        pods: pods.items,
+        pvcs: pvcs.items,
+        nodes: nodes.map(|nodes| nodes.items),
+        recoveries: recoveries.items,
+    })
 }
 
 /// The cluster of a file as the API server would store it. Stores nothing.

@@ -1,8 +1,12 @@
-//! `kubectl quorate`: status and forecasts of clusters on Kubernetes. Runs the installed `kubectl`, so contexts,
+//! `kubectl quorate`: status and forecasts of clusters on Kubernetes, and recoveries for review. Runs the installed `kubectl`, so contexts,
 //! credentials and permissions are those of every other command. Reads only.
 
 mod ask;
 mod dry_run;
+mod recover;
+#[cfg(test)]
+mod recover_test;
+mod remains;
 mod screen;
 #[cfg(test)]
 mod screen_test;
@@ -10,10 +14,10 @@ mod table;
 
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use k8s_openapi::jiff::Timestamp;
 
-/// Status and forecasts of clusters on Kubernetes.
+/// Status and forecasts of clusters on Kubernetes, and recoveries for review.
 #[derive(Debug, Parser)]
 #[command(name = "kubectl quorate", disable_help_subcommand = true)]
 pub(super) struct Arguments {
@@ -27,6 +31,9 @@ enum Command {
     Status(Status),
     /// Shows what the operator would do, step by step, if a file were applied, or for the cluster as it is.
     Plan(Plan),
+    /// Shows what is left of a cluster that has lost its quorum for good, and writes an EtcdRecovery for review; without
+    /// --plan, how the EtcdRecoveries of a cluster are doing.
+    Recover(Recover),
 }
 
 #[derive(Debug, Args)]
@@ -57,6 +64,26 @@ struct Plan {
     which: Which,
 }
 
+#[derive(Debug, Args)]
+struct Recover {
+    /// Name of the EtcdCluster.
+    name: String,
+    /// Write an EtcdRecovery for review. Nothing is applied.
+    #[arg(long)]
+    plan: bool,
+    /// Print the EtcdRecovery alone.
+    #[arg(long, short, requires = "plan")]
+    output: Option<Output>,
+    #[command(flatten)]
+    which: Which,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Output {
+    /// The manifest.
+    Yaml,
+}
+
 /// Which API server, namespace and operator to use; kubectl's own flags are passed on unchanged.
 #[derive(Debug, Default, Args)]
 pub(super) struct Which {
@@ -83,6 +110,7 @@ pub(super) fn run(arguments: &Arguments) -> ExitCode {
     let output = match &arguments.command {
         Command::Status(status) => status_of(status),
         Command::Plan(plan) => plan_of(plan),
+        Command::Recover(recover) => recovery_of(recover),
     };
     match output {
         Ok(text) => {
@@ -115,4 +143,25 @@ fn plan_of(plan: &Plan) -> Result<String, ask::Error> {
     let forecast = ask::forecast(&plan.which, &wanted, how)?;
     let applied = plan.filename.is_some();
     Ok(dry_run::plan(&wanted, &forecast, applied))
+}
+
+fn recovery_of(recover: &Recover) -> Result<String, ask::Error> {
+    let lost = ask::lost(&recover.which, &recover.name)?;
+    let now = Timestamp::now();
+    if !recover.plan {
+        return Ok(recover::list(&lost, now));
+    }
+    if let Some(why) = recover::refusal(&lost) {
+        return Err(ask::Error::NoRecovery(why));
+    }
+    let planned = recover::plan(&lost, now);
+    match (planned.yaml, recover.output) {
+        (Some(yaml), Some(Output::Yaml)) => Ok(yaml),
+        (Some(yaml), None) => Ok(format!("{}\n{yaml}", planned.screen)),
+        (None, _) => {
+            eprint!("{}", planned.screen);
+            let why = "there is nothing to recover from".to_owned();
+            Err(ask::Error::NoRecovery(why))
+        }
+    }
 }

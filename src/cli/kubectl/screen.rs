@@ -259,7 +259,7 @@ fn conditions(conditions: &[Condition], now: Timestamp) -> Vec<String> {
 }
 
 /// A span as kubectl writes ages, in its two largest units at most.
-fn age(from: Timestamp, to: Timestamp) -> String {
+pub(super) fn age(from: Timestamp, to: Timestamp) -> String {
     let seconds = to.duration_since(from).as_secs().max(0);
     match seconds {
         0..120 => format!("{seconds}s"),

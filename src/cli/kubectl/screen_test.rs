@@ -7,7 +7,7 @@ use super::dry_run::plan;
 use super::screen::{Observation, Operator, status};
 use super::table::{WIDTH, wrapped};
 
-const NOW: &str = "2026-05-01T12:00:00Z";
+pub(super) const NOW: &str = "2026-05-01T12:00:00Z";
 
 fn shown(name: &str, cluster: Value, events: Value, operator: Operator) {
     let read = "the test's own objects are whole";
@@ -22,7 +22,7 @@ fn shown(name: &str, cluster: Value, events: Value, operator: Operator) {
     );
 }
 
-fn compare(name: &str, text: &str) {
+pub(super) fn compare(name: &str, text: &str) {
     for line in text.lines() {
         assert!(line.chars().count() <= WIDTH, "too wide: {line:?}");
         assert_eq!(line.trim_end(), line, "blanks at the end of a line");
@@ -93,7 +93,7 @@ fn lease(renewed: &str) -> Operator {
     Operator::Leases(serde_json::from_value(leases).expect("a Lease"))
 }
 
-fn cluster(spec: Value, status: Value) -> Value {
+pub(super) fn cluster(spec: Value, status: Value) -> Value {
     json!({
         "apiVersion": "quorate.dev/v1alpha1", "kind": "EtcdCluster",
         "metadata": {"name": "demo", "namespace": "tenants", "uid": "u", "generation": 3},
@@ -105,7 +105,7 @@ fn condition(type_: &str, status: &str, reason: &str, message: &str, since: &str
     json!({"type": type_, "status": status, "reason": reason, "message": message, "lastTransitionTime": since})
 }
 
-fn member(name: &str, more: Value) -> Value {
+pub(super) fn member(name: &str, more: Value) -> Value {
     let mut member = json!({
         "name": name, "role": "Voter", "leader": false, "health": "Healthy", "version": "0.1.0",
         "nodeName": format!("node-{}", name.len()), "updated": true,
