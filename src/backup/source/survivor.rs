@@ -167,3 +167,40 @@ impl Survivor {
         ))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server that does not know the question answers with what is committed.
+    #[test]
+    fn less_than_was_asked_for_is_refused() {
+        let survivor = Survivor {
+            host: "demo-2:2380".to_owned(),
+            key: Key::new(b"0123456789abcdef"),
+            roots: None,
+            disk_uuid: "uuid".to_owned(),
+            term: 3,
+            index: 20,
+            patience: Duration::ZERO,
+            rate: None,
+        };
+        let answer = |tail, last_term, last_index| OpenResponse {
+            tail,
+            last_term,
+            last_index,
+            ..OpenResponse::default()
+        };
+        for (opened, text) in [
+            (answer(false, 0, 0), "too old"),
+            (answer(true, 3, 19), "entry 20 of term 3"),
+            (answer(true, 2, 900), "entry 20 of term 3"),
+        ] {
+            let refused = survivor.is_wanted(&opened).expect_err("less");
+            assert!(refused.to_string().contains(text), "{refused}");
+        }
+        for opened in [answer(true, 3, 20), answer(true, 4, 1)] {
+            survivor.is_wanted(&opened).expect("all of it");
+        }
+    }
+}

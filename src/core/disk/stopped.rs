@@ -75,7 +75,12 @@ pub fn open_stopped(root: &Path) -> Result<Stopped> {
     };
     let shape = log.shape();
     let Some(checkpoint) = checkpoints.select(&shape)? else {
-        return Ok(Stopped::Empty(Some(identity)));
+        return match shape.last() {
+            0 => Ok(Stopped::Empty(Some(identity))),
+            _ => Err(gone(
+                "its checkpoints are gone, and the log alone is no state",
+            )),
+        };
     };
     let start = checkpoint.position;
     if shape.term(start.index) != Some(start.term) {

@@ -321,6 +321,72 @@ fn disk_formats_are_documented() {
     assert_eq!((formats, super::READABLE_SINCE), ([1, 1, 1, 1], "0.1.0"));
 }
 
+/// Names and contents of all files.
+fn contents(directory: &std::path::Path) -> std::collections::BTreeMap<String, Vec<u8>> {
+    let mut found = std::collections::BTreeMap::new();
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(contents(&path));
+        } else {
+            found.insert(path.display().to_string(), std::fs::read(&path).unwrap());
+        }
+    }
+    found
+}
+
+#[test]
+fn stopped_member_is_read_and_not_changed() {
+    let temporary = tempfile::tempdir().unwrap();
+    let root = temporary.path().join("data");
+    assert!(matches!(open_stopped(&root), Err(Error::Io { .. })));
+    assert!(!root.exists(), "a look creates nothing");
+    let disk: Arc<dyn Disk> = Arc::new(FileDisk::new(&root).unwrap());
+    assert!(matches!(open_stopped(&root), Ok(Stopped::Empty(None))));
+    let mut directory = DataDirectory::open(disk).unwrap();
+    assert!(matches!(open_stopped(&root), Err(Error::InUse { .. })));
+    let mut files = member(&mut directory, Some(at(1, 1)));
+    files.log.append(None, &entries(1, 2..=4)).unwrap();
+    drop((files, directory));
+    std::fs::write(root.join("log/left.tmp"), b"unfinished").unwrap();
+    let before = contents(&root);
+    let Ok(Stopped::Member(stopped)) = open_stopped(&root) else {
+        panic!("a member");
+    };
+    assert_eq!(stopped.log.last(), at(4, 1));
+    assert_eq!(stopped.checkpoint.position, at(1, 1));
+    assert_eq!(stopped.hard_state.commit, 1);
+    let read = stopped.log.read(2, 5, u64::MAX).unwrap();
+    assert_eq!(read, entries(1, 2..=4));
+    // No server starts while it is read.
+    let disk: Arc<dyn Disk> = Arc::new(FileDisk::new(&root).unwrap());
+    let second = DataDirectory::open(disk.clone());
+    assert!(matches!(second, Err(Error::InUse { .. })));
+    drop(stopped);
+    assert_eq!(contents(&root), before);
+
+    // What a leader sent, and the log that should follow was not begun.
+    let checkpoints = Checkpoints::new(disk);
+    let mut received = checkpoints.begin(at(9, 2), b"meta", true).unwrap();
+    received.chunk(b"chunk").unwrap();
+    received.finish().unwrap();
+    let before = contents(&root);
+    let Ok(Stopped::Member(stopped)) = open_stopped(&root) else {
+        panic!("a member");
+    };
+    assert_eq!(stopped.log.last(), at(9, 2));
+    assert_eq!(stopped.checkpoint.position, at(9, 2));
+    assert_eq!(contents(&root), before);
+    drop(stopped);
+
+    for path in std::fs::read_dir(root.join("checkpoints")).unwrap() {
+        std::fs::remove_file(path.unwrap().path()).unwrap();
+    }
+    assert!(matches!(open_stopped(&root), Err(Error::Corrupt { .. })));
+    std::fs::remove_dir_all(root.join("log")).unwrap();
+    assert!(matches!(open_stopped(&root), Err(Error::Corrupt { .. })));
+}
+
 /// A recovery asks which member's disk was written last: neither a start nor a vote may pass for a write.
 #[test]
 fn time_of_the_last_entry_survives_starts_and_votes() {

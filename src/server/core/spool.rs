@@ -1,5 +1,5 @@
 //! The state as a database of etcd's, in a file without a name in the data directory: who reads it slowly holds a file
-//! and no part of the store. Not faster than is asked for, since the log is on the same disk. Never sends it anywhere.
+//! and no part of the store. Whoever asks for a slow pace holds the state for as long as the file is written. Not faster than is asked for, since the log is on the same disk. Never sends it anywhere.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -18,6 +18,9 @@ use crate::snapshot::{self, Contents};
 const SYNC_EVERY: u64 = 8 << 20;
 /// Bytes of the disk that stay free for the log.
 pub(in crate::server) const RESERVE: u64 = 64 << 20;
+
+/// The slowest pace, in bytes a second.
+const SLOWEST: u64 = 1 << 20;
 
 /// Bytes that are handed to the disk at once, where there is a pace: few, since the log's next sync waits for them.
 const PIECE: usize = 128 << 10;
@@ -60,10 +63,14 @@ pub(in crate::server) struct Pace {
 }
 
 impl Pace {
-    /// Bytes a second at most; 0: as fast as the disk can.
+    /// Bytes a second at most; 0: as fast as the disk can. A slower pace than a MiB a second is that: until the last
+    /// byte is written, the state is held in memory.
     pub(in crate::server) fn new(rate: u64) -> Pace {
         Pace {
-            rate,
+            rate: match rate {
+                0 => 0,
+                rate => rate.max(SLOWEST),
+            },
             ..Pace::default()
         }
     }

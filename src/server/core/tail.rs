@@ -19,6 +19,9 @@ pub(in crate::server) enum TailError {
     /// The log cannot be read, or no longer holds what it did.
     #[error(transparent)]
     Disk(#[from] disk::Error),
+    /// A leader has replaced what was read.
+    #[error("the end of the log was replaced while it was read")]
+    Replaced,
     /// An entry of a newer version.
     #[error(transparent)]
     Entry(#[from] UnknownEntry),
@@ -31,13 +34,25 @@ pub(in crate::server) fn apply_tail(
 ) -> Result<(), TailError> {
     let last = log.last();
     while machine.index() < last.index {
-        for entry in log.read(machine.index() + 1, last.index + 1, BATCH)? {
+        let entries = log.read(machine.index() + 1, last.index + 1, BATCH)?;
+        continues(machine, log)?;
+        for entry in entries {
             machine.apply(&entry)?;
         }
         // Nobody waits for the answers.
         machine.take_report();
     }
-    Ok(())
+    continues(machine, log)
+}
+
+/// Whether the log still holds what was applied so far: one read is of one log, and a leader may have replaced its end
+/// between two.
+fn continues(machine: &StateMachine, log: &LogReader) -> Result<(), TailError> {
+    match log.shape().term(machine.index()) {
+        Some(term) if term != machine.term() => Err(TailError::Replaced),
+        // Below the log's first entry it is in the checkpoint.
+        _ => Ok(()),
+    }
 }
 
 /// A published state with the end of the log. Shares with it what the entries do not change.

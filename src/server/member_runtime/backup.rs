@@ -89,6 +89,10 @@ impl Backup for Service {
             // Sooner than a quorum can be missed.
             backup_tail::described(&self.local, tail)?;
         }
+        let busy = "another backup is reading this member: try another one, or later";
+        // First: two would each apply the end of the log.
+        let one = Arc::clone(&self.opening).try_acquire_owned();
+        let one = one.map_err(|_| Status::resource_exhausted(busy))?;
         let state = self.state(CONFIRMED).await;
         let (mut published, confirmed) = state.map_err(Status::failed_precondition)?;
         if let Some(tail) = &asked.tail {
@@ -97,9 +101,6 @@ impl Backup for Service {
             }
             published = backup_tail::state(&self.local, tail, published).await?;
         }
-        let busy = "another backup is reading this member: try another one, or later";
-        let one = Arc::clone(&self.opening).try_acquire_owned();
-        let one = one.map_err(|_| Status::resource_exhausted(busy))?;
         if lock(&self.held).is_some() {
             return Err(Status::resource_exhausted(busy));
         }

@@ -29,6 +29,11 @@ pub(super) async fn state(
     if leads(local) {
         return Err(quorum());
     }
+    if local.shared.status().leader != 0 {
+        return Err(Status::unavailable(
+            "this member follows a leader, so a quorum may be there: ask again once it has none",
+        ));
+    }
     Ok(Arc::new(applied))
 }
 
@@ -75,7 +80,7 @@ pub(super) fn quorum() -> Status {
 fn refusal(error: &TailError) -> Status {
     match error {
         TailError::Entry(error) => Status::failed_precondition(error.to_string()),
-        TailError::Disk(crate::disk::Error::NotInLog { .. }) => {
+        TailError::Replaced | TailError::Disk(crate::disk::Error::NotInLog { .. }) => {
             Status::unavailable("the log has changed while it was read: ask again")
         }
         TailError::Disk(error) => Status::internal(error.to_string()),
