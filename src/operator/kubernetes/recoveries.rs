@@ -161,6 +161,8 @@ pub(super) fn facts(recovery: &EtcdRecovery) -> RecoveryFacts {
         name: recovery.name_any(),
         spec: recovery.spec.clone(),
         refused: refused.then(|| status.message.unwrap_or_default()),
+        begun: status.start_time.is_some(),
+        recovered: status.phase == RecoveryPhase::Recovered,
     }
 }
 

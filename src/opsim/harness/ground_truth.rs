@@ -41,7 +41,9 @@ pub(crate) struct ClusterTruth {
     pub(crate) former_running: BTreeSet<String>,
     /// Members of earlier incarnations whose PVC is there and not on its way out.
     pub(crate) former_volumes: BTreeSet<String>,
-    /// The incarnations that EtcdRecoveries ask to go on from, and whose data are kept.
+    /// Members whose StatefulSet asks for no pod.
+    pub(crate) asleep: BTreeSet<String>,
+    /// The incarnations that EtcdRecoveries, neither refused nor carried out, ask to go on from, and whose data are kept.
     pub(crate) recoveries: BTreeMap<u64, Option<String>>,
     /// Cluster IDs that were founded for it.
     pub(crate) founded: usize,
@@ -253,8 +255,20 @@ impl Read {
             let lost = object::number(recovery, &["spec", "incarnation"]).unwrap_or(1);
             let survivor = object::at(recovery, &["spec", "survivor", "member"]);
             let survivor = survivor.and_then(Value::as_str).map(str::to_owned);
+            let phase = object::text(recovery, &["status", "phase"]);
+            if matches!(phase, "Refused" | "Recovered") {
+                continue;
+            }
             if let (Some(cluster), Ok(lost)) = (self.clusters.get_mut(uid), u64::try_from(lost)) {
                 cluster.recoveries.insert(lost, survivor);
+            }
+        }
+        for set in api.all(Kind::StatefulSet) {
+            let uid = object::label(set, LABEL_CLUSTER_UID).unwrap_or_default();
+            let member = object::label(set, LABEL_MEMBER).unwrap_or_default();
+            let asleep = object::number(set, &["spec", "replicas"]) == Some(0);
+            if let Some(cluster) = self.clusters.get_mut(uid).filter(|_| asleep) {
+                cluster.asleep.insert(member.to_owned());
             }
         }
         for (uid, member) in volumes(api) {

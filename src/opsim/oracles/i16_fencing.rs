@@ -1,6 +1,6 @@
 //! I16: no act of recovery without its fencing. The next incarnation of a cluster is formed only where an EtcdRecovery
 //! asks for it, while there is no quorum and no server of the incarnation before runs but the survivor's, and never empty.
-//! No operator deletes the volume of a former member.
+//! No operator deletes the volume of a former member, nor stops one while there is a quorum.
 
 use super::Step;
 
@@ -13,6 +13,14 @@ pub(super) fn deed(step: &Step<'_>) -> Option<String> {
         return Some(format!(
             "the volume of {member} was deleted, which was a member before the recovery"
         ));
+    }
+    let mut stopped = after.asleep.difference(&before.asleep);
+    if let Some(member) = stopped.next()
+        && before.quorate
+        && after.target > 0
+        && before.target > 0
+    {
+        return Some(format!("{member} was stopped while there was a quorum"));
     }
     if after.incarnation <= before.incarnation || before.incarnation == 0 {
         return None;
@@ -65,6 +73,10 @@ mod tests {
             0));
         assert!(found(&|_: &mut Truth, after: &mut Truth| {
             after.former_running.insert("demo-3".into());
+        }));
+        assert!(found(&|before: &mut Truth, after: &mut Truth| {
+            (before.quorate, after.incarnation) = (true, 1);
+            after.asleep.insert("demo-1".into());
         }));
         assert!(found(&|before: &mut Truth, _: &mut Truth| {
             before.former_volumes.insert("demo-1".into());

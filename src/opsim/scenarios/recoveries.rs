@@ -10,7 +10,7 @@ use crate::opsim::harness::world::{Failure, World};
 use crate::opsim::run::Scenario;
 use crate::opsim::user::{self, SOON_MS};
 
-pub(super) const SCENARIOS: [Scenario; 6] = [
+pub(super) const SCENARIOS: [Scenario; 7] = [
     Scenario {
         name: "quorum-lost",
         story: "two of three volumes are gone: the cluster goes on with the third one's data under its name",
@@ -35,6 +35,11 @@ pub(super) const SCENARIOS: [Scenario; 6] = [
         name: "quorum-lost-twice",
         story: "the recovered cluster loses its quorum as well: its next recovery is another one",
         script: |world| Box::pin(quorum_lost_twice(world)),
+    },
+    Scenario {
+        name: "recovery-unseen",
+        story: "the operator reaches no member of a cluster that serves, and a recovery is asked for: nobody is stopped, and it is refused once a leader is seen",
+        script: |world| Box::pin(recovery_unseen(world)),
     },
     Scenario {
         name: "recovery-refused",
@@ -166,6 +171,21 @@ async fn quorum_lost_twice(world: &mut World) -> Result<(), Failure> {
     lose_others(world, &[&survivor]);
     recover(world, Some(&survivor), 2).await?;
     recovered(world, 2).await
+}
+
+async fn recovery_unseen(world: &mut World) -> Result<(), Failure> {
+    members(world, 3).await?;
+    let nodes: Vec<String> = (user::voters(world).iter())
+        .map(|voter| user::node_of(world, voter))
+        .collect();
+    lock(&world.servers).unseen.extend(nodes);
+    world.pass_ms(30_000).await?;
+    recover(world, None, 1).await?;
+    world.pass_ms(120_000).await?;
+    lock(&world.servers).unseen.clear();
+    let refused = |world: &World, _: &_| phase(world, 1) == "Refused";
+    world.until("the refusal", 120_000, refused).await?;
+    world.settle(SOON_MS).await
 }
 
 async fn recovery_refused(world: &mut World) -> Result<(), Failure> {

@@ -13,6 +13,8 @@ mod parse;
 mod pod;
 mod quantity;
 mod recovery;
+#[cfg(test)]
+mod recovery_test;
 mod schema;
 mod server;
 mod spec;

@@ -4,7 +4,8 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use super::observed::{Description, Earlier, Observed};
+use super::observed::{Description, Earlier, Observed, Phase};
+use super::situation::FRESH_MS;
 use crate::crd::{ValidatedCluster, member_number};
 
 /// The number of the current incarnation, and the facts with earlier members apart.
@@ -17,9 +18,16 @@ pub(super) fn current<'a>(o: &'a Observed, cluster: &ValidatedCluster) -> (u64, 
     (number, Cow::Owned(apart(o.clone(), cluster, number, first)))
 }
 
-/// The incarnation that the identity Secret or a formed member names. Labels of PVCs count only without the Secret: then a
-/// next incarnation may have begun of which no member is formed.
+/// The incarnation of a leader with a quorum, whatever is written in objects: a recovery never begins beside one. Without
+/// one, the incarnation that the identity Secret or a formed member names. Labels of PVCs count only without the Secret:
+/// then a next incarnation may have begun of which no member is formed.
 fn number(o: &Observed, cluster: &ValidatedCluster) -> u64 {
+    let leads = |d: &&Description| d.leads && d.phase == Phase::Member && d.age_ms <= FRESH_MS;
+    let leading = formed(o, cluster).map(|(_, description)| description);
+    let leading = leading.filter(leads).map(|leader| leader.incarnation);
+    if let Some(number) = leading.max() {
+        return number.max(1);
+    }
     let secret = o.identity_secret.as_ref();
     let secret = secret.filter(|secret| secret.cluster_uid == cluster.uid);
     let formed = formed(o, cluster).map(|(_, description)| description.incarnation);

@@ -24,15 +24,19 @@ pub fn lint(o: &Observed, plan: &Plan) -> Vec<String> {
     match &o.cluster {
         Ok(cluster) if !o.deleting => {
             let (_, own) = incarnation::current(o, cluster);
-            steps_of(&own, cluster, &plan.steps)
+            steps_of((o, &own), cluster, &plan.steps)
         }
         _ if plan.steps.is_empty() => Vec::new(),
         _ => vec!["an invalid or deleted resource gets no steps".to_owned()],
     }
 }
 
-/// The invariants that these steps would break.
-pub(super) fn steps_of(o: &Observed, cluster: &ValidatedCluster, steps: &[Step]) -> Vec<String> {
+/// The invariants that these steps would break, by the facts as they were seen, and those of this incarnation.
+pub(super) fn steps_of(
+    (seen, o): (&Observed, &Observed),
+    cluster: &ValidatedCluster,
+    steps: &[Step],
+) -> Vec<String> {
     mutant!(LintOff => return Vec::new());
     let facts = Facts {
         o,
@@ -49,6 +53,7 @@ pub(super) fn steps_of(o: &Observed, cluster: &ValidatedCluster, steps: &[Step])
     }
     for (i, step) in steps.iter().enumerate() {
         let checked = facts.check(&step.action);
+        let checked = checked.and_then(|()| recovery::spares_quorums(seen, cluster, &step.action));
         if let Err(why) = checked.and_then(|()| facts.mounts(&step.action, &steps[..i])) {
             refused.push(format!("{}: {why}", step.action));
         }

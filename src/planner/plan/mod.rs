@@ -68,7 +68,7 @@ fn decide(o: &Observed, done: impl FnOnce(&Draft) -> Option<Action>) -> Plan {
     let s = Situation::new(&own, cluster, incarnation);
     let mut draft = Draft::default();
     rules::run(&s, &mut draft);
-    let refused = lint::steps_of(&own, cluster, &draft.steps);
+    let refused = lint::steps_of((o, &own), cluster, &draft.steps);
     if let Some(change) = &o.refused {
         let text = format!(
             "{}. Until then the cluster is kept as it was last admitted",

@@ -93,6 +93,10 @@ pub struct RecoveryFacts {
     pub spec: EtcdRecoverySpec,
     /// Why it was refused before: it stays so, and is not carried out when the cluster happens to fit it later.
     pub refused: Option<String>,
+    /// Something was done for it.
+    pub begun: bool,
+    /// It was carried out, and is not again.
+    pub recovered: bool,
 }
 
 /// What is left of earlier incarnations of the cluster.

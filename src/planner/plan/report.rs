@@ -289,11 +289,10 @@ fn status(s: &Situation<'_>, draft: &Draft) -> EtcdClusterStatus {
             .identity_secret
             .as_ref()
             .map(|identity_secret| identity_secret.cluster_uid.clone()),
-        incarnation: s
-            .o
-            .identity_secret
-            .as_ref()
-            .and_then(|identity_secret| i64::try_from(identity_secret.incarnation).ok()),
+        // Also without its Secret, once it was formed: who reads it tells the incarnations apart by it.
+        incarnation: (s.o.identity_secret.is_some() || s.bootstrapped())
+            .then(|| i64::try_from(s.incarnation).ok())
+            .flatten(),
         cluster_id: cluster_id(s),
         // No member runs during hibernation: the version that ran last decides which may follow.
         version: lowest_version(s).or_else(|| s.o.status_memory.version.clone()),

@@ -12,7 +12,9 @@ use crate::mutants::mutant;
 use super::action::{Action, ObjectAction};
 use super::evidence::{Verdict, verdict};
 use super::nodes::Way;
-use super::observed::{Description, MemberView, ObjectKind, Observed, Phase, PvcFacts, PvcState};
+use super::observed::{
+    Description, MemberView, ObjectKind, Observed, Phase, PvcFacts, PvcState, RecoveryFacts,
+};
 
 /// A description older than this is outdated.
 pub const FRESH_MS: u64 = 10_000;
@@ -228,7 +230,9 @@ impl<'a> Situation<'a> {
         let made = |spec: &&EtcdRecoverySpec| {
             u64::try_from(spec.incarnation).is_ok_and(|lost| lost + 1 == self.incarnation)
         };
-        let accepted = self.o.recoveries.iter().filter(|it| it.refused.is_none());
+        let ours =
+            |it: &&RecoveryFacts| it.refused.is_none() && it.spec.cluster_uid == self.cluster.uid;
+        let accepted = self.o.recoveries.iter().filter(ours);
         let mut made = accepted.map(|it| &it.spec).filter(made);
         let one = made.next()?;
         made.next().is_none().then_some(one)

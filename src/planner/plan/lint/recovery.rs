@@ -1,13 +1,18 @@
 //! I16: no act of recovery without its fencing. Nothing here uses the rule's own code.
 
 use super::{Facts, refuse};
-use crate::crd::EtcdRecoverySpec;
-use crate::plan::observed::{PodFacts, SetFacts};
+use crate::crd::{EtcdRecoverySpec, ValidatedCluster};
+use crate::plan::action::{Action, ObjectAction};
+use crate::plan::observed::{Description, Observed, Phase, PodFacts, RecoveryFacts, SetFacts};
+use crate::plan::situation::FRESH_MS;
 
 impl Facts<'_> {
     /// The one EtcdRecovery that names this incarnation of this cluster.
     fn recovery_of(&self, lost: u64) -> Option<&EtcdRecoverySpec> {
-        let mut specs = self.o.recoveries.iter().filter(|it| it.refused.is_none());
+        let now = self.incarnation();
+        // One that was carried out says where its incarnation came from, and is not carried out again.
+        let counts = |it: &&RecoveryFacts| it.refused.is_none() && (!it.recovered || now > lost);
+        let mut specs = self.o.recoveries.iter().filter(counts);
         let names = |spec: &EtcdRecoverySpec| {
             spec.cluster_uid == self.cluster.uid
                 && u64::try_from(spec.incarnation) == Ok(lost)
@@ -44,6 +49,7 @@ impl Facts<'_> {
             self.leader.is_some(),
             "I16: a leader with a quorum was seen",
         )?;
+        self.nobody_follows()?;
         // Without an identity Secret it may be any that is asked for.
         let asked = match now {
             0 => self.o.recoveries.iter().any(|it| {
@@ -73,6 +79,7 @@ impl Facts<'_> {
             self.leader.is_some(),
             "I16: a leader with a quorum was seen",
         )?;
+        self.nobody_follows()?;
         let spec = self.recovery_of(lost);
         let spec = spec.ok_or("I16: no EtcdRecovery asks for it")?;
         let (own, former) = (&self.o.sets, &self.o.earlier.sets);
@@ -85,7 +92,7 @@ impl Facts<'_> {
         let mut pods = self.o.pods.iter().chain(&self.o.earlier.pods);
         let runs = |pod: &PodFacts| {
             let node = pod.node.as_ref().and_then(|node| self.o.nodes.get(node));
-            !node.is_some_and(|node| node.out_of_service)
+            !node.is_some_and(|node| node.out_of_service && !node.ready)
         };
         refuse(
             pods.any(|(name, pod)| !is_survivor(Some(spec), name) && runs(pod)),
@@ -105,6 +112,24 @@ impl Facts<'_> {
             described.disk_uuid != survivor.expect.disk_uuid
                 || (described.last_term, described.last_index) < reviewed,
             "I16: the survivor does not hold what was reviewed",
+        )
+    }
+
+    /// No member that answers follows a leader, and Kubernetes calls none ready: either means that there may be a quorum.
+    fn nobody_follows(&self) -> Result<(), String> {
+        let mut fresh = self
+            .o
+            .descriptions
+            .values()
+            .filter(|d| d.age_ms <= FRESH_MS);
+        refuse(
+            fresh.any(|d| d.phase == Phase::Member && d.leader_id != 0),
+            "I16: a member follows a leader",
+        )?;
+        let mut pods = self.o.pods.values();
+        refuse(
+            pods.any(|pod| pod.ready_since_ms.is_some()),
+            "I16: a member is ready",
         )
     }
 
@@ -128,4 +153,33 @@ impl Facts<'_> {
 fn is_survivor(spec: Option<&EtcdRecoverySpec>, member: &str) -> bool {
     let survivor = spec.and_then(|spec| spec.survivor.as_ref());
     survivor.is_some_and(|survivor| survivor.member == member)
+}
+
+/// Whatever objects say about incarnations: no member that a leader with a quorum names is stopped for a recovery, or
+/// loses its StatefulSet.
+pub(super) fn spares_quorums(
+    seen: &Observed,
+    cluster: &ValidatedCluster,
+    action: &Action,
+) -> Result<(), String> {
+    let member = match action {
+        Action::Object(ObjectAction::ApplySet {
+            member,
+            hibernated: true,
+            ..
+        }) if cluster.target() > 0 => member,
+        Action::Object(ObjectAction::DeleteSet { member, .. }) => member,
+        _ => return Ok(()),
+    };
+    let leads = |d: &&Description| {
+        d.leads
+            && d.age_ms <= FRESH_MS
+            && d.phase == Phase::Member
+            && d.cluster_uid.as_deref() == Some(cluster.uid.as_str())
+    };
+    let mut leaders = seen.descriptions.values().filter(leads);
+    refuse(
+        leaders.any(|leader| leader.members.iter().any(|it| it.name == *member)),
+        "I16: a leader with a quorum names it",
+    )
 }

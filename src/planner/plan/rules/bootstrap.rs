@@ -252,7 +252,7 @@ pub(super) fn free_stuck_pods(s: &Situation<'_>, draft: &mut Draft) {
 }
 
 /// The voters according to the most recent answer, or as last reported.
-fn known_voters(s: &Situation<'_>) -> Vec<String> {
+pub(super) fn known_voters(s: &Situation<'_>) -> Vec<String> {
     let described =
         s.o.descriptions
             .keys()

@@ -44,6 +44,7 @@ use super::step::Class;
 /// Runs every rule in order.
 pub(super) fn run(s: &Situation<'_>, draft: &mut Draft) {
     run_in_order(s, draft);
+    recovery::held(s, draft);
     certificates::waits(s, draft);
 }
 

@@ -7,8 +7,8 @@ use crate::mutants::mutant;
 use crate::plan::Rule;
 use crate::plan::action::{Action, ObjectAction};
 use crate::plan::draft::Draft;
-use crate::plan::observed::{Description, Phase, PodFacts, RecoveryFacts};
-use crate::plan::situation::Situation;
+use crate::plan::observed::{Description, Phase, PodFacts, PvcState, RecoveryFacts};
+use crate::plan::situation::{Situation, quorum};
 use crate::plan::step::{Class, RecoveryReport};
 
 use super::{bootstrap, certificates, objects, sets};
@@ -27,7 +27,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) -> bool {
     for recovery in &s.o.recoveries {
         let (phase, message) = match standing(s, recovery) {
             Standing::Over(phase, message) => (phase, message),
-            Standing::Founds => founds(s),
+            Standing::Founds => founds(s, recovery),
             Standing::Begins => match begin(s, draft, recovery) {
                 Ok(message) => {
                     acts = true;
@@ -77,8 +77,18 @@ fn standing(s: &Situation<'_>, recovery: &RecoveryFacts) -> Standing {
     if let Some(why) = &recovery.refused {
         return refused(why.clone());
     }
+    if recovery.spec.cluster_uid != s.cluster.uid {
+        return refused(format!(
+            "it names the cluster with UID {}, and this one has {}: it is another one of the name",
+            recovery.spec.cluster_uid, s.cluster.uid
+        ));
+    }
     if asked.saturating_add(1) == now {
         return Standing::Founds;
+    }
+    if recovery.recovered {
+        let text = "it was carried out before: another recovery is another EtcdRecovery";
+        return Standing::Over(RecoveryPhase::Recovered, text.to_owned());
     }
     if asked != now {
         return refused(format!(
@@ -86,7 +96,10 @@ fn standing(s: &Situation<'_>, recovery: &RecoveryFacts) -> Standing {
         ));
     }
     let others = s.o.recoveries.iter();
-    let others = others.filter(|it| it.refused.is_none() && self::asked(&it.spec) == asked);
+    let others = others.filter(|it| {
+        let over = it.refused.is_some() || it.recovered;
+        !over && it.spec.cluster_uid == s.cluster.uid && self::asked(&it.spec) == asked
+    });
     if others.count() > 1 {
         return refused(format!(
             "more than one EtcdRecovery asks for the recovery of incarnation {asked}: delete them, and create the one that is meant"
@@ -101,14 +114,44 @@ fn asked(spec: &EtcdRecoverySpec) -> u64 {
     u64::try_from(spec.incarnation).unwrap_or(0)
 }
 
+/// Recoveries that no rule has come to, because something else ends the plan before.
+pub(super) fn held(s: &Situation<'_>, draft: &mut Draft) {
+    let why = match (&draft.stalled, draft.holds.first(), draft.waits.first()) {
+        (Some((_, text)), ..) => text.clone(),
+        (None, Some(hold), _) => hold.reason.clone(),
+        (None, None, Some(wait)) => format!("the operator waits for {}", wait.waiting_for),
+        (None, None, None) => "the operator does something else first".to_owned(),
+    };
+    for recovery in &s.o.recoveries {
+        let mut reports = draft.recoveries.iter();
+        if reports.any(|report| report.name == recovery.name) {
+            continue;
+        }
+        draft.recoveries.push(RecoveryReport {
+            name: recovery.name.clone(),
+            phase: RecoveryPhase::Pending,
+            message: format!("nothing is done for it: {why}"),
+            incarnation: asked(&recovery.spec).saturating_add(1),
+            seed: seed(s, &recovery.spec),
+        });
+    }
+}
+
 fn seed(s: &Situation<'_>, spec: &EtcdRecoverySpec) -> Option<String> {
     let identity = s.o.identity_secret.as_ref()?;
     let ours = identity.cluster_uid == s.cluster.uid;
     (ours && identity.incarnation == asked(spec).saturating_add(1)).then(|| identity.seed.clone())
 }
 
-fn founds(s: &Situation<'_>) -> (RecoveryPhase, String) {
+fn founds(s: &Situation<'_>, recovery: &RecoveryFacts) -> (RecoveryPhase, String) {
     match s.bootstrapped() {
+        true if !recovery.begun => (
+            RecoveryPhase::Refused,
+            format!(
+                "the cluster is incarnation {} by now, by another EtcdRecovery: delete this one",
+                s.incarnation
+            ),
+        ),
         true => (
             RecoveryPhase::Recovered,
             format!(
@@ -134,6 +177,9 @@ fn begin(s: &Situation<'_>, draft: &mut Draft, recovery: &RecoveryFacts) -> Resu
     if !mutant!(RecoveryUnfenced) && stops(s, draft, name)? {
         return Ok("the other former members are stopped".to_owned());
     }
+    if !keeps(s, draft) {
+        return Ok("the volumes of the former members are marked as kept".to_owned());
+    }
     next_identity(s, draft, &recovery.spec)
 }
 
@@ -153,12 +199,6 @@ fn stops(s: &Situation<'_>, draft: &mut Draft, survivor: Option<&str>) -> Result
 /// Whether the recovery fits the cluster.
 fn admit(s: &Situation<'_>, spec: &EtcdRecoverySpec) -> Result<(), Held> {
     let refused = |why: &str| Err(Held::Refused(why.to_owned()));
-    if spec.cluster_uid != s.cluster.uid {
-        return Err(Held::Refused(format!(
-            "it names the cluster with UID {}, and this one has {}: it is another one of the name",
-            spec.cluster_uid, s.cluster.uid
-        )));
-    }
     if !spec.accept_loss || spec.source().is_none() {
         return refused("it breaks its own rules: create it again");
     }
@@ -173,10 +213,45 @@ fn admit(s: &Situation<'_>, spec: &EtcdRecoverySpec) -> Result<(), Held> {
         );
     }
     if s.hibernates() {
-        let what = "spec.replicas to be above 0: the cluster hibernates".to_owned();
-        return Err(Held::Waits(String::new(), "Hibernated", what));
+        return refused(
+            "spec.replicas is 0, and a cluster that sleeps has lost nothing: set it, and create the EtcdRecovery again if there is no quorum then",
+        );
+    }
+    quorum_may_be_there(s)
+}
+
+/// Whether anything speaks for a quorum that only this operator does not see.
+fn quorum_may_be_there(s: &Situation<'_>) -> Result<(), Held> {
+    let known = bootstrap::known_voters(s);
+    let answers = known.iter().filter(|name| is_member(s, name)).count();
+    if !known.is_empty() && answers >= quorum(known.len()) {
+        return Err(Held::Refused(format!(
+            "{answers} of {} voters answer, which is a quorum: they need no recovery, but to reach each other",
+            known.len()
+        )));
+    }
+    let waits =
+        |member: &str, what: String| Err(Held::Waits(member.to_owned(), "QuorumPossible", what));
+    let mut names = s.o.descriptions.keys();
+    let follows = names.find(|name| s.description(name).is_some_and(|d| d.leader_id != 0));
+    if let Some(name) = follows {
+        let what = format!("{name} to have no leader: it follows one, so there may be a quorum");
+        return waits(name, what);
+    }
+    let mut pods = s.o.pods.iter();
+    if let Some((name, _)) = pods.find(|(_, pod)| pod.ready_since_ms.is_some()) {
+        let what = format!(
+            "the pod of {name} to be unready: Kubernetes calls it ready, so there may be a quorum that only the operator does not reach"
+        );
+        return waits(name, what);
     }
     Ok(())
+}
+
+fn is_member(s: &Situation<'_>, name: &str) -> bool {
+    let ours = Some(s.cluster.uid.as_str());
+    s.description(name)
+        .is_some_and(|d| d.phase == Phase::Member && d.cluster_uid.as_deref() == ours)
 }
 
 /// Whether the survivor runs and holds what was reviewed. Starts it where it does not run.
@@ -196,6 +271,11 @@ fn check_survivor(s: &Situation<'_>, draft: &mut Draft, survivor: &Survivor) -> 
         let what = format!("{member} to answer: its disk is compared with what was reviewed");
         return Err(Held::Waits(member.to_owned(), "SurvivorNotReady", what));
     };
+    if is_corrupt(description) {
+        return Err(Held::Refused(format!(
+            "the alarm CORRUPT names {member}: choose another member, or a backup"
+        )));
+    }
     let expect = &survivor.expect;
     if description.disk_uuid != expect.disk_uuid {
         return Err(Held::Refused(format!(
@@ -215,6 +295,13 @@ fn check_survivor(s: &Situation<'_>, draft: &mut Draft, survivor: &Survivor) -> 
         )));
     }
     Ok(())
+}
+
+/// Whether the alarm CORRUPT names this member, or none in particular.
+fn is_corrupt(description: &Description) -> bool {
+    let own = format!("CORRUPT {:x}", description.member_id);
+    let mut alarms = description.alarms.iter();
+    alarms.any(|alarm| *alarm == own || alarm == "CORRUPT")
 }
 
 /// Why a server cannot give its data now.
@@ -255,7 +342,31 @@ fn not_gone(s: &Situation<'_>, survivor: Option<&str>) -> Option<(String, String
 
 fn is_out_of_service(s: &Situation<'_>, pod: &PodFacts) -> bool {
     let node = pod.node.as_ref().and_then(|node| s.o.nodes.get(node));
-    node.is_some_and(|node| node.out_of_service)
+    // On a node that reports, its kubelet ends the pod first.
+    node.is_some_and(|node| node.out_of_service && !node.ready)
+}
+
+/// Marks the volumes of former members as kept. Only then the next incarnation begins: an operator of an older version
+/// takes it for the same cluster, and deletes volumes of former members that are not marked.
+fn keeps(s: &Situation<'_>, draft: &mut Draft) -> bool {
+    let mut marked = true;
+    for (name, pvc) in s.our_pvcs().filter(|(_, pvc)| !pvc.terminating) {
+        if pvc.state == PvcState::Retired {
+            continue;
+        }
+        marked = false;
+        let action = Action::Object(ObjectAction::MarkPvc {
+            pvc: name.to_owned(),
+            uid: pvc.uid.clone(),
+            state: PvcState::Retired,
+        });
+        draft.step(
+            Rule::Recovery,
+            action,
+            "the cluster is recovered without it, and its data stay",
+        );
+    }
+    marked
 }
 
 /// The identity of the next incarnation, in two steps: the Secret is immutable.

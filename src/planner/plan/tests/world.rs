@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Deref, DerefMut};
 
 use crate::crd::{
-    DisruptionPolicy, EtcdClusterSpec, EtcdClusterStatus, TlsPort, ValidatedCluster, pvc_name,
+    DisruptionPolicy, EtcdClusterSpec, EtcdClusterStatus, RecoveryPhase, TlsPort, ValidatedCluster,
+    pvc_name,
 };
 use crate::model::Model;
 use crate::plan::status_memory;
@@ -135,8 +136,28 @@ impl World {
             self.execute(&step.action.clone());
         }
         self.status = plan.status.clone();
+        self.report_recoveries(&plan);
         self.tick();
         plan
+    }
+
+    /// What the status of each EtcdRecovery says from now on.
+    fn report_recoveries(&mut self, plan: &Plan) {
+        for report in &plan.recoveries {
+            let mut all = self.model.api.recoveries.iter_mut();
+            let Some(known) = all.find(|known| known.name == report.name) else {
+                continue;
+            };
+            match report.phase {
+                _ if known.recovered || known.refused.is_some() => {}
+                RecoveryPhase::Refused => known.refused = Some(report.message.clone()),
+                RecoveryPhase::Pending => {}
+                phase => {
+                    known.begun = true;
+                    known.recovered = phase == RecoveryPhase::Recovered;
+                }
+            }
+        }
     }
 
     /// An operator executes only a step that it planned twice, and time passes in between: a step that contains the

@@ -35,6 +35,8 @@ pub(in crate::plan::tests) fn asks(world: &World, survivor: Option<&str>) -> Rec
         name: "demo-again".into(),
         spec,
         refused: None,
+        begun: false,
+        recovered: false,
     }
 }
 
@@ -128,6 +130,15 @@ fn refused_before_anything_stops() {
     assert_eq!(refused, Some(RecoveryPhase::Refused));
     assert!(why.contains("a leader with a quorum answers"), "{why}");
 
+    // Nobody leads as far as the operator sees, and enough voters answer.
+    for (side, member) in (0_u8..).zip(["demo-1", "demo-2", "demo-3"]) {
+        world.faults.side.insert(member.into(), side);
+    }
+    wait(&mut world, 15);
+    let (refused, why) = untouched(&world);
+    assert_eq!(refused, Some(RecoveryPhase::Refused));
+    assert!(why.contains("which is a quorum"), "{why}");
+
     let world = lost();
     let with = |change: &dyn Fn(&mut RecoveryFacts), words: &str| {
         let mut world = world.clone();
@@ -157,6 +168,62 @@ fn refused_before_anything_stops() {
     );
     with(&survivor(|it| it.expect.index += 1), "was reviewed");
     with(&survivor(|it| it.member = "demo-1".into()), "has no volume");
+}
+
+/// Whoever writes a label or a Secret does not make members former ones: a leader with a quorum says which incarnation it
+/// is.
+#[test]
+fn forged_incarnations_stop_nobody() {
+    let mut labelled = rested(3);
+    labelled.api.identity_secret = None;
+    let mut pvcs = labelled.api.pvcs.values_mut();
+    pvcs.next_back().expect("a PVC").incarnation = 2;
+    let mut another = rested(3);
+    let secret = another.api.identity_secret.as_mut().expect("a Secret");
+    (secret.incarnation, secret.seed) = (2, "demo-9".into());
+    for mut world in [labelled, another] {
+        world.settle(100);
+        assert_eq!((world.voters(), world.raft.incarnation), (3, 1));
+        assert!(world.api.sets.values().all(|set| !set.hibernated));
+        assert_eq!(world.raft.formed, 1);
+    }
+}
+
+/// Nobody answers the operator, and Kubernetes calls the members ready: only the way to them is broken.
+#[test]
+fn members_that_are_ready_are_not_fenced() {
+    let mut world = rested(3);
+    for member in ["demo-1", "demo-2", "demo-3"] {
+        world.faults.unseen.insert(member.into());
+    }
+    wait(&mut world, 15);
+    world.reconcile();
+    world.api.recoveries = vec![asks(&world, None)];
+    for _ in 0..100 {
+        world.reconcile();
+    }
+    assert!(world.api.sets.values().all(|set| !set.hibernated));
+    let held = plan(&world.observe());
+    assert!(held.summary.contains("calls it ready"), "{}", held.summary);
+}
+
+/// What was carried out is not carried out again, whatever is lost later.
+#[test]
+fn carried_out_once() {
+    let mut world = lost();
+    world.reconcile();
+    world.api.recoveries = vec![asks(&world, Some("demo-2"))];
+    world.settle(2_000);
+    let voters: Vec<String> = world.raft.voters().map(|view| view.name.clone()).collect();
+    for member in &voters {
+        world.lose_pvc(member);
+    }
+    world.api.identity_secret = None;
+    wait(&mut world, 15);
+    for _ in 0..100 {
+        world.reconcile();
+    }
+    assert_eq!(world.raft.formed, 2);
 }
 
 /// Two that ask for the same are both refused: nobody knows which one was meant.
