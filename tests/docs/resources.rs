@@ -1,6 +1,8 @@
 //! Checks blocks of YAML: a cluster must pass all rules of the API server and of the operator, a part of one must pass
 //! as part of `spec`, and references to objects of a cluster must name objects that the operator creates.
 
+use kube::CustomResourceExt;
+use kube::core::cel::{Validator, compile_schema};
 use quorate::crd;
 use quorate::operator::admission::admit;
 use serde_json::{Value, json};
@@ -28,6 +30,7 @@ fn document(text: &str) -> Vec<String> {
     match (word("apiVersion"), word("kind")) {
         ("", "") => piece(&value),
         (_, "EtcdCluster") => cluster(text),
+        (_, "EtcdRecovery") => recovery(&value),
         (_, "DataStore") if known(&value) => data_store(&value),
         (version, kind) if !known(&value) => {
             vec![format!(
@@ -67,6 +70,33 @@ fn cluster(text: &str) -> Vec<String> {
     cluster.metadata.uid = Some("00000000-0000-0000-0000-000000000000".to_owned());
     let refused = admit(&cluster).err();
     refused.map(|why| why.to_string()).into_iter().collect()
+}
+
+/// Checks the rules of the definition, and that every field is one of its own.
+fn recovery(value: &Value) -> Vec<String> {
+    let read: crd::EtcdRecovery = match serde_json::from_value(value.clone()) {
+        Ok(read) => read,
+        Err(error) => return vec![error.to_string()],
+    };
+    let written = serde_json::to_value(&read.spec).expect("it was read");
+    let schema = crd::EtcdRecovery::crd().spec.versions.remove(0).schema;
+    let schema = schema.and_then(|schema| schema.open_api_v3_schema);
+    let schema = serde_json::to_value(schema).expect("a schema");
+    let mut problems = unknown(&value["spec"], &written);
+    if let Err(errors) = Validator::new().validate_compiled(&compile_schema(&schema), value, None) {
+        problems.extend(errors.iter().map(|error| error.message.clone()));
+    }
+    problems
+}
+
+/// Fields of the first that the second does not have.
+fn unknown(given: &Value, known: &Value) -> Vec<String> {
+    let fields = given.as_object().into_iter().flatten();
+    let of_field = |(name, inner): (&String, &Value)| match known.get(name) {
+        Some(known) => unknown(inner, known),
+        None => vec![format!("unknown field {name}")],
+    };
+    fields.flat_map(of_field).collect()
 }
 
 /// Checks references to a cluster's Services and Secrets, by their names and keys.

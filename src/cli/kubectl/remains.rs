@@ -119,7 +119,7 @@ fn of_objects(
     incarnation: i64,
 ) -> Remains {
     let mut claims = claims(lost, incarnation);
-    let claim = claims.find(|claim| label(*claim, LABEL_MEMBER) == Some(name));
+    let claim = claims.find(|claim| label(claim, LABEL_MEMBER) == Some(name));
     let uid = lost.cluster.uid().unwrap_or_default();
     let mut pods = lost.pods.iter().filter(|pod| {
         let labels = pod.labels();
@@ -141,9 +141,9 @@ fn of_objects(
 fn claims(lost: &Lost, incarnation: i64) -> impl Iterator<Item = &PersistentVolumeClaim> {
     let uid = lost.cluster.uid().unwrap_or_default();
     lost.pvcs.iter().filter(move |claim| {
-        let of = label(*claim, LABEL_INCARNATION).map_or(Ok(1), str::parse::<i64>);
-        let retired = label(*claim, LABEL_CLAIM_STATE) == Some("retired");
-        label(*claim, LABEL_CLUSTER_UID) == Some(uid.as_str()) && of == Ok(incarnation) && !retired
+        let of = label(claim, LABEL_INCARNATION).map_or(Ok(1), str::parse::<i64>);
+        let retired = label(claim, LABEL_CLAIM_STATE) == Some("retired");
+        label(claim, LABEL_CLUSTER_UID) == Some(uid.as_str()) && of == Ok(incarnation) && !retired
     })
 }
 
