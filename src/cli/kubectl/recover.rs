@@ -63,6 +63,12 @@ pub(super) fn refusal(lost: &Lost) -> Option<String> {
             recovery.name_any()
         ));
     }
+    if status.cluster_id.is_none() && now > 1 {
+        return Some(format!(
+            "incarnation {now} of {name} has no data yet: create the EtcdRecovery of incarnation {} again, with the same source or another one",
+            now - 1
+        ));
+    }
     if status.cluster_id.is_none() {
         return Some(format!(
             "incarnation {now} of {name} was never formed: there is nothing to recover (kubectl quorate status {name})"

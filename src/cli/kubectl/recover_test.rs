@@ -97,7 +97,7 @@ fn one_is_left() -> Lost {
             pod("demo-3", "node-c", "Running"),
         ]),
         pvcs: objects(&[
-            claim("demo-2", json!({})),
+            claim("demo-2", json!({"quorate.dev/claim-state": "retired"})),
             claim("demo-3", json!({})),
             claim("demo-0", json!({"quorate.dev/claim-state": "retired"})),
         ]),
@@ -183,6 +183,15 @@ fn living_cluster_has_nothing_to_recover() {
         lost.cluster.status = Some(status);
     });
     assert!(text.contains("was never formed"), "{text}");
+    let text = refused(&|lost| {
+        let mut status = of_status(lost);
+        (status.cluster_id, status.incarnation) = (None, Some(2));
+        lost.cluster.status = Some(status);
+    });
+    assert!(
+        text.contains("EtcdRecovery of incarnation 1 again"),
+        "{text}"
+    );
     let text = refused(&|lost| lost.cluster.spec.replicas = 0);
     assert!(text.contains("hibernates"), "{text}");
     let text = refused(&|lost| {

@@ -137,13 +137,13 @@ fn of_objects(
     }
 }
 
-/// The PVCs of this incarnation that a member has or had.
+/// The PVCs of this incarnation that a member has or had. A recovery that was deleted in the middle may have marked them
+/// as retired.
 fn claims(lost: &Lost, incarnation: i64) -> impl Iterator<Item = &PersistentVolumeClaim> {
     let uid = lost.cluster.uid().unwrap_or_default();
     lost.pvcs.iter().filter(move |claim| {
         let of = label(claim, LABEL_INCARNATION).map_or(Ok(1), str::parse::<i64>);
-        let retired = label(claim, LABEL_CLAIM_STATE) == Some("retired");
-        label(claim, LABEL_CLUSTER_UID) == Some(uid.as_str()) && of == Ok(incarnation) && !retired
+        label(claim, LABEL_CLUSTER_UID) == Some(uid.as_str()) && of == Ok(incarnation)
     })
 }
 

@@ -112,7 +112,10 @@ impl Context {
         };
         let before = live.status.clone().unwrap_or_default();
         let after = status(&before, report, &now);
-        if live.status.is_some() && after == before {
+        let unchanged = live.status.is_some() && after == before;
+        // What is final is concluded from what was written before, not from what the cache is behind.
+        let outdated = is_final(after.phase) && before != known;
+        if unchanged || outdated {
             return Ok(());
         }
         let uid = live.uid().unwrap_or_default();
