@@ -225,11 +225,10 @@ fn written(disk: &MemberDisk, now: Timestamp) -> Option<String> {
     Some(format!("{} ago", age(at, now)))
 }
 
-/// The member with the longest log, of those that say what they hold.
+/// The member with the longest log, of those that say what they hold. One whose volume is about to go is none of them.
 fn longest(members: &[Remains]) -> Option<(&Remains, &MemberDisk)> {
-    let known = members
-        .iter()
-        .filter_map(|it| Some((it, it.disk.as_ref()?)));
+    let stays = members.iter().filter(|it| it.volume == Volume::There);
+    let known = stays.filter_map(|it| Some((it, it.disk.as_ref()?)));
     // Of equal ones the first.
     known.rev().max_by_key(|(_, disk)| (disk.term, disk.index))
 }
@@ -251,7 +250,10 @@ fn keeps(
             );
             lines.extend(wrapped("KEEPS     ", &words));
         }
-        None => lines.extend(wrapped("KEEPS     ", "no member says what its disk holds")),
+        None => {
+            let words = "no member whose volume stays says what its disk holds";
+            lines.extend(wrapped("KEEPS     ", words));
+        }
     }
     let silent = |it: &&Remains| it.disk.is_none() && it.may_hold_data();
     let silent: Vec<&Remains> = members.iter().filter(silent).collect();

@@ -123,8 +123,14 @@ fn longest_log_is_that_of_the_highest_term() {
         member("demo-2", disk("b", 5, 10)),
         member("demo-3", json!({"health": "Healthy"})),
         member("demo-4", disk("d", 5, 10)),
+        member("demo-5", disk("e", 6, 10)),
     ];
-    let lost = lost(status(&members, Value::Null));
+    let mut lost = lost(status(&members, Value::Null));
+    let names = ["demo-1", "demo-2", "demo-3", "demo-4", "demo-5"];
+    let mut claims = names.map(|name| claim(name, json!({})));
+    // It is gone as soon as its pod ends.
+    claims[4]["metadata"]["deletionTimestamp"] = json!(NOW);
+    lost.pvcs = objects(&claims);
     let yaml = plan(&lost, now()).yaml.expect("a member is left");
     assert!(yaml.contains("member: demo-2"), "{yaml}");
     assert!(yaml.contains("acceptLoss: false"), "{yaml}");

@@ -30,7 +30,9 @@ pub(super) enum Volume {
     There,
     /// Its PVC says so.
     Lost,
-    /// It has no PVC, or one that is being deleted.
+    /// Its PVC was deleted, and goes with its pod.
+    Deleted,
+    /// It has no PVC.
     None,
 }
 
@@ -55,6 +57,7 @@ impl Volume {
         match self {
             Volume::There => "there",
             Volume::Lost => "lost",
+            Volume::Deleted => "deleted",
             Volume::None => "none",
         }
     }
@@ -152,9 +155,12 @@ fn label<'a>(claim: &'a PersistentVolumeClaim, key: &str) -> Option<&'a str> {
 }
 
 fn volume(claim: Option<&PersistentVolumeClaim>) -> Volume {
-    let Some(claim) = claim.filter(|it| it.metadata.deletion_timestamp.is_none()) else {
+    let Some(claim) = claim else {
         return Volume::None;
     };
+    if claim.metadata.deletion_timestamp.is_some() {
+        return Volume::Deleted;
+    }
     let phase = claim.status.as_ref().and_then(|it| it.phase.as_deref());
     match phase {
         Some("Lost") => Volume::Lost,
