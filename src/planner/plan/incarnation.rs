@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use super::observed::{Description, Earlier, Observed, Phase};
+use super::observed::{Description, Earlier, Observed, Phase, RecoveryFacts};
 use super::situation::FRESH_MS;
 use crate::crd::{ValidatedCluster, member_number};
 
@@ -19,8 +19,9 @@ pub(super) fn current<'a>(o: &'a Observed, cluster: &ValidatedCluster) -> (u64, 
 }
 
 /// The incarnation of a leader with a quorum, whatever is written in objects: a recovery never begins beside one. Without
-/// one, the incarnation that the identity Secret or a formed member names. Labels of PVCs count only without the Secret:
-/// then a next incarnation may have begun of which no member is formed.
+/// one, the incarnation that the identity Secret or a formed member names. Labels of PVCs, the status and what was done
+/// for recoveries count only without the Secret: then a next incarnation may have begun of which no member is formed, or
+/// every volume of the current one may be gone.
 fn number(o: &Observed, cluster: &ValidatedCluster) -> u64 {
     let leads = |d: &&Description| d.leads && d.phase == Phase::Member && d.age_ms <= FRESH_MS;
     let leading = formed(o, cluster).map(|(_, description)| description);
@@ -34,9 +35,18 @@ fn number(o: &Observed, cluster: &ValidatedCluster) -> u64 {
     let named = secret.map(|secret| secret.incarnation).or_else(|| {
         let ours = |uid: &Option<String>| uid.as_deref() == Some(cluster.uid.as_str());
         let pvcs = o.pvcs.values().filter(|pvc| ours(&pvc.cluster_uid));
-        pvcs.map(|pvc| pvc.incarnation).max()
+        let labelled = pvcs.map(|pvc| pvc.incarnation);
+        let recovered = o.recoveries.iter().filter_map(|it| known_by(it, cluster));
+        labelled.chain(recovered).chain(o.status_incarnation).max()
     });
     formed.chain(named).max().unwrap_or(1).max(1)
+}
+
+/// The incarnation that there was at least, by what was done for a recovery.
+fn known_by(recovery: &RecoveryFacts, cluster: &ValidatedCluster) -> Option<u64> {
+    let lost = u64::try_from(recovery.spec.incarnation).ok()?;
+    let ours = recovery.spec.cluster_uid == cluster.uid && recovery.begun;
+    ours.then(|| lost + u64::from(recovery.recovered))
 }
 
 /// The members of this cluster that describe themselves, with proof.
@@ -69,8 +79,14 @@ fn first(o: &Observed, cluster: &ValidatedCluster, number: u64) -> u64 {
         pvc.incarnation == number && pvc.cluster_uid.as_deref() == Some(cluster.uid.as_str())
     });
     let labelled = labelled.filter_map(|pvc| pvc.member.as_ref());
-    let numbers = described.chain(labelled).filter_map(|name| of_name(name));
-    numbers.min().unwrap_or(0)
+    let of_status = o.status_incarnation == Some(number);
+    let voters = o.status_memory.voters.iter().filter(|_| of_status);
+    let names = described.chain(labelled).chain(voters);
+    // Nobody is of an incarnation that nobody is known of.
+    names
+        .filter_map(|name| of_name(name))
+        .min()
+        .unwrap_or(u64::MAX)
 }
 
 fn apart(mut o: Observed, cluster: &ValidatedCluster, number: u64, first: u64) -> Observed {

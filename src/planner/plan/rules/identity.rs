@@ -11,7 +11,7 @@ use crate::plan::observed::{Description, Phase};
 use crate::plan::situation::Situation;
 use crate::plan::step::Class;
 
-use super::{bootstrap, certificates, objects, sets};
+use super::{bootstrap, certificates, objects, restore, sets};
 
 /// The identity Secret. Returns whether the plan ends here.
 pub(super) fn identity_secret(s: &Situation<'_>, draft: &mut Draft) -> bool {
@@ -41,6 +41,10 @@ pub(super) fn identity_secret(s: &Situation<'_>, draft: &mut Draft) -> bool {
     }
     if s.our_pvcs().next().is_some() {
         without_identity_secret(s, draft, &secret);
+        return true;
+    }
+    if s.incarnation > 1 && s.source().is_none() {
+        restore::source_gone(draft, "");
         return true;
     }
     let seed = match s.o.sets.keys().next() {

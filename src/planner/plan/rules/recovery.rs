@@ -321,7 +321,7 @@ fn unfit(s: &Situation<'_>, description: &Description) -> Option<String> {
 
 /// Former members that are not told to stop, but the survivor.
 fn awake<'a>(s: &'a Situation<'_>, survivor: Option<&str>) -> Vec<&'a str> {
-    let sets = s.o.sets.iter();
+    let sets = s.o.sets.iter().chain(&s.o.earlier.sets);
     let others = sets.filter(|(name, _)| Some(name.as_str()) != survivor);
     let awake = others.filter(|(_, set)| !set.hibernated && !set.terminating);
     awake.map(|(name, _)| name.as_str()).collect()
@@ -329,7 +329,7 @@ fn awake<'a>(s: &'a Situation<'_>, survivor: Option<&str>) -> Vec<&'a str> {
 
 /// A pod of a former member that may still run: its member, and what has to happen.
 fn not_gone(s: &Situation<'_>, survivor: Option<&str>) -> Option<(String, String)> {
-    let pods = s.o.pods.iter();
+    let pods = s.o.pods.iter().chain(&s.o.earlier.pods);
     let mut others = pods.filter(|(name, _)| Some(name.as_str()) != survivor);
     let (name, pod) = others.find(|(_, pod)| !is_out_of_service(s, pod))?;
     let node = pod.node.as_deref();
@@ -350,7 +350,13 @@ fn is_out_of_service(s: &Situation<'_>, pod: &PodFacts) -> bool {
 /// takes it for the same cluster, and deletes volumes of former members that are not marked.
 fn keeps(s: &Situation<'_>, draft: &mut Draft) -> bool {
     let mut marked = true;
-    for (name, pvc) in s.our_pvcs().filter(|(_, pvc)| !pvc.terminating) {
+    let earlier = s.o.earlier.pvcs.iter();
+    let earlier = earlier.map(|(name, pvc)| (name.as_str(), pvc));
+    for (name, pvc) in s
+        .our_pvcs()
+        .chain(earlier)
+        .filter(|(_, pvc)| !pvc.terminating)
+    {
         if pvc.state == PvcState::Retired {
             continue;
         }

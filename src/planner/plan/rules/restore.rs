@@ -19,14 +19,7 @@ pub(super) fn waits(
         return false;
     }
     let Some(source) = s.source() else {
-        let text = "the EtcdRecovery of this incarnation is gone, or there is more than one, and the cluster is not formed yet: create the one that is meant (kubectl quorate recover)";
-        draft.stall("RecoveryGone", text);
-        draft.wait(
-            "Bootstrap",
-            seed,
-            "RecoveryGone",
-            "an EtcdRecovery that says which data the cluster goes on with",
-        );
+        source_gone(draft, seed);
         return true;
     };
     let staged = description.staged.as_ref();
@@ -53,6 +46,14 @@ pub(super) fn waits(
     };
     draft.wait("Bootstrap", seed, "Restoring", what);
     true
+}
+
+/// Reports that nobody says which data this incarnation is to start with.
+pub(super) fn source_gone(draft: &mut Draft, seed: &str) {
+    let text = "the EtcdRecovery of this incarnation is gone, or there is more than one, and the cluster is not formed yet: create the one that is meant (kubectl quorate recover)";
+    draft.stall("RecoveryGone", text);
+    let what = "an EtcdRecovery that says which data the cluster goes on with";
+    draft.wait("Bootstrap", seed, "RecoveryGone", what);
 }
 
 /// The snapshot that the cluster is formed from: the one that the seed has described.

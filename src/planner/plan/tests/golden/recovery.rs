@@ -207,6 +207,39 @@ fn members_that_are_ready_are_not_fenced() {
     assert!(held.summary.contains("calls it ready"), "{}", held.summary);
 }
 
+/// Every volume of the recovered cluster is lost as well: nothing but the status and what was done before tells which
+/// incarnation it was, once the identity Secret is gone. The second recovery was refused for good in its middle, as of
+/// incarnation 1 (found on a real Kubernetes).
+#[test]
+fn every_disk_of_the_next_incarnation_lost() {
+    for (status_lost, backup_first) in [(false, false), (true, false), (false, true)] {
+        let mut world = lost();
+        world.reconcile();
+        let survivor = (!backup_first).then_some("demo-2");
+        world.api.recoveries = vec![asks(&world, survivor)];
+        world.settle(2_000);
+        let voters: Vec<String> = world.raft.voters().map(|view| view.name.clone()).collect();
+        for member in &voters {
+            world.lose_pvc(member);
+        }
+        wait(&mut world, 15);
+        world.reconcile();
+        let mut again = asks(&world, None);
+        again.name = "demo-again-2".into();
+        again.spec.incarnation = 2;
+        world.api.recoveries.push(again);
+        for _ in 0..60 {
+            world.reconcile();
+            if status_lost {
+                world.status = Default::default();
+            }
+        }
+        world.settle(2_000);
+        assert_eq!((world.voters(), world.raft.incarnation), (3, 3));
+        assert_eq!(world.raft.formed, 3);
+    }
+}
+
 /// What was carried out is not carried out again, whatever is lost later.
 #[test]
 fn carried_out_once() {
