@@ -29,7 +29,8 @@ const BEHIND: u64 = 5_000;
 pub struct Source {
     /// How the members are reached.
     pub access: Access,
-    /// Bytes a second at most that a member writes for this, and that are read from it, so that it has time for its clients.
+    /// Bytes a second at most that a member writes for this, and that are read from it, so that it has time for its
+    /// clients.
     pub rate: Option<u64>,
 }
 

@@ -333,8 +333,8 @@ impl OneCluster {
     }
 
     /// PVCs and the identity Secret are read live until the cluster is known to be formed, and while it is recovered:
-    /// the bootstrap decision depends on them. From then on they are cached like everything else, and read live before an action, so that an
-    /// idle cluster makes no API requests.
+    /// the bootstrap decision depends on them. From then on they are cached like everything else, and read live before
+    /// an action, so that an idle cluster makes no API requests.
     async fn find(&self, freshness: Freshness, uid: &str, formed: bool) -> Result<Found, Failure> {
         let (namespace, name) = (&self.key.0, &self.key.1);
         let of_name = self.of_name();

@@ -33,7 +33,7 @@ pub(super) const SCENARIOS: [Scenario; 7] = [
     },
     Scenario {
         name: "quorum-lost-twice",
-        story: "the recovered cluster loses its quorum as well: its next recovery is another one",
+        story: "every PVC of the recovered cluster is deleted as well: it goes on with a backup, by another recovery",
         script: |world| Box::pin(quorum_lost_twice(world)),
     },
     Scenario {
@@ -167,9 +167,12 @@ async fn quorum_lost_node(world: &mut World) -> Result<(), Failure> {
 
 async fn quorum_lost_twice(world: &mut World) -> Result<(), Failure> {
     quorum_lost(world).await?;
-    let survivor = user::follower(world);
-    lose_others(world, &[&survivor]);
-    recover(world, Some(&survivor), 2).await?;
+    for member in user::voters(world) {
+        faults::pvc_is_deleted(world, &member);
+        user::delete(world, Kind::Pod, &crate::crd::pod_name(&member));
+    }
+    world.pass_ms(30_000).await?;
+    recover(world, None, 2).await?;
     recovered(world, 2).await
 }
 

@@ -1,5 +1,5 @@
-//! One reconcile of the first data of a new cluster or of a recovered one: observes its Jobs and what they need, plans, carries out one step, and
-//! notes for the cluster's own reconcile how it is doing. Writes no status.
+//! One reconcile of the first data of a new cluster or of a recovered one: observes its Jobs and what they need, plans,
+//! carries out one step, and notes for the cluster's own reconcile how it is doing. Writes no status.
 
 use kube::ResourceExt;
 
