@@ -18,7 +18,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const LATE_MS: u64 = 4_000;
 
 /// Scenarios that run with the other tests, undisturbed.
-const BOUNDED: [&str; 10] = [
+const BOUNDED: [&str; 11] = [
     "create-3",
     "edited-on-the-way",
     "deleted-with-volumes",
@@ -29,6 +29,7 @@ const BOUNDED: [&str; 10] = [
     "tls-rotated",
     "nospace-freed",
     "corrupt-leader",
+    "quorum-recovered",
 ];
 
 fn given(name: &str) -> Option<String> {

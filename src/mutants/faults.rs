@@ -539,7 +539,7 @@ faults! {
         Operator("restore-late", &["I15"]);
     /// A cluster that has lost its quorum goes on while its former members run.
     RecoveryUnfenced "recovery-unfenced" in "planner/plan/rules/recovery.rs",
-        Operator("quorum-lost-node", &["I16"]);
+        Operator("quorum-recovered-node", &["I16"]);
     /// What members leave behind stays.
     LeftoversForgotten "leftovers-forgotten" in "planner/plan/rules/mod.rs",
         Operator("grow-and-shrink", &["I10"]);

@@ -42,3 +42,16 @@ pub fn all() -> Vec<Scenario> {
     ]
     .concat()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    /// A second one of a name was run in the place of the first, and its disturbed writes were looked for in the other.
+    #[test]
+    fn names_are_unique() {
+        let all = super::all();
+        let names: BTreeSet<&str> = all.iter().map(|scenario| scenario.name).collect();
+        assert_eq!(names.len(), all.len());
+    }
+}

@@ -12,27 +12,27 @@ use crate::opsim::user::{self, SOON_MS};
 
 pub(super) const SCENARIOS: [Scenario; 7] = [
     Scenario {
-        name: "quorum-lost",
+        name: "quorum-recovered",
         story: "two of three volumes are gone: the cluster goes on with the third one's data under its name",
         script: |world| Box::pin(quorum_lost(world)),
     },
     Scenario {
-        name: "quorum-lost-five",
+        name: "quorum-recovered-five",
         story: "three of five volumes are gone: of the two that are left one is stopped, and the other one's data are kept",
         script: |world| Box::pin(quorum_lost_five(world)),
     },
     Scenario {
-        name: "quorum-lost-all",
+        name: "quorum-recovered-all",
         story: "all volumes are gone: the cluster goes on with a backup under its name",
         script: |world| Box::pin(quorum_lost_all(world)),
     },
     Scenario {
-        name: "quorum-lost-node",
+        name: "quorum-recovered-node",
         story: "one volume is gone and a node is cut off with a member that runs: nothing is formed before the node reports that it has stopped",
         script: |world| Box::pin(quorum_lost_node(world)),
     },
     Scenario {
-        name: "quorum-lost-twice",
+        name: "quorum-recovered-twice",
         story: "every PVC of the recovered cluster is deleted as well: it goes on with a backup, by another recovery",
         script: |world| Box::pin(quorum_lost_twice(world)),
     },

@@ -50,7 +50,8 @@ pub struct EtcdBackupSpec {
     /// Whether the backup is restored into a throw-away member and compared, right after it was saved.
     #[serde(default)]
     pub verify: bool,
-    /// MiB a second at most that are read from the member; by default as fast as they come.
+    /// MiB a second at most that the member writes for the backup, and that are read from it. By default 25: members serve
+    /// beside it as without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-validations" = schema::rules(&[("self >= 1 && self <= 100000", "rateMiBPerSecond must be 1 to 100000")])))]
     #[serde(rename = "rateMiBPerSecond")]

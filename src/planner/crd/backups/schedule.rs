@@ -69,7 +69,8 @@ pub struct EtcdBackupScheduleSpec {
     #[serde(default = "default_verify")]
     #[schemars(extend("x-kubernetes-validations" = schema::rules(&[("self == 0 || (self >= 60 && self <= 31536000)", "verifyEverySeconds must be 0 (never), or 60 to 31536000 (a year)")])))]
     pub verify_every_seconds: i32,
-    /// MiB a second at most that are read from the member; by default as fast as they come.
+    /// MiB a second at most that the member writes for the backup, and that are read from it. By default 25: members serve
+    /// beside it as without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-validations" = schema::rules(&[("self >= 1 && self <= 100000", "rateMiBPerSecond must be 1 to 100000")])))]
     #[serde(rename = "rateMiBPerSecond")]
