@@ -545,6 +545,12 @@ pub struct Description {
 }
 
 impl Description {
+    /// Whether it takes part in elections and follows a leader. A learner remembers one that is gone.
+    pub fn follows_a_leader(&self) -> bool {
+        let mut own = self.members.iter().filter(|view| view.id == self.member_id);
+        self.phase == Phase::Member && self.leader_id != 0 && !own.any(|view| view.learner)
+    }
+
     /// Whether it shows that the disk that this server has is an empty one.
     pub fn proves_an_empty_disk(&self) -> bool {
         self.disk_empty && !self.unsigned

@@ -354,7 +354,12 @@ impl<'a> Situation<'a> {
     }
 
     fn formed_before(&self) -> bool {
+        let carried_out = |it: &RecoveryFacts| {
+            let lost = u64::try_from(it.spec.incarnation).unwrap_or(0);
+            it.recovered && it.spec.cluster_uid == self.cluster.uid && lost + 1 == self.incarnation
+        };
         self.o.status_cluster_id.is_some()
+            || self.o.recoveries.iter().any(carried_out)
             || self.our_pvcs().any(|(_, pvc)| pvc.state != PvcState::New)
             || self.o.descriptions.keys().any(|name| {
                 self.description(name).is_some_and(|d| {

@@ -50,6 +50,7 @@ pub(in crate::server) fn apply_tail(
 fn continues(machine: &StateMachine, log: &LogReader) -> Result<(), TailError> {
     match log.shape().term(machine.index()) {
         Some(term) if term != machine.term() => Err(TailError::Replaced),
+        None if machine.index() > log.last().index => Err(TailError::Replaced),
         // Below the log's first entry it is in the checkpoint.
         _ => Ok(()),
     }

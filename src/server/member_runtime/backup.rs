@@ -92,14 +92,14 @@ impl Backup for Service {
         let busy = "another backup is reading this member: try another one, or later";
         // First: two would each apply the end of the log.
         let one = Arc::clone(&self.opening).try_acquire_owned();
-        let one = one.map_err(|_| Status::resource_exhausted(busy))?;
+        let mut one = one.map_err(|_| Status::resource_exhausted(busy))?;
         let state = self.state(CONFIRMED).await;
         let (mut published, confirmed) = state.map_err(Status::failed_precondition)?;
         if let Some(tail) = &asked.tail {
             if confirmed || backup_tail::leads(&self.local) {
                 return Err(backup_tail::quorum());
             }
-            published = backup_tail::state(&self.local, tail, published).await?;
+            (published, one) = backup_tail::state(&self.local, tail, (published, one)).await?;
         }
         if lock(&self.held).is_some() {
             return Err(Status::resource_exhausted(busy));

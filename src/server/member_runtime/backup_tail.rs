@@ -3,24 +3,26 @@
 
 use std::sync::Arc;
 
+use tokio::sync::OwnedSemaphorePermit;
 use tonic::Status;
 
 use super::MemberRuntime;
 use crate::disk::{LogReader, Position};
-use crate::server::core::handle::Published;
+use crate::server::core::handle::{Published, Role};
 use crate::server::core::tail::{TailError, with_tail};
 use crate::wire::member::Tail;
 
 /// The member's state with the log's end, if `wanted` describes this member. The caller has found that no quorum
-/// confirms `published`.
+/// confirms `published`, and holds the permit to open a file.
 pub(super) async fn state(
     local: &MemberRuntime,
     wanted: &Tail,
-    published: Arc<Published>,
-) -> Result<Arc<Published>, Status> {
+    (published, one): (Arc<Published>, OwnedSemaphorePermit),
+) -> Result<(Arc<Published>, OwnedSemaphorePermit), Status> {
     let log = described(local, wanted)?;
-    let applied = tokio::task::spawn_blocking(move || with_tail(&published, &log));
-    let applied = applied
+    // The permit goes with the work: a caller that waits no longer does not end it.
+    let applied = tokio::task::spawn_blocking(move || (with_tail(&published, &log), one));
+    let (applied, one) = applied
         .await
         .map_err(|error| Status::internal(error.to_string()))?;
     let applied = applied.map_err(|error| refusal(&error))?;
@@ -29,12 +31,14 @@ pub(super) async fn state(
     if leads(local) {
         return Err(quorum());
     }
-    if local.shared.status().leader != 0 {
+    let status = local.shared.status();
+    // A learner remembers a leader that is gone.
+    if status.leader != 0 && status.role != Role::Learner {
         return Err(Status::unavailable(
             "this member follows a leader, so a quorum may be there: ask again once it has none",
         ));
     }
-    Ok(Arc::new(applied))
+    Ok((Arc::new(applied), one))
 }
 
 /// The log of this member, if it is the one that is wanted and holds as much.

@@ -36,6 +36,11 @@ impl Facts<'_> {
         if self.o.earlier.sets.contains_key(member) {
             let spec = self.recovery_of(now.saturating_sub(1));
             let survives = is_survivor(spec, member);
+            let formed = self.leader.is_some() || self.o.status_cluster_id.is_some();
+            refuse(
+                hibernated && !hibernates && !formed && self.former_serve(),
+                "I16: a former member follows a leader, or is ready",
+            )?;
             return refuse(
                 !hibernated && (!survives || self.leader.is_some()),
                 "I16: a former member starts, and nobody needs its data",
@@ -101,7 +106,8 @@ impl Facts<'_> {
         let Some(survivor) = &spec.survivor else {
             return Ok(());
         };
-        let described = self.o.descriptions.get(&survivor.member);
+        let own = self.o.descriptions.get(&survivor.member);
+        let described = own.or_else(|| self.o.earlier.descriptions.get(&survivor.member));
         let described = described.ok_or("I16: the survivor does not answer")?;
         let expected = |value: i64| u64::try_from(value).unwrap_or(u64::MAX);
         let reviewed = (
@@ -115,6 +121,17 @@ impl Facts<'_> {
         )
     }
 
+    /// Whether anything speaks for a quorum of an earlier incarnation.
+    fn former_serve(&self) -> bool {
+        let former = &self.o.earlier;
+        let mut fresh = former
+            .descriptions
+            .values()
+            .filter(|d| d.age_ms <= FRESH_MS);
+        let mut pods = former.pods.values();
+        fresh.any(Description::follows_a_leader) || pods.any(|pod| pod.ready_since_ms.is_some())
+    }
+
     /// No member that answers follows a leader, and Kubernetes calls none ready: either means that there may be a quorum.
     fn nobody_follows(&self) -> Result<(), String> {
         let mut fresh = self
@@ -123,7 +140,7 @@ impl Facts<'_> {
             .values()
             .filter(|d| d.age_ms <= FRESH_MS);
         refuse(
-            fresh.any(|d| d.phase == Phase::Member && d.leader_id != 0),
+            fresh.any(Description::follows_a_leader),
             "I16: a member follows a leader",
         )?;
         let mut pods = self.o.pods.values();

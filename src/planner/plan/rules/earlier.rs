@@ -5,10 +5,18 @@
 use crate::plan::Rule;
 use crate::plan::action::{Action, ObjectAction};
 use crate::plan::draft::Draft;
-use crate::plan::observed::SetFacts;
-use crate::plan::situation::Situation;
+use crate::plan::observed::{Description, SetFacts};
+use crate::plan::situation::{FRESH_MS, Situation};
 
 pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
+    if let Some(member) = serves(s) {
+        let text = format!(
+            "{member} is of an earlier incarnation of the cluster, and follows a leader or is ready: it is left alone, because there may be a quorum. If incarnation {} is the one that is meant, stop the earlier members",
+            s.incarnation
+        );
+        draft.note("EarlierServes", text);
+        return;
+    }
     let survivor = s
         .survivor()
         .filter(|_| !s.bootstrapped() && !s.hibernates());
@@ -25,6 +33,18 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
             draft.step(Rule::Recovery, s.sleeping_set(name), reason);
         }
     }
+}
+
+/// A member of an earlier incarnation that may belong to a quorum of it.
+fn serves<'a>(s: &'a Situation<'_>) -> Option<&'a str> {
+    let earlier = &s.o.earlier;
+    let fresh = |d: &Description| d.age_ms <= FRESH_MS && d.follows_a_leader();
+    let mut described = earlier.descriptions.iter();
+    let follows = described.find(|(_, description)| fresh(description));
+    let mut pods = earlier.pods.iter();
+    let ready = pods.find(|(_, pod)| pod.ready_since_ms.is_some());
+    let names = [follows.map(|(name, _)| name), ready.map(|(name, _)| name)];
+    names.into_iter().flatten().next().map(String::as_str)
 }
 
 fn delete(s: &Situation<'_>, draft: &mut Draft, name: &str, set: &SetFacts) {

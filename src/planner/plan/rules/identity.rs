@@ -48,8 +48,8 @@ pub(super) fn identity_secret(s: &Situation<'_>, draft: &mut Draft) -> bool {
         return true;
     }
     let seed = match s.o.sets.keys().next() {
-        None => member_name(&s.cluster.name, 1),
-        Some(_) => s.next_name(),
+        None if s.incarnation == 1 => member_name(&s.cluster.name, 1),
+        _ => s.next_name(),
     };
     let action = Action::Object(ObjectAction::CreateIdentitySecret {
         seed,

@@ -233,7 +233,11 @@ fn quorum_may_be_there(s: &Situation<'_>) -> Result<(), Held> {
     let waits =
         |member: &str, what: String| Err(Held::Waits(member.to_owned(), "QuorumPossible", what));
     let mut names = s.o.descriptions.keys();
-    let follows = names.find(|name| s.description(name).is_some_and(|d| d.leader_id != 0));
+    let follows = |name: &&String| {
+        s.description(name)
+            .is_some_and(Description::follows_a_leader)
+    };
+    let follows = names.find(follows);
     if let Some(name) = follows {
         let what = format!("{name} to have no leader: it follows one, so there may be a quorum");
         return waits(name, what);

@@ -182,6 +182,16 @@ fn forged_incarnations_stop_nobody() {
     let secret = another.api.identity_secret.as_mut().expect("a Secret");
     (secret.incarnation, secret.seed) = (2, "demo-9".into());
     for mut world in [labelled, another] {
+        for _ in 0..100 {
+            world.reconcile();
+        }
+        // Nor while no leader is seen.
+        let leader = world.raft.leader.clone().expect("a leader");
+        world.faults.unseen.insert(leader);
+        for _ in 0..30 {
+            world.reconcile();
+        }
+        world.faults.unseen.clear();
         world.settle(100);
         assert_eq!((world.voters(), world.raft.incarnation), (3, 1));
         assert!(world.api.sets.values().all(|set| !set.hibernated));
@@ -238,6 +248,57 @@ fn every_disk_of_the_next_incarnation_lost() {
         assert_eq!((world.voters(), world.raft.incarnation), (3, 3));
         assert_eq!(world.raft.formed, 3);
     }
+}
+
+/// The next incarnation has its identity and no volume yet, and the Secret is lost: the former members are not taken for
+/// its own, from whichever source it gets its data.
+#[test]
+fn identity_lost_before_the_seed_has_a_volume() {
+    for survivor in [Some("demo-2"), None] {
+        let mut world = lost();
+        world.reconcile();
+        world.api.recoveries = vec![asks(&world, survivor)];
+        let begun = |world: &World| {
+            let identity = world.api.identity_secret.as_ref();
+            identity.is_some_and(|identity| identity.incarnation == 2)
+        };
+        while !begun(&world) {
+            world.reconcile();
+        }
+        // The status says which incarnation it is.
+        world.status = plan(&world.observe()).status;
+        world.api.identity_secret = None;
+        world.settle(2_000);
+        assert_eq!((world.voters(), world.raft.incarnation), (3, 2));
+        assert_eq!(world.raft.formed, 2);
+    }
+}
+
+/// A learner does not campaign, and remembers its leader for good.
+#[test]
+fn learner_that_is_left_holds_nothing_up() {
+    let mut world = rested(1);
+    world.cluster.spec.replicas = 3;
+    world.pace.catch_up = 0;
+    while !world.raft.members.iter().any(|view| view.learner) {
+        world.reconcile();
+    }
+    (0..5).for_each(|_| drop(world.reconcile()));
+    world.lose_pvc("demo-1");
+    wait(&mut world, 15);
+    world.reconcile();
+    world.api.recoveries = vec![asks(&world, None)];
+    let mut seen = world.observe();
+    for description in seen.descriptions.values_mut() {
+        description.leader_id = 1;
+    }
+    let planned = plan(&seen);
+    assert_eq!(phase(&planned), Some(RecoveryPhase::Fencing), "{planned}");
+    assert!(
+        !planned.summary.contains("follows one"),
+        "{}",
+        planned.summary
+    );
 }
 
 /// What was carried out is not carried out again, whatever is lost later.
