@@ -270,7 +270,7 @@ pub(super) fn known_voters(s: &Situation<'_>) -> Vec<String> {
             .collect(),
         None if !s.o.status_memory.voters.is_empty() => s.o.status_memory.voters.clone(),
         // The voters are unknown: any disk that a member used may have data.
-        None if s.our_pvcs().any(|(_, pvc)| pvc.state == PvcState::Joined) => Vec::new(),
+        None if s.our_pvcs().any(|(_, pvc)| pvc.state != PvcState::New) => Vec::new(),
         None => {
             s.o.identity_secret
                 .iter()

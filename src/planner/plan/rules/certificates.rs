@@ -212,8 +212,11 @@ fn gone(draft: &mut Draft, secret: &str, facts: Option<&CertificateFacts>) -> bo
 /// Every member, and every server with a disk of this incarnation.
 pub(super) fn members<'s>(s: &'s Situation<'_>) -> BTreeSet<&'s str> {
     let disks = s.our_pvcs().filter_map(|(_, pvc)| {
-        let lives = pvc.state != PvcState::Retired && !pvc.terminating;
-        pvc.member.as_deref().filter(|_| lives)
+        // A recovery that was given up leaves the volumes of members marked as kept until a leader is seen again.
+        let starts = |member: &&str| s.o.sets.contains_key(*member);
+        let kept = pvc.state == PvcState::Retired;
+        let member = pvc.member.as_deref().filter(|_| !pvc.terminating);
+        member.filter(|member| !kept || starts(member))
     });
     let seats = s.voters.iter().chain(&s.learners);
     let seats = seats.filter(|(_, seat)| seat.ours);

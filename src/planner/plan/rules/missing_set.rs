@@ -19,7 +19,12 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
         // Without a leader's description, a PVC that a member used counts as a member.
         let known = match s.view {
             Some(_) => s.voters.contains_key(member) || s.learners.contains_key(member),
-            None => pvc.state == PvcState::Joined,
+            // One that is marked as kept, by a recovery that was given up, is that of a voter if the status says so.
+            None => match pvc.state {
+                PvcState::New => false,
+                PvcState::Joined => true,
+                PvcState::Retired => s.o.status_memory.voters.iter().any(|it| it == member),
+            },
         };
         match s.o.sets.get(member) {
             None if known => {

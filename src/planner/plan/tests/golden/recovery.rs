@@ -274,6 +274,60 @@ fn identity_lost_before_the_seed_has_a_volume() {
     }
 }
 
+/// It is deleted after the volumes were marked as kept, and the lost nodes come back: the cluster is what it was.
+#[test]
+fn recovery_that_is_given_up_leaves_the_cluster_as_it_was() {
+    let mut world = rested(3);
+    for member in ["demo-1", "demo-3"] {
+        world.faults.unseen.insert(member.into());
+        world.faults.side.insert(member.into(), 1);
+        let node = world.node_of(member);
+        world.api.nodes.get_mut(&node).expect("a node").ready = false;
+    }
+    world.faults.side.insert("demo-3".into(), 2);
+    world
+        .api
+        .pods
+        .values_mut()
+        .for_each(|pod| pod.ready_since_ms = None);
+    wait(&mut world, 15);
+    world.reconcile();
+    world.api.recoveries = vec![asks(&world, Some("demo-2"))];
+    let nodes: Vec<String> = world.api.nodes.keys().cloned().collect();
+    for node in &nodes {
+        let facts = world.api.nodes.get_mut(node).expect("a node");
+        facts.out_of_service = !facts.ready;
+    }
+    let retired = |world: &World| {
+        let mut pvcs = world.api.pvcs.values();
+        pvcs.all(|pvc| pvc.state == crate::plan::PvcState::Retired)
+    };
+    for _ in 0..100 {
+        if retired(&world) {
+            break;
+        }
+        world.reconcile();
+    }
+    assert!(retired(&world), "the volumes are not marked as kept");
+    world.api.recoveries.clear();
+    for node in &nodes {
+        let facts = world.api.nodes.get_mut(node).expect("a node");
+        (facts.ready, facts.out_of_service) = (true, false);
+    }
+    world.faults.unseen.clear();
+    world.faults.side.clear();
+    world.settle(1_000);
+    assert_eq!((world.voters(), world.raft.incarnation), (3, 1));
+    assert!(
+        !world
+            .api
+            .pvcs
+            .values()
+            .any(|pvc| pvc.state == crate::plan::PvcState::Retired)
+    );
+    assert_eq!(world.raft.formed, 1);
+}
+
 /// A learner does not campaign, and remembers its leader for good.
 #[test]
 fn learner_that_is_left_holds_nothing_up() {
