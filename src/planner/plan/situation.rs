@@ -196,26 +196,20 @@ impl<'a> Situation<'a> {
 
     /// The action that creates a member's StatefulSet, or applies the current template.
     pub(super) fn apply_set(&self, member: &str) -> Action {
-        Action::Object(ObjectAction::ApplySet {
-            member: member.to_owned(),
-            pvc: self.pvc_name(member),
-            one_per_node: self.keeps_apart(),
-            hibernated: self.hibernates(),
-            plaintext_peers: super::rules::enable_tls::is_under_way(self),
-        })
+        self.set(member, self.hibernates())
     }
 
     /// The action that stops a former member; its volume stays.
     pub(super) fn sleeping_set(&self, member: &str) -> Action {
-        self.former_set(member, true)
+        self.set(member, true)
     }
 
     /// The action that starts a former member.
     pub(super) fn waking_set(&self, member: &str) -> Action {
-        self.former_set(member, false)
+        self.set(member, false)
     }
 
-    fn former_set(&self, member: &str, hibernated: bool) -> Action {
+    fn set(&self, member: &str, hibernated: bool) -> Action {
         Action::Object(ObjectAction::ApplySet {
             member: member.to_owned(),
             pvc: self.pvc_name(member),

@@ -42,13 +42,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) -> bool {
                 }
             },
         };
-        draft.recoveries.push(RecoveryReport {
-            name: recovery.name.clone(),
-            phase,
-            message,
-            incarnation: asked(&recovery.spec).saturating_add(1),
-            seed: seed(s, &recovery.spec),
-        });
+        draft.recoveries.push(report(s, recovery, phase, message));
     }
     if acts {
         let why = "an EtcdRecovery makes the next incarnation of the cluster";
@@ -127,13 +121,25 @@ pub(super) fn held(s: &Situation<'_>, draft: &mut Draft) {
         if reports.any(|report| report.name == recovery.name) {
             continue;
         }
-        draft.recoveries.push(RecoveryReport {
-            name: recovery.name.clone(),
-            phase: RecoveryPhase::Pending,
-            message: format!("nothing is done for it: {why}"),
-            incarnation: asked(&recovery.spec).saturating_add(1),
-            seed: seed(s, &recovery.spec),
-        });
+        let message = format!("nothing is done for it: {why}");
+        draft
+            .recoveries
+            .push(report(s, recovery, RecoveryPhase::Pending, message));
+    }
+}
+
+fn report(
+    s: &Situation<'_>,
+    recovery: &RecoveryFacts,
+    phase: RecoveryPhase,
+    message: String,
+) -> RecoveryReport {
+    RecoveryReport {
+        name: recovery.name.clone(),
+        phase,
+        message,
+        incarnation: asked(&recovery.spec).saturating_add(1),
+        seed: seed(s, &recovery.spec),
     }
 }
 
