@@ -111,6 +111,8 @@ pub(super) async fn run(arguments: Arguments) -> Result<Ended, Error> {
             revision: sent.revision,
             keys: sent.keys,
             size: sent.size,
+            raft_index: None,
+            as_of: None,
         })),
     })
 }

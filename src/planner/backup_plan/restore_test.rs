@@ -92,6 +92,8 @@ fn sent(at: Timestamp) -> JobState {
             revision: 7,
             keys: 1,
             size: 4096,
+            raft_index: None,
+            as_of: None,
         })),
         reason: String::new(),
     }

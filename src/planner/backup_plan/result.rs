@@ -19,6 +19,8 @@ pub enum JobResult {
     Pruned(Pruned),
     /// A member that founds a cluster has received a snapshot.
     Restored(Restored),
+    /// An archiver has ended, and may be started again.
+    Archived(Archived),
     /// It did not come to an end.
     Failed {
         /// What is to be done about it.
@@ -96,6 +98,34 @@ pub struct Restored {
     pub keys: u64,
     /// Bytes of the snapshot.
     pub size: u64,
+    /// Index of the last entry of the log in them, where a moment was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub raft_index: Option<u64>,
+    /// Everything that was committed at this time is in them, where a moment was asked for and the archive knows one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub as_of: Option<Timestamp>,
+}
+
+/// What an archiver has stored of a cluster's log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Archived {
+    /// ID of the cluster, in hexadecimal.
+    pub cluster_id: String,
+    /// Index of the first entry of the last run without a hole; 0 if nothing is stored.
+    pub first: u64,
+    /// Index of the last one.
+    pub last: u64,
+    /// Everything that was committed at this time is stored; absent if no time is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub as_of: Option<Timestamp>,
+    /// Objects that this archiver has written.
+    pub objects: u64,
+    /// The log no longer holds what comes next: the archive goes on behind the next backup.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub gap: bool,
+    /// Why it ended, in words.
+    pub message: String,
 }
 
 /// What a prune did.
@@ -164,6 +194,10 @@ impl JobResult {
                 ..verified.clone()
             })),
             JobResult::Pruned(pruned) => text(&JobResult::Pruned(pruned.shorten())),
+            JobResult::Archived(archived) => text(&JobResult::Archived(Archived {
+                message: archived.message.chars().take(LIMIT / 8).collect(),
+                ..archived.clone()
+            })),
             JobResult::Saved(_) | JobResult::Restored(_) => line,
         }
     }
@@ -192,5 +226,49 @@ impl Pruned {
             listed: self.listed,
             shortened: true,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What an archiver and a restore to a moment add fits, and what an older version wrote is still read.
+    #[test]
+    fn moments_and_archives_are_read_back() {
+        let archived = |message: String| {
+            JobResult::Archived(Archived {
+                cluster_id: "9f".to_owned(),
+                first: 12,
+                last: 40,
+                as_of: Some(Timestamp::UNIX_EPOCH),
+                objects: 3,
+                gap: true,
+                message,
+            })
+        };
+        let result = archived("the log begins with entry 60".to_owned());
+        assert_eq!(JobResult::read(&result.line()), Some(result));
+        let long = archived("é".repeat(LIMIT));
+        assert!(long.line().len() <= LIMIT);
+        let read = JobResult::read(&long.line());
+        assert!(matches!(read, Some(JobResult::Archived(it)) if it.last == 40 && it.gap));
+
+        let older = r#"{"result":"restored","path":"a","at":"2026-01-01T00:00:00Z","seconds":1,"sha256":"","revision":7,"keys":1,"size":9}"#;
+        let Some(JobResult::Restored(restored)) = JobResult::read(older) else {
+            panic!("not read");
+        };
+        assert_eq!((restored.raft_index, restored.as_of), (None, None));
+        assert_eq!(
+            JobResult::Restored(restored.clone()).line(),
+            older,
+            "nothing is added"
+        );
+        let moment = JobResult::Restored(Restored {
+            raft_index: Some(41),
+            as_of: Some(Timestamp::UNIX_EPOCH),
+            ..restored
+        });
+        assert_eq!(JobResult::read(&moment.line()), Some(moment));
     }
 }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::handle::{Health, Phase, Published, RequestError, Role, Status};
@@ -28,6 +28,7 @@ use crate::server::metrics::CoreMetrics;
 use crate::server::process::exit::Stop;
 use crate::server::tls::ports::Ports;
 use crate::store::AlarmKind;
+use crate::wire::member::Archived;
 
 /// Bytes of requests and messages that may be queued for the raft thread.
 const INBOX_BYTES: usize = 64 << 20;
@@ -192,6 +193,8 @@ pub(crate) struct RuntimeState {
     pub volume: Mutex<Option<VolumeSpace>>,
     /// Comparisons under the alarm CORRUPT.
     pub comparisons: Mutex<Comparisons>,
+    /// What an archiver of the log has told this member since its start.
+    pub archived: ArcSwapOption<Archived>,
     beats: [Beat; 4],
     last_read_ms: AtomicU64,
     started: Instant,
@@ -242,6 +245,7 @@ impl RuntimeState {
             compaction_hashes: Arc::default(),
             volume: Mutex::default(),
             comparisons: Mutex::default(),
+            archived: ArcSwapOption::empty(),
             beats: THREADS.map(beat),
             last_read_ms: AtomicU64::new(0),
             started: Instant::now(),

@@ -410,6 +410,7 @@ fn describe(local: &MemberRuntime) -> proto::DescribeResponse {
         staged: restore::described(local),
         last_term: status.last_term,
         last_append_ms: local.log.get().and_then(LogReader::grown_ms).unwrap_or(0),
+        archived: local.shared.archived.load().as_deref().cloned(),
     }
 }
 
