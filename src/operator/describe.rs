@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::members::Described;
 use crate::crd::TlsPort;
 use crate::disk::Class;
-use crate::plan::{Comparison, Description, Exit, MemberView, Phase, PortSecurity, Space, Staged};
+use crate::plan::{
+    Archived, Comparison, Description, Exit, MemberView, Phase, PortSecurity, Space, Staged,
+};
 use crate::wire::member as proto;
 
 /// Messages of all releases for a disk or an entry of a newer version, whatever their exit code.
@@ -47,6 +49,7 @@ pub fn description(described: &Described, age_ms: u64) -> Description {
         last_append_ms: u64::try_from(response.last_append_ms)
             .ok()
             .filter(|at| *at > 0),
+        archived: response.archived.as_ref().and_then(archived),
         commit: response.commit,
         applied: response.applied,
         ready: response.ready,
@@ -64,6 +67,15 @@ pub fn description(described: &Described, age_ms: u64) -> Description {
             .collect(),
         never_voted: never_voted(response),
     }
+}
+
+/// What it was told of the archive; nothing without a time, which is what the archive is judged by.
+fn archived(told: &proto::Archived) -> Option<Archived> {
+    let as_of_ms = u64::try_from(told.as_of_unix_ms).ok();
+    Some(Archived {
+        as_of_ms: as_of_ms.filter(|at| *at > 0)?,
+        index: told.index,
+    })
 }
 
 /// The removed members that are known to have been learners until their removal: the record of changes includes their

@@ -51,6 +51,8 @@ pub struct BackupFigures {
     pub last_verified: Option<i64>,
     /// How long it took to restore it.
     pub recovery_seconds: Option<i64>,
+    /// Everything that was committed then is archived.
+    pub archived: Option<i64>,
 }
 
 /// The exported Secrets, by namespace and cluster.
@@ -66,8 +68,8 @@ pub struct Metrics {
     leading: Gauge,
     certificates: Family<CertificateLabels, Gauge>,
     exported: Arc<Mutex<ExportedSecrets>>,
-    /// Of the newest good backup, the newest verified one, and of its restore.
-    backups: [Family<ScheduleLabels, Gauge>; 3],
+    /// Of the newest good backup, the newest verified one, its restore, and the archive.
+    backups: [Family<ScheduleLabels, Gauge>; 4],
 }
 
 impl Metrics {
@@ -83,7 +85,7 @@ impl Metrics {
             exported: Arc::default(),
             backups: Default::default(),
         };
-        let [success, verified, recovery] = &metrics.backups;
+        let [success, verified, recovery, archived] = &metrics.backups;
         for (name, help, gauge) in [
             (
                 "quorate_backup_last_success_timestamp_seconds",
@@ -99,6 +101,11 @@ impl Metrics {
                 "quorate_backup_recovery_seconds",
                 "Seconds that the restore of that one took",
                 recovery,
+            ),
+            (
+                "quorate_backup_archived_timestamp_seconds",
+                "Unix time up to which everything committed is in the archive, to half a minute",
+                archived,
             ),
         ] {
             registry.register(name, help, gauge.clone());
@@ -197,8 +204,9 @@ impl Metrics {
             last_success,
             last_verified,
             recovery_seconds,
+            archived,
         } = figures;
-        let values = [last_success, last_verified, recovery_seconds];
+        let values = [last_success, last_verified, recovery_seconds, archived];
         for (family, value) in self.backups.iter().zip(values) {
             match value {
                 Some(value) => {

@@ -20,6 +20,8 @@ pub fn last_backups(backups: &[BackupFacts]) -> ClusterBackups {
             .and_then(|backup| backup.status.verification.as_ref())
             .map(|verification| verification.seconds),
         last_verified: verified.map(last),
+        // The members know that.
+        archived: None,
     }
 }
 

@@ -6,6 +6,7 @@
 //! store, where who comes second finds what the first one has finished. Never holds up a cluster: nothing here is an
 //! input of its plan.
 
+mod archive;
 mod backup;
 mod cron;
 mod last;
@@ -15,6 +16,8 @@ mod result;
 mod schedule;
 mod store;
 
+#[cfg(test)]
+mod archive_test;
 #[cfg(test)]
 mod restore_test;
 #[cfg(test)]
@@ -26,8 +29,8 @@ pub use backup::{plan_backup, size};
 pub use cron::{Calendar, CalendarError};
 pub use last::last_backups;
 pub use observed::{
-    BackupFacts, ClusterFacts, JobFacts, JobKind, JobState, NODE_LOST, ObservedBackup,
-    ObservedSchedule,
+    ArchivedFacts, BackupFacts, ClusterFacts, JobFacts, JobKind, JobState, NODE_LOST,
+    ObservedBackup, ObservedSchedule,
 };
 pub use restore::{
     NamedBackup, ObservedRestore, RestoreFrom, RestorePlan, RestoreReport, RestoreTarget,

@@ -19,6 +19,8 @@ pub enum JobKind {
     Prune,
     /// Gives a member that forms a cluster its first data.
     Restore,
+    /// Stores what is committed, until it is ended.
+    Archive,
 }
 
 impl JobKind {
@@ -30,6 +32,7 @@ impl JobKind {
             JobKind::Verify => "verify",
             JobKind::Prune => "prune",
             JobKind::Restore => "restore",
+            JobKind::Archive => "archive",
         }
     }
 
@@ -41,6 +44,7 @@ impl JobKind {
             JobKind::Verify,
             JobKind::Prune,
             JobKind::Restore,
+            JobKind::Archive,
         ];
         all.into_iter().find(|kind| kind.as_str() == text)
     }
@@ -61,6 +65,8 @@ pub struct JobFacts {
     pub created: Timestamp,
     /// Where the store was then.
     pub location: String,
+    /// Of a Job that archives: after how many seconds it stores what is new.
+    pub interval: Option<i32>,
     /// How far it is.
     pub state: JobState,
 }
@@ -99,6 +105,17 @@ pub struct ClusterFacts {
     pub hibernated: bool,
     /// It has the key that the Jobs' key is derived from.
     pub has_key: bool,
+    /// How far its log is archived, as far as its members know.
+    pub archived: Option<ArchivedFacts>,
+}
+
+/// How far a log is archived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ArchivedFacts {
+    /// Everything that was committed then is stored.
+    pub through: Timestamp,
+    /// The last entry that is stored.
+    pub index: i64,
 }
 
 /// An `EtcdBackup` and what belongs to it.

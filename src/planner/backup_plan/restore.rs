@@ -9,7 +9,7 @@ use super::observed::{JobFacts, JobKind, JobState, NODE_LOST};
 use super::result::{FailureClass, JobResult};
 use super::{BackupStep, size};
 use crate::crd::backups::{BackupPhase, EtcdBackupStatus};
-use crate::crd::{DataSource, Restore, Survivor, ValidatedCluster};
+use crate::crd::{DataSource, Moment, Restore, Survivor, ValidatedCluster};
 
 /// Before the second attempt; doubled for each further one.
 const PAUSE: SignedDuration = SignedDuration::from_secs(5);
@@ -89,6 +89,8 @@ pub enum RestoreFrom {
         store: String,
         /// The path below its prefix.
         path: String,
+        /// The moment behind it that is restored, as `--at` takes it.
+        at: Option<String>,
     },
     /// A member of the incarnation before.
     Survivor(Survivor),
@@ -389,6 +391,7 @@ fn stored(
     Ok(RestoreFrom::Store {
         store: store.to_owned(),
         path,
+        at: restore.at.as_ref().map(Moment::argument),
     })
 }
 

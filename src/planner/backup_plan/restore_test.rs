@@ -66,6 +66,7 @@ fn job(attempt: u32, state: JobState) -> JobFacts {
         recovery: None,
         created: now(),
         location: String::new(),
+        interval: None,
         state,
     }
 }
@@ -119,6 +120,7 @@ fn job_reads_the_backup_where_it_was_saved() {
         let from = RestoreFrom::Store {
             store: "bucket".into(),
             path: path.into(),
+            at: None,
         };
         let seed = "second-1".into();
         Some(RestoreTarget { from, seed })

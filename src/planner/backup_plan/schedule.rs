@@ -1,9 +1,10 @@
 //! The plan of one `EtcdBackupSchedule`: after a backup the retention and, once in a while, a verification of the newest
-//! one, and the next backup when it is due. One backup of a schedule at a time.
+//! one, the next backup when it is due, and an archive of the log (`archive`). One backup of a schedule at a time.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
+use super::archive::plan_archive;
 use super::backup::condition;
 use super::cron::Calendar;
 use super::last::last_backups;
@@ -36,6 +37,7 @@ pub fn plan_schedule(observed: &ObservedSchedule) -> SchedulePlan {
     if let Some(step) = draft.ended_prune() {
         return draft.finish_as_before(step);
     }
+    let archive = draft.archive();
     let step = match draft.calendar() {
         Ok(calendar) => draft.step(&calendar),
         Err(why) => {
@@ -44,7 +46,8 @@ pub fn plan_schedule(observed: &ObservedSchedule) -> SchedulePlan {
             None
         }
     };
-    draft.finish(step)
+    // The archive's step may be the same for minutes, those of the schedule are over once they were carried out.
+    draft.finish(step.or(archive))
 }
 
 struct Draft<'a> {
@@ -57,8 +60,8 @@ struct Draft<'a> {
     again_ms: Option<u64>,
 }
 
-impl Draft<'_> {
-    fn new(observed: &ObservedSchedule) -> Draft<'_> {
+impl<'a> Draft<'a> {
+    fn new(observed: &'a ObservedSchedule) -> Draft<'a> {
         let mut status = observed.status.clone();
         status.observed_generation = observed.generation;
         let last = last_backups(&observed.backups);
@@ -72,6 +75,17 @@ impl Draft<'_> {
             problem: None,
             again_ms: None,
         }
+    }
+
+    /// The step of the archive, whose status and problem are noted.
+    fn archive(&mut self) -> Option<BackupStep> {
+        let plan = plan_archive(self.observed);
+        self.status.archive = plan.status;
+        self.problem = plan.problem;
+        if let Some(ms) = plan.again_ms {
+            self.look_again(ms);
+        }
+        plan.step
     }
 
     fn calendar(&self) -> Result<Calendar, String> {
@@ -247,7 +261,7 @@ impl Draft<'_> {
 
     /// After each backup.
     fn prune(&mut self) -> Option<BackupStep> {
-        let newest = self.observed.jobs.iter().max_by_key(|job| job.attempt);
+        let newest = self.newest_prune();
         let attempt = newest.map_or(0, |job| job.attempt) + 1;
         let step = BackupStep::CreateJob {
             kind: JobKind::Prune,
@@ -258,6 +272,12 @@ impl Draft<'_> {
             None if self.observed.rival.is_some() => None,
             None => self.prune_is_due().then_some(step),
         }
+    }
+
+    fn newest_prune(&self) -> Option<&'a JobFacts> {
+        let jobs = self.observed.jobs.iter();
+        let prunes = jobs.filter(|job| job.kind == JobKind::Prune);
+        prunes.max_by_key(|job| job.attempt)
     }
 
     fn unfinished_prune(&mut self, job: &JobFacts) -> Option<BackupStep> {
@@ -296,7 +316,7 @@ impl Draft<'_> {
 
     /// What follows from the newest prune, if it has ended.
     fn ended_prune(&mut self) -> Option<BackupStep> {
-        let job = self.observed.jobs.iter().max_by_key(|job| job.attempt)?;
+        let job = self.newest_prune()?;
         let JobState::Ended { at, result, reason } = &job.state else {
             return None;
         };

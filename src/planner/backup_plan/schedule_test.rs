@@ -10,7 +10,7 @@ use crate::crd::backups::{
     BackupPhase, EtcdBackupScheduleSpec, EtcdBackupStatus, ScheduleRetention, VerificationStatus,
 };
 
-fn schedule(pattern: &str) -> ObservedSchedule {
+pub(super) fn schedule(pattern: &str) -> ObservedSchedule {
     ObservedSchedule {
         name: "nightly".to_owned(),
         uid: "uid".to_owned(),
@@ -25,6 +25,7 @@ fn schedule(pattern: &str) -> ObservedSchedule {
             retention: ScheduleRetention::default(),
             verify_every_seconds: 604_800,
             rate_mib_per_second: None,
+            archive: None,
         },
         status: EtcdBackupScheduleStatus::default(),
         created: start(),
@@ -38,7 +39,7 @@ fn schedule(pattern: &str) -> ObservedSchedule {
     }
 }
 
-fn backup(name: &str, taken: Timestamp, phase: BackupPhase) -> BackupFacts {
+pub(super) fn backup(name: &str, taken: Timestamp, phase: BackupPhase) -> BackupFacts {
     BackupFacts {
         name: name.to_owned(),
         of_schedule: true,
@@ -65,6 +66,7 @@ fn prune_job(state: JobState) -> JobFacts {
         recovery: None,
         created: start(),
         location: LOCATION.to_owned(),
+        interval: None,
         state,
     }
 }

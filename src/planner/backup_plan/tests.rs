@@ -31,6 +31,7 @@ pub(super) fn cluster() -> ClusterFacts {
         invalid: None,
         hibernated: false,
         has_key: true,
+        archived: None,
     }
 }
 
@@ -135,6 +136,7 @@ impl World {
                     recovery: None,
                     created: self.observed.now,
                     location: LOCATION.to_owned(),
+                    interval: None,
                     state: JobState::Waiting(None),
                 });
             }

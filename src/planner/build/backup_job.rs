@@ -1,4 +1,4 @@
-//! The Job of a backup, a verification, a prune or a restore, and the Secret with the key by which it talks to a member. One pod of
+//! The Job of a backup, a verification, a prune, a restore or an archive, and the Secret with the key by which it talks to a member. One pod of
 //! the server's image, restricted as the members' are; its result is its termination message.
 
 use std::collections::BTreeMap;
@@ -19,9 +19,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 
 use crate::crd::backups::{EtcdBackupStoreSpec, ScheduleRetention, Scratch, SecretKeyRef};
 use crate::crd::{
-    ANNOTATION_BACKUP_LOCATION, APP, LABEL_BACKUP_ATTEMPT, LABEL_BACKUP_JOB, LABEL_BACKUP_OF,
-    LABEL_BACKUP_OWNER, LABEL_BACKUP_OWNER_KIND, LABEL_RECOVERY, MANAGER, Survivor, TlsPort,
-    ValidatedCluster, authority_secret_name, peers_service_name,
+    ANNOTATION_ARCHIVE_INTERVAL, ANNOTATION_BACKUP_LOCATION, APP, LABEL_BACKUP_ATTEMPT,
+    LABEL_BACKUP_JOB, LABEL_BACKUP_OF, LABEL_BACKUP_OWNER, LABEL_BACKUP_OWNER_KIND, LABEL_RECOVERY,
+    MANAGER, Survivor, TlsPort, ValidatedCluster, authority_secret_name, peers_service_name,
 };
 
 use super::certificates::CA_CERTIFICATES;
@@ -97,11 +97,20 @@ pub enum BackupWork {
         retention: ScheduleRetention,
         /// Where days and weeks begin.
         time_zone: String,
+        /// For so many seconds back the archive is kept, where there is one; 0: behind every backup.
+        archive_window: Option<i32>,
+    },
+    /// Stores what is committed, until it is ended.
+    Archive {
+        /// Seconds after which what is new is stored.
+        interval: i32,
     },
     /// Gives a member that forms a cluster its first data, from a store.
     Restore {
         /// Where they are below the store's prefix.
         path: String,
+        /// The moment that is restored from the archive behind the backup, as `--at` takes it.
+        at: Option<String>,
         /// The member.
         seed: String,
         /// The recovery that asks for it, if one does.
@@ -133,6 +142,7 @@ impl BackupWork {
             BackupWork::Save { .. } => "save",
             BackupWork::Verify { .. } => "verify",
             BackupWork::Prune { .. } => "prune",
+            BackupWork::Archive { .. } => "archive",
             BackupWork::Restore { .. } | BackupWork::Recover { .. } => "restore",
         }
     }
@@ -141,7 +151,10 @@ impl BackupWork {
         match self {
             BackupWork::Restore { recovery, .. } => recovery.as_ref(),
             BackupWork::Recover { recovery, .. } => Some(recovery),
-            BackupWork::Save { .. } | BackupWork::Verify { .. } | BackupWork::Prune { .. } => None,
+            BackupWork::Save { .. }
+            | BackupWork::Verify { .. }
+            | BackupWork::Prune { .. }
+            | BackupWork::Archive { .. } => None,
         }
     }
 
@@ -156,9 +169,10 @@ impl BackupWork {
     /// Whether it talks to members, and needs a key for that.
     fn calls_members(&self) -> bool {
         match self {
-            BackupWork::Save { .. } | BackupWork::Restore { .. } | BackupWork::Recover { .. } => {
-                true
-            }
+            BackupWork::Save { .. }
+            | BackupWork::Archive { .. }
+            | BackupWork::Restore { .. }
+            | BackupWork::Recover { .. } => true,
             BackupWork::Verify { .. } | BackupWork::Prune { .. } => false,
         }
     }
@@ -262,7 +276,11 @@ pub fn backup_job(
         BackupWork::Recover { survivor, .. } => format!("member {}", survivor.member),
         _ => backup_location(store, &cluster.namespace, &cluster.name),
     };
-    metadata.annotations = Some(strings(&[(ANNOTATION_BACKUP_LOCATION, &location)]));
+    let mut annotations = strings(&[(ANNOTATION_BACKUP_LOCATION, &location)]);
+    if let BackupWork::Archive { interval } = work {
+        annotations.insert(ANNOTATION_ARCHIVE_INTERVAL.to_owned(), interval.to_string());
+    }
+    metadata.annotations = Some(annotations);
     let labels = metadata.labels.get_or_insert_default();
     labels.insert(LABEL_BACKUP_JOB.to_owned(), work.name().to_owned());
     labels.insert(LABEL_BACKUP_ATTEMPT.to_owned(), attempt.to_string());
@@ -409,9 +427,7 @@ fn arguments(
     all.extend(keys.map(|number| format!("--key-file={KEYS}/{number}/key")));
     match work {
         BackupWork::Save { id, rate } => {
-            let (peers, namespace) = (peers_service_name(&cluster.name), &cluster.namespace);
-            all.push(format!("--members={peers}.{namespace}.svc:{PEER_PORT}"));
-            all.extend(member_access(cluster));
+            all.extend(any_member(cluster));
             all.push(format!("--id={id}"));
             all.push(format!("--scratch={SCRATCH}"));
             all.push(format!("--rate={}", rate.unwrap_or(RATE)));
@@ -420,8 +436,13 @@ fn arguments(
             all.push(format!("--scratch={SCRATCH}"));
             all.push(id.clone());
         }
-        BackupWork::Restore { path, seed, .. } => {
+        BackupWork::Archive { interval } => {
+            all.extend(any_member(cluster));
+            all.push(format!("--interval={interval}s"));
+        }
+        BackupWork::Restore { path, at, seed, .. } => {
             all.extend(into_seed(cluster, seed));
+            all.extend(at.iter().map(|moment| format!("--at={moment}")));
             all.push(path.clone());
         }
         // It has no store.
@@ -429,6 +450,7 @@ fn arguments(
         BackupWork::Prune {
             retention,
             time_zone,
+            archive_window,
         } => {
             let kept = [
                 ("keep-last", retention.last),
@@ -439,6 +461,8 @@ fn arguments(
             ];
             all.extend(kept.map(|(flag, count)| format!("--{flag}={count}")));
             all.push(format!("--time-zone={time_zone}"));
+            let window = archive_window.iter();
+            all.extend(window.map(|seconds| format!("--archive-window={seconds}s")));
         }
     }
     all
@@ -461,6 +485,14 @@ fn into_seed(cluster: &ValidatedCluster, seed: &str) -> Vec<String> {
     let mut all = vec![format!("--member={}:{PEER_PORT}", host(cluster, seed))];
     all.extend(member_access(cluster));
     all.push(format!("--scratch={SCRATCH}"));
+    all
+}
+
+/// Where the members are found that a Job may choose from, and how they are called.
+fn any_member(cluster: &ValidatedCluster) -> Vec<String> {
+    let (peers, namespace) = (peers_service_name(&cluster.name), &cluster.namespace);
+    let mut all = vec![format!("--members={peers}.{namespace}.svc:{PEER_PORT}")];
+    all.extend(member_access(cluster));
     all
 }
 
@@ -514,7 +546,7 @@ fn mounted(
     work: &BackupWork,
 ) -> Vec<(Volume, VolumeMount)> {
     let mut all = Vec::new();
-    if !matches!(work, BackupWork::Prune { .. }) {
+    if !matches!(work, BackupWork::Prune { .. } | BackupWork::Archive { .. }) {
         all.push(at(SCRATCH, false, scratch(store.scratch.as_ref())));
     }
     if let Some(volume) = &store.volume {

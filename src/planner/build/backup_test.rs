@@ -73,6 +73,7 @@ fn save() -> BackupWork {
 fn restore() -> BackupWork {
     BackupWork::Restore {
         path: "prod/main/monday-b5d1".to_owned(),
+        at: None,
         seed: "demo-1".to_owned(),
         recovery: None,
     }
@@ -103,7 +104,9 @@ fn recover() -> BackupWork {
 
 fn job(spec: &str, store: &EtcdBackupStoreSpec, work: &BackupWork) -> Job {
     let owner = match work {
-        BackupWork::Prune { .. } => owner("EtcdBackupSchedule", "nightly"),
+        BackupWork::Prune { .. } | BackupWork::Archive { .. } => {
+            owner("EtcdBackupSchedule", "nightly")
+        }
         BackupWork::Restore { .. } | BackupWork::Recover { .. } => owner("EtcdCluster", "demo"),
         _ => owner("EtcdBackup", "monday"),
     };
@@ -118,7 +121,9 @@ fn jobs_of_backups() {
     let prune = BackupWork::Prune {
         retention: ScheduleRetention::default(),
         time_zone: "Europe/Berlin".to_owned(),
+        archive_window: Some(604_800),
     };
+    let archive = BackupWork::Archive { interval: 5 };
     let secret = backup_key_secret(
         "default",
         &owner("EtcdBackup", "monday"),
@@ -127,6 +132,7 @@ fn jobs_of_backups() {
     );
     let again = BackupWork::Restore {
         path: "prod/main/monday-b5d1".to_owned(),
+        at: Some("revision:1207".to_owned()),
         seed: "demo-4".to_owned(),
         recovery: Some(recovery()),
     };
@@ -137,6 +143,7 @@ fn jobs_of_backups() {
         &job("spec: {}", &volume(), &save()),
         &job("spec: {}", &s3(), &verify),
         &job("spec: {}", &volume(), &prune),
+        &job("spec: {tls: {}}", &s3(), &archive),
         &job("spec: {tls: {}}", &s3(), &restore()),
         &job("spec: {}", &volume(), &restore()),
         &job("spec: {}", &volume(), &again),
@@ -155,6 +162,7 @@ fn jobs_hold_no_key_that_they_do_not_need() {
             (save(), "monday-save-2-key"),
             (restore(), "demo-restore-2-key"),
             (recover(), "demo-restore-2-2-key"),
+            (BackupWork::Archive { interval: 5 }, "nightly-archive-2-key"),
             (verify.clone(), ""),
         ] {
             let store = match work {

@@ -1,5 +1,6 @@
 //! `spec.bootstrap`: where a new cluster has its first data from.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -28,10 +29,13 @@ pub struct Restore {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub store_ref: Option<LocalRef>,
     /// Where it is below the store's prefix: `NAMESPACE/CLUSTER/ID` of a backup, or the name of a file that `etcdctl
-    /// snapshot save` wrote.
+    /// snapshot save` wrote. With `at` also `NAMESPACE/CLUSTER`: the newest good backup before that moment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::store_path")]
     pub path: Option<String>,
+    /// Restore a moment after the backup, from the archived log that follows it. Without it, the backup alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<Moment>,
     /// By how much the revision is raised, so that it is above every one that a client has seen of the lost cluster.
     /// Everything before the raised revision counts as compacted: watches that resume are told to read again. 0: the
     /// revision stays, and a client that has seen later ones may take the restored data for newer than they are.
@@ -46,7 +50,55 @@ impl Default for Restore {
             backup_ref: None,
             store_ref: None,
             path: None,
+            at: None,
             revision_bump: default_bump(),
+        }
+    }
+}
+
+/// A moment of a cluster whose log was archived: one of these.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = schema::rules(&[("(has(self.time) ? 1 : 0) + (has(self.revision) ? 1 : 0) + (has(self.raftIndex) ? 1 : 0) + (has(self.latest) ? 1 : 0) == 1", "give one of restore.at.time, revision, raftIndex and latest")])))]
+pub struct Moment {
+    /// Nothing that was committed after this time, and everything up to one interval of the archive before it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::time")]
+    pub time: Option<Time>,
+    /// This revision is the last one that is restored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub revision: Option<i64>,
+    /// The entry of this index in the log is the last one that is restored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub raft_index: Option<i64>,
+    /// To the end of the archive. Only `true`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-kubernetes-validations" = schema::rules(&[("self", "restore.at.latest is true, or left out")])))]
+    pub latest: Option<bool>,
+}
+
+impl Moment {
+    /// As the flag `--at` of `quorate backup restore` takes it.
+    #[must_use]
+    pub fn argument(&self) -> String {
+        match (&self.time, self.revision, self.raft_index) {
+            (Some(time), ..) => time.0.to_string(),
+            (None, Some(revision), _) => format!("revision:{revision}"),
+            (None, None, Some(index)) => format!("index:{index}"),
+            (None, None, None) => "latest".to_owned(),
+        }
+    }
+
+    /// In words, behind what is restored.
+    #[must_use]
+    pub fn in_words(&self) -> String {
+        match (&self.time, self.revision, self.raft_index) {
+            (Some(time), ..) => format!("at {}", time.0),
+            (None, Some(revision), _) => format!("at revision {revision}"),
+            (None, None, Some(index)) => format!("at index {index}"),
+            (None, None, None) => "to the end of the archive".to_owned(),
         }
     }
 }
@@ -55,6 +107,14 @@ impl Restore {
     /// What is restored, in words.
     #[must_use]
     pub fn in_words(&self) -> String {
+        let what = self.source_in_words();
+        match &self.at {
+            Some(moment) => format!("{what} {}", moment.in_words()),
+            None => what,
+        }
+    }
+
+    fn source_in_words(&self) -> String {
         match (&self.backup_ref, &self.store_ref, &self.path) {
             (Some(backup), ..) => format!("EtcdBackup {}", backup.name),
             (None, Some(store), Some(path)) => {

@@ -45,6 +45,8 @@ pub const LABEL_RECOVERY: &str = "quorate.dev/recovery";
 pub const LABEL_BACKUP_OF: &str = "quorate.dev/backup-of";
 /// On a Job: where its store was when it was created.
 pub const ANNOTATION_BACKUP_LOCATION: &str = "quorate.dev/backup-location";
+/// The seconds after which a Job that archives stores what is new.
+pub const ANNOTATION_ARCHIVE_INTERVAL: &str = "quorate.dev/archive-interval";
 /// On an `EtcdBackup`: name of the schedule that created it.
 pub const LABEL_BACKUP_SCHEDULE: &str = "quorate.dev/backup-schedule";
 /// On an `EtcdBackup`: it is verified again if its last verification is older than this time (RFC 3339).

@@ -27,7 +27,7 @@ mod server_test;
 #[cfg(test)]
 mod tests;
 
-pub use bootstrap::{Bootstrap, Restore};
+pub use bootstrap::{Bootstrap, Moment, Restore};
 pub use condition::{ConditionStatus, ConditionType};
 pub use labels::*;
 pub use network::NetworkAccess;
@@ -48,9 +48,9 @@ pub use spec::{
     Storage, StorageType, UpdateStrategy, UpdateType, VolumeMobility,
 };
 pub use status::{
-    CertificateStatus, ClusterBackups, Disarms, Endpoints, EtcdClusterStatus, FailingAct,
-    JoinFailures, Leftover, MemberDisk, MemberHealth, MemberRole, MemberStatus, NoteStatus,
-    RestorePhase, RestoreStatus, SecretReference, StepState, StepStatus,
+    ArchivedPoint, CertificateStatus, ClusterBackups, Disarms, Endpoints, EtcdClusterStatus,
+    FailingAct, JoinFailures, Leftover, MemberDisk, MemberHealth, MemberRole, MemberStatus,
+    NoteStatus, RestorePhase, RestoreStatus, SecretReference, StepState, StepStatus,
 };
 pub use tls::{
     CertificateSource, ClientAuth, IssuerRef, Plaintext, PortTls, Tls, TlsPort, UserSecretRef,

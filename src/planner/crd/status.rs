@@ -1,6 +1,6 @@
 //! What the operator reports: the last observed state, what it does, why it waits and what is next.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -295,7 +295,7 @@ pub struct NoteStatus {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClusterBackups {
-    /// The newest good backup: its time is the recovery point.
+    /// The newest good backup: its time is the recovery point of a cluster that is not archived.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_success: Option<LastBackup>,
     /// The newest backup that was verified.
@@ -304,6 +304,20 @@ pub struct ClusterBackups {
     /// Seconds that its verification took: the recovery time as last measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recovery_seconds: Option<i64>,
+    /// How far the archive of the log goes, as a member was last told: the recovery point of a cluster that is archived.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub archived: Option<ArchivedPoint>,
+}
+
+/// A moment up to which everything is stored.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ArchivedPoint {
+    /// Everything that was committed at this time is in the store; to half a minute.
+    #[schemars(schema_with = "schema::time")]
+    pub time: Time,
+    /// Index of the last entry that is in the store.
+    pub raft_index: i64,
 }
 
 /// How far a restore is.

@@ -109,6 +109,21 @@ fn each_mistake_is_named_with_its_remedy() {
         ),
         (
             "demo",
+            "{bootstrap: {restore: {backupRef: {name: a}, at: {latest: true, revision: 7}}}}",
+            "give one of restore.at.time, revision, raftIndex and latest",
+        ),
+        (
+            "demo",
+            "{bootstrap: {restore: {backupRef: {name: a}, at: {}}}}",
+            "give one of restore.at.time, revision, raftIndex and latest",
+        ),
+        (
+            "demo",
+            "{bootstrap: {restore: {backupRef: {name: a}, at: {latest: false}}}}",
+            "restore.at.latest is true, or left out",
+        ),
+        (
+            "demo",
             "{bootstrap: {restore: {backupRef: {name: a}, revisionBump: -1}}}",
             "bootstrap.restore.revisionBump must be 0 to",
         ),

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::plan::Staged;
+use crate::plan::{Archived, Staged};
 
 /// What does not work.
 #[derive(Clone, Debug, Default)]
@@ -27,6 +27,8 @@ pub struct Faults {
     pub unsigned: BTreeSet<String>,
     /// What the seed of a cluster that is restored has of its snapshot, instead of all of it.
     pub staged: Option<Staged>,
+    /// What the members were told of the archive.
+    pub archived: Option<Archived>,
     /// Sides of a partition between members; members that are not listed are on side 0.
     pub side: BTreeMap<String, u8>,
 }

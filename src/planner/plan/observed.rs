@@ -472,6 +472,15 @@ pub struct NodeFacts {
     pub out_of_service: bool,
 }
 
+/// How far a log is archived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Archived {
+    /// Everything that was committed at this time is stored, in Unix milliseconds.
+    pub as_of_ms: u64,
+    /// The last entry that is stored.
+    pub index: u64,
+}
+
 /// A server's own description. The description of another pod than the cached one is dropped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Description {
@@ -516,6 +525,8 @@ pub struct Description {
     pub last_index: u64,
     /// When its log last grew, as far as its disk shows.
     pub last_append_ms: Option<u64>,
+    /// How far its cluster's log is archived, as it was told since its start.
+    pub archived: Option<Archived>,
     /// Its commit index.
     pub commit: u64,
     /// Its applied index.

@@ -1,6 +1,7 @@
 //! From the rules' results to the user-visible status: the current step, the summary and the conditions. From the same
 //! view as the plan; never reports health that was not observed.
 
+mod backup;
 mod certificates;
 mod conditions;
 mod members;
@@ -9,8 +10,8 @@ mod restore;
 use jiff::Timestamp;
 
 use crate::crd::{
-    ClusterBackups, Disarms, Endpoints, EtcdClusterStatus, JoinFailures, LABEL_CLUSTER_UID,
-    Leftover, NoteStatus, RetentionPolicy, StepState, StepStatus,
+    Disarms, Endpoints, EtcdClusterStatus, JoinFailures, LABEL_CLUSTER_UID, Leftover, NoteStatus,
+    RetentionPolicy, StepState, StepStatus,
 };
 use crate::mutants::mutant;
 
@@ -312,17 +313,11 @@ fn status(s: &Situation<'_>, draft: &Draft) -> EtcdClusterStatus {
         join_failures: join_failures(s, draft),
         disarms: disarms(s.o, draft.done.as_ref()),
         restore: restore::status(s),
-        backup: backup(s.o),
+        backup: backup::status(s),
         failing: None,
         notes: notes(draft),
         conditions: Vec::new(),
     }
-}
-
-/// The cluster's backups; while they are not known, as they were last known.
-fn backup(o: &Observed) -> Option<ClusterBackups> {
-    let known = o.backups.clone().or_else(|| o.status_memory.backup.clone());
-    known.filter(|known| *known != ClusterBackups::default())
 }
 
 /// Voters that reported recently that they answer linearizable reads.

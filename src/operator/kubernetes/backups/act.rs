@@ -10,7 +10,9 @@ use serde_json::json;
 use super::Backups;
 use crate::backup_plan::{BackupStep, JobKind};
 use crate::build::{self, BackupOwner, BackupWork};
-use crate::crd::backups::{EtcdBackup, EtcdBackupSchedule, EtcdBackupSpec, EtcdBackupStoreSpec};
+use crate::crd::backups::{
+    EtcdBackup, EtcdBackupSchedule, EtcdBackupScheduleSpec, EtcdBackupSpec, EtcdBackupStoreSpec,
+};
 use crate::crd::{
     ANNOTATION_GONE, ANNOTATION_VERIFY, APP, LABEL_BACKUP_SCHEDULE, MANAGER, operator_secret_name,
 };
@@ -21,7 +23,7 @@ use crate::server::operator_api::auth::Key;
 /// Names of keys in a Job's Secret, and how they follow from the operator's.
 pub(super) type Keys = &'static [(&'static str, fn(&Key) -> Key)];
 
-/// Of a Job that saves.
+/// Of a Job that saves or archives.
 const OF_SAVES: Keys = &[(build::KEY_OF_MEMBER, Key::for_backups)];
 /// Of a Job that gives a member data from a store.
 pub(super) const OF_RESTORES: Keys = &[(build::KEY_OF_MEMBER, Key::for_restores)];
@@ -87,23 +89,25 @@ impl Backups {
         let namespace = schedule.namespace().unwrap_or_default();
         let spec = &schedule.spec;
         match step {
-            BackupStep::CreateJob { attempt, .. } => {
-                let owner = BackupOwner {
-                    kind: "EtcdBackupSchedule",
-                    name: schedule.name_any(),
-                    uid: schedule.uid().unwrap_or_default(),
-                };
-                let work = BackupWork::Prune {
-                    retention: spec.retention.clone(),
-                    time_zone: spec.time_zone.clone(),
-                };
+            BackupStep::CreateJob { kind, attempt } => {
+                let owner = owner_of(schedule);
+                let work = work_of(spec, *kind);
                 let references = (&*spec.cluster_ref.name, &*spec.store_ref.name);
-                self.create_job(&namespace, references, &owner, &work, *attempt)
-                    .await
-                    .map(|_| ())
+                let job = self
+                    .create_job(&namespace, references, &owner, &work, *attempt)
+                    .await?;
+                let cluster = (&*namespace, &*spec.cluster_ref.name);
+                match kind {
+                    JobKind::Archive => self.apply_keys(cluster, &owner, &job, OF_SAVES).await,
+                    _ => Ok(()),
+                }
             }
             BackupStep::DeleteJob { name } => self.delete_named::<Job>(&namespace, name).await,
-            BackupStep::ApplyKey { .. } => Err(unexpected(step)),
+            BackupStep::ApplyKey { job } => {
+                let cluster = (&*namespace, &*spec.cluster_ref.name);
+                let owner = owner_of(schedule);
+                self.apply_keys_of(cluster, &owner, job, OF_SAVES).await
+            }
             BackupStep::CreateBackup { name } => self.create_backup(schedule, name).await,
             BackupStep::RequestVerification { backup } => {
                 self.annotate(&namespace, backup, ANNOTATION_VERIFY).await
@@ -237,6 +241,28 @@ impl Backups {
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
             Err(error) => Err(failure("annotate", backup, &error)),
         }
+    }
+}
+
+fn owner_of(schedule: &EtcdBackupSchedule) -> BackupOwner {
+    BackupOwner {
+        kind: "EtcdBackupSchedule",
+        name: schedule.name_any(),
+        uid: schedule.uid().unwrap_or_default(),
+    }
+}
+
+/// What a Job of a schedule does: it archives, or applies the retention.
+fn work_of(spec: &EtcdBackupScheduleSpec, kind: JobKind) -> BackupWork {
+    match (kind, &spec.archive) {
+        (JobKind::Archive, Some(archive)) => BackupWork::Archive {
+            interval: archive.interval_seconds,
+        },
+        (_, archive) => BackupWork::Prune {
+            retention: spec.retention.clone(),
+            time_zone: spec.time_zone.clone(),
+            archive_window: archive.as_ref().map(|archive| archive.window_seconds),
+        },
     }
 }
 

@@ -7,11 +7,14 @@ use k8s_openapi::api::batch::v1::{Job, JobCondition};
 use k8s_openapi::api::core::v1::{ContainerState, Pod};
 use kube::ResourceExt;
 
-use crate::backup_plan::{BackupFacts, JobFacts, JobKind, JobResult, JobState, NODE_LOST};
+use crate::backup_plan::{
+    ArchivedFacts, BackupFacts, JobFacts, JobKind, JobResult, JobState, NODE_LOST,
+};
 use crate::crd::backups::EtcdBackup;
 use crate::crd::{
-    ANNOTATION_BACKUP_LOCATION, ANNOTATION_GONE, ANNOTATION_VERIFY, LABEL_BACKUP_ATTEMPT,
-    LABEL_BACKUP_JOB, LABEL_BACKUP_SCHEDULE, LABEL_RECOVERY,
+    ANNOTATION_ARCHIVE_INTERVAL, ANNOTATION_BACKUP_LOCATION, ANNOTATION_GONE, ANNOTATION_VERIFY,
+    EtcdClusterStatus, LABEL_BACKUP_ATTEMPT, LABEL_BACKUP_JOB, LABEL_BACKUP_SCHEDULE,
+    LABEL_RECOVERY,
 };
 
 /// A pod that has not gone so long after it should have is on a node that does not answer.
@@ -24,6 +27,7 @@ pub(super) fn job(job: &Job, owner: &str, pods: &[Arc<Pod>], now: Timestamp) -> 
         return None;
     }
     let location = job.annotations().get(ANNOTATION_BACKUP_LOCATION).cloned();
+    let interval = job.annotations().get(ANNOTATION_ARCHIVE_INTERVAL);
     let labels = job.metadata.labels.as_ref()?;
     let name = job.name_any();
     // Not by the Job's name: the pods of an earlier one of this name may be there still, with its result.
@@ -39,6 +43,7 @@ pub(super) fn job(job: &Job, owner: &str, pods: &[Arc<Pod>], now: Timestamp) -> 
         recovery: labels.get(LABEL_RECOVERY).cloned(),
         created: created(job),
         location: location.unwrap_or_default(),
+        interval: interval.and_then(|text| text.parse().ok()),
         state: state(job, &pods, now),
         name,
     })
@@ -153,6 +158,15 @@ pub(super) fn backup(backup: &EtcdBackup, schedule: &str, now: Timestamp) -> Bac
         verification_requested: verification_requested(backup, now),
         gone: gone(backup),
     }
+}
+
+/// How far a cluster's log is archived, by its status.
+pub(super) fn archived(status: &EtcdClusterStatus) -> Option<ArchivedFacts> {
+    let archived = status.backup.as_ref()?.archived.as_ref()?;
+    Some(ArchivedFacts {
+        through: archived.time.0,
+        index: archived.raft_index,
+    })
 }
 
 pub(super) fn created(object: &impl kube::Resource<DynamicType = ()>) -> Timestamp {

@@ -162,6 +162,11 @@ fn figures(status: &EtcdBackupScheduleStatus) -> BackupFigures {
         last_success: taken(&status.last_success),
         last_verified: taken(&status.last_verified),
         recovery_seconds: status.recovery_seconds,
+        archived: status
+            .archive
+            .as_ref()
+            .and_then(|archive| archive.through.as_ref())
+            .map(|through| through.0.as_second()),
     }
 }
 

@@ -285,9 +285,10 @@ impl JobOfRestore {
         let recovery = observed.recovery();
         let seed = target.seed;
         Some(match target.from {
-            RestoreFrom::Store { store, path } => {
+            RestoreFrom::Store { store, path, at } => {
                 let work = BackupWork::Restore {
                     path,
+                    at,
                     seed,
                     recovery,
                 };

@@ -9,8 +9,8 @@ mod tests;
 
 pub use backup::{BackupPhase, EtcdBackup, EtcdBackupSpec, EtcdBackupStatus, VerificationStatus};
 pub use schedule::{
-    EtcdBackupSchedule, EtcdBackupScheduleSpec, EtcdBackupScheduleStatus, LastBackup,
-    ScheduleRetention,
+    ArchivePhase, ArchiveStatus, EtcdBackupSchedule, EtcdBackupScheduleSpec,
+    EtcdBackupScheduleStatus, LastBackup, ScheduleArchive, ScheduleRetention,
 };
 pub use store::{
     AzureStore, EtcdBackupStore, EtcdBackupStoreSpec, EtcdBackupStoreStatus, GcsStore, S3Store,

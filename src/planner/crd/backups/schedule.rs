@@ -33,6 +33,7 @@ use crate::crd::schema;
     printcolumn(name = "Suspended", type_ = "boolean", json_path = ".spec.suspend", description = "Whether no backups are created"),
     printcolumn(name = "Last success", type_ = "date", json_path = ".status.lastSuccess.time", description = "When the newest good backup was taken"),
     printcolumn(name = "Verified", type_ = "date", json_path = ".status.lastVerified.time", description = "When the newest verified backup was taken"),
+    printcolumn(name = "Archived", type_ = "date", json_path = ".status.archive.through", description = "Everything that was committed then can be restored"),
     printcolumn(name = "Next", type_ = "string", json_path = ".status.nextScheduleTime", description = "When the next one is taken"),
     printcolumn(name = "Message", type_ = "string", json_path = ".status.message", priority = "1", description = "What happens now, or went wrong"),
     validation = kube_core::Rule::new("size(self.metadata.name) <= 36")
@@ -75,6 +76,32 @@ pub struct EtcdBackupScheduleSpec {
     #[schemars(extend("x-kubernetes-validations" = schema::rules(&[("self >= 1 && self <= 100000", "rateMiBPerSecond must be 1 to 100000")])))]
     #[serde(rename = "rateMiBPerSecond")]
     pub rate_mib_per_second: Option<i32>,
+    /// Store every committed entry of the log as well, so that the cluster can be restored to any moment between and after
+    /// its backups. `{}` is enough. Without it, what was written since the last backup is lost with the cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub archive: Option<ScheduleArchive>,
+}
+
+/// How the log is archived: by a Job that reads a member and keeps nothing there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ScheduleArchive {
+    /// Seconds after which new entries are stored at the latest; while nothing is written, nothing is stored.
+    #[schemars(extend("x-kubernetes-validations" = schema::rules(&[("self >= 1 && self <= 60", "archive.intervalSeconds must be 1 to 60")])))]
+    pub interval_seconds: i32,
+    /// For so many seconds back any moment can be restored: 604800, a week, by default. Older entries are deleted with the
+    /// next retention. 0: from the oldest backup that the retention keeps.
+    #[schemars(extend("x-kubernetes-validations" = schema::rules(&[("self == 0 || (self >= 3600 && self <= 315360000)", "archive.windowSeconds must be 0 (from the oldest backup), or 3600 to 315360000 (ten years)")])))]
+    pub window_seconds: i32,
+}
+
+impl Default for ScheduleArchive {
+    fn default() -> Self {
+        ScheduleArchive {
+            interval_seconds: 5,
+            window_seconds: 604_800,
+        }
+    }
 }
 
 fn default_zone() -> String {
@@ -148,6 +175,9 @@ pub struct EtcdBackupScheduleStatus {
     /// Seconds that its verification took: the recovery time as last measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recovery_seconds: Option<i64>,
+    /// How the archive of the log is doing, where `archive` is set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub archive: Option<ArchiveStatus>,
     /// When backups were last pruned.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::time")]
@@ -156,6 +186,34 @@ pub struct EtcdBackupScheduleStatus {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
+}
+
+/// How the archive of the log is doing.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ArchiveStatus {
+    /// Whether entries are stored at the moment.
+    pub phase: ArchivePhase,
+    /// What it waits for, or what went wrong.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// Everything that was committed at this time is in the store: the recovery point, to half a minute.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::time")]
+    pub through: Option<Time>,
+    /// Index of the last entry that is in the store.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub raft_index: Option<i64>,
+}
+
+/// Whether entries are stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ArchivePhase {
+    /// Not yet, or not now.
+    #[default]
+    Pending,
+    /// A Job stores what is committed.
+    Archiving,
 }
 
 /// A backup, by name.

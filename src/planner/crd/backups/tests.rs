@@ -109,6 +109,13 @@ fn schedules_are_cron_and_keep_something() {
     nothing["retention"] = json!({"last": 0, "hourly": 0, "daily": 0, "weekly": 0, "minKeep": 1});
     let found = check(&nothing);
     assert!(found.contains("retention must keep something"), "{found}");
+    let mut archived = spec("@daily");
+    archived["archive"] = json!({});
+    assert_eq!(check(&archived), "");
+    archived["archive"] = json!({"intervalSeconds": 0, "windowSeconds": 60});
+    let found = check(&archived);
+    assert!(found.contains("intervalSeconds must be 1 to 60"), "{found}");
+    assert!(found.contains("windowSeconds must be 0"), "{found}");
     let mut often = spec("@daily");
     often["verifyEverySeconds"] = json!(5);
     let found = check(&often);

@@ -4,7 +4,7 @@ use crate::crd::backups::LocalRef;
 use crate::crd::{Bootstrap, ClusterBackups, Restore, RestorePhase, RetentionPolicy, UpdateType};
 use crate::plan::tests::script::{Script, rested, wait};
 use crate::plan::tests::world::World;
-use crate::plan::{MemberView, Phase, RestoreFacts, Staged};
+use crate::plan::{Archived, MemberView, Phase, RestoreFacts, Staged};
 
 #[test]
 fn bootstrap_and_growth() {
@@ -517,4 +517,32 @@ fn backups_are_reported_and_remembered() {
     world.api.backups = Some(ClusterBackups::default());
     world.reconcile();
     assert_eq!(world.status.backup, None);
+}
+
+/// The members are told every few seconds; the status says so twice a minute, and keeps it while no member knows.
+#[test]
+fn archive_is_reported_every_half_minute() {
+    let through = |world: &World| {
+        let archived = world.status.backup.clone()?.archived?;
+        Some((archived.time.0.as_second(), archived.raft_index))
+    };
+    let mut world = rested(1);
+    assert_eq!(through(&world), None);
+    for (second, index, said) in [
+        (1000, 7, (1000, 7)),
+        (1029, 9, (1000, 7)),
+        (1030, 11, (1030, 11)),
+        // A member that is behind, or was told long ago, takes nothing back.
+        (1010, 8, (1030, 11)),
+    ] {
+        world.faults.archived = Some(Archived {
+            as_of_ms: second * 1000 + 400,
+            index,
+        });
+        world.reconcile();
+        assert_eq!(through(&world), Some(said), "at {second}");
+    }
+    world.faults.archived = None;
+    world.reconcile();
+    assert_eq!(through(&world), Some((1030, 11)));
 }
