@@ -10,7 +10,8 @@ use super::remains::{Remains, Volume, remains};
 use super::screen::age;
 use super::table::{table, wrapped};
 use crate::crd::{
-    EtcdCluster, EtcdClusterStatus, EtcdRecovery, MemberDisk, MemberRole, RecoveryPhase,
+    ArchivedPoint, EtcdCluster, EtcdClusterStatus, EtcdRecovery, MemberDisk, MemberRole,
+    RecoveryPhase,
 };
 
 /// What was observed of a cluster that may have to be recovered.
@@ -98,7 +99,7 @@ pub(super) fn plan(lost: &Lost, now: Timestamp) -> Planned {
     lines.extend(drawn(&members, now));
     lines.push(String::new());
     let longest = longest(&members);
-    lines.extend(keeps(&members, longest, now));
+    lines.extend(keeps((status, &members), longest, now));
     lines.extend(backup(status, longest.is_some(), now));
     let yaml = yaml(lost, status, longest, now);
     lines.extend(wrapped(
@@ -235,7 +236,7 @@ fn longest(members: &[Remains]) -> Option<(&Remains, &MemberDisk)> {
 
 /// Who holds the most, and what is lost without the others.
 fn keeps(
-    members: &[Remains],
+    (status, members): (&EtcdClusterStatus, &[Remains]),
     longest: Option<(&Remains, &MemberDisk)>,
     now: Timestamp,
 ) -> Vec<String> {
@@ -264,10 +265,14 @@ fn keeps(
         (false, true) => {
             "what was written after that. Members that do not answer may hold more, or together be a quorum: bring them back first, if that is possible"
         }
-        (false, false) => "everything since the backup, unless a member comes back: try that first",
-        (true, false) => "everything since the backup",
+        (false, false) => "everything since SOURCE, unless a member comes back: try that first",
+        (true, false) => "everything since SOURCE",
     };
-    lines.extend(wrapped("LOSES     ", words));
+    let source = match archived(status) {
+        Some(archived) => format!("the end of the archive ({})", archived.time.0),
+        None => "the backup".to_owned(),
+    };
+    lines.extend(wrapped("LOSES     ", &words.replace("SOURCE", &source)));
     for member in silent {
         let head = format!("          {}: ", member.name);
         lines.extend(wrapped(&head, &member.way_back()));
@@ -286,22 +291,41 @@ fn backup(status: &EtcdClusterStatus, survives: bool, now: Timestamp) -> Vec<Str
     let Some(last) = backups.and_then(|it| it.last_success.as_ref()) else {
         return wrapped("BACKUP    ", "none that is good is known");
     };
+    let (archive, at) = match archived(status) {
+        Some(archived) => (
+            format!(
+                ", with the archive behind it to {} ago ({})",
+                age(archived.time.0, now),
+                archived.time.0
+            ),
+            ", at: {latest: true}",
+        ),
+        None => (String::new(), ""),
+    };
     let instead = if survives {
         format!(
-            ". To use it in place of the member, give spec.restore {{backupRef: {{name: {}}}}} and no spec.survivor",
+            ". To use it in place of the member, give spec.restore {{backupRef: {{name: {}}}{at}}} and no spec.survivor",
             last.name
         )
     } else {
         String::new()
     };
     let words = format!(
-        "EtcdBackup {} of {} ago ({}), revision {}{instead}",
+        "EtcdBackup {} of {} ago ({}), revision {}{archive}{instead}",
         last.name,
         age(last.time.0, now),
         last.time.0,
         last.revision
     );
     wrapped("BACKUP    ", &words)
+}
+
+/// The end of the archive, where it goes on behind the newest backup.
+fn archived(status: &EtcdClusterStatus) -> Option<&ArchivedPoint> {
+    let backups = status.backup.as_ref()?;
+    let last = backups.last_success.as_ref()?;
+    let archived = backups.archived.as_ref()?;
+    (archived.time.0 > last.time.0).then_some(archived)
 }
 
 /// The EtcdRecovery for review.
@@ -328,14 +352,18 @@ fn yaml(
             (source, from)
         }
         (None, Some(last)) => {
+            let archived = archived(status);
+            let moment = archived.map_or("", |_| "    at:\n      latest: true\n");
             let source = format!(
-                "  restore:\n    backupRef:\n      name: {}\n    revisionBump: {BUMP}\n",
+                "  restore:\n    backupRef:\n      name: {}\n{moment}    revisionBump: {BUMP}\n",
                 last.name
             );
-            (
-                source,
-                format!("EtcdBackup {} of {}", last.name, last.time.0),
-            )
+            let from = format!("EtcdBackup {} of {}", last.name, last.time.0);
+            let from = match archived {
+                Some(archived) => format!("{from} and the archive to {}", archived.time.0),
+                None => from,
+            };
+            (source, from)
         }
         (None, None) => return None,
     };

@@ -143,13 +143,16 @@ fn recovery_from_a_backup_if_no_member_is_left() {
         member("demo-2", json!({"health": "Unknown"})),
         member("demo-3", json!({"health": "Unknown"})),
     ];
-    let known = status(&members, nightly());
-    let mut all_gone = lost(known.clone());
+    let mut all_gone = lost(status(&members, nightly()));
     all_gone.recoveries = objects(&[recovery(
         "demo-incarnation-2",
         json!({"phase": "Refused", "message": "demo-3 runs on another disk"}),
     )]);
     compare("recover-backup", &printed(&all_gone));
+    let mut backups = nightly();
+    backups["archived"] = json!({"time": "2026-05-01T11:49:30Z", "raftIndex": 9_204});
+    all_gone.cluster.status = lost(status(&members, backups)).cluster.status;
+    compare("recover-archive", &printed(&all_gone));
     let mut nothing = lost(status(&members, Value::Null));
     nothing.pvcs = objects(&[claim("demo-2", json!({}))]);
     assert!(plan(&nothing, now()).yaml.is_none());
