@@ -6,6 +6,7 @@
 
 mod export;
 mod import;
+pub mod replay;
 mod schema;
 mod summary;
 

@@ -462,6 +462,13 @@ impl MemberHandle {
         self.shared.proposals.len() as u64
     }
 
+    /// What an archiver of the log has told this member since its start: the last index that is stored, and the Unix
+    /// milliseconds of which the archive is, 0 if that is not known.
+    pub(crate) fn archived(&self) -> Option<(u64, i64)> {
+        let archived = self.shared.archived.load();
+        archived.as_ref().map(|it| (it.index, it.as_of_unix_ms))
+    }
+
     /// What the core threads measure.
     pub(crate) fn metrics(&self) -> &CoreMetrics {
         &self.shared.metrics

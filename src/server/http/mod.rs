@@ -321,6 +321,7 @@ fn write_member(text: &mut Text, services: &Services) {
         "Largest size of the store; 0 is unlimited.",
         quota,
     );
+    write_archive(text, member.archived());
     let name = "quorate_certificate_expiry_timestamp_seconds";
     text.head(
         name,
@@ -361,10 +362,48 @@ fn write_member(text: &mut Text, services: &Services) {
     }
 }
 
+/// How far the log is archived, if an archiver has told this member since its start.
+fn write_archive(text: &mut Text, archived: Option<(u64, i64)>) {
+    let Some((index, as_of_ms)) = archived else {
+        return;
+    };
+    text.single(
+        "quorate_archived_index",
+        "gauge",
+        "Index of the last entry of the log that an archiver has stored.",
+        index,
+    );
+    if as_of_ms > 0 {
+        text.single(
+            "quorate_archived_timestamp_seconds",
+            "gauge",
+            "Everything that was committed at this time is archived, in Unix seconds.",
+            as_of_ms as f64 / 1000.0,
+        );
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{checked, one, query};
+    use super::{Text, checked, one, query, write_archive};
     use http::StatusCode;
+
+    /// A time that nobody has told must not be shown as 1970.
+    #[test]
+    fn archive_is_shown_once_it_is_told() {
+        let written = |archived| {
+            let mut text = Text::default();
+            write_archive(&mut text, archived);
+            text.finish()
+        };
+        assert_eq!(written(None), "");
+        let index = written(Some((7, 0)));
+        assert!(index.contains("quorate_archived_index 7\n"), "{index}");
+        assert!(!index.contains("timestamp"), "{index}");
+        let both = written(Some((7, 1_500)));
+        let time = "quorate_archived_timestamp_seconds 1.5\n";
+        assert!(both.contains(time), "{both}");
+    }
 
     async fn body(response: axum::response::Response) -> String {
         let bytes = axum::body::to_bytes(response.into_body(), 1 << 20)

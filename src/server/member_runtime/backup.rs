@@ -10,6 +10,7 @@ use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status};
 
 use super::backup_file::{self, Abandoned, Slot};
+use super::backup_entries::Entries;
 use super::{MemberRuntime, backup_tail, lock};
 use crate::server::core::handle::{Health, Phase, Published, Role};
 use crate::server::etcd::VERSION;
@@ -41,6 +42,7 @@ pub(super) fn service(
         held: Arc::default(),
         opening: Arc::new(Semaphore::new(1)),
         reading: Semaphore::new(READERS),
+        entries: Entries::default(),
         started: Instant::now(),
         settle,
     };
@@ -52,6 +54,7 @@ pub(super) struct Service {
     held: Slot,
     opening: Arc<Semaphore>,
     reading: Semaphore,
+    entries: Entries,
     started: Instant,
     settle: Duration,
 }
@@ -189,6 +192,22 @@ impl Backup for Service {
         backup_file::close(&self.held, number).await;
         Ok(Response::new(proto::CloseResponse {}))
     }
+
+    async fn entries(
+        &self,
+        request: Request<proto::EntriesRequest>,
+    ) -> Result<Response<proto::EntriesResponse>, Status> {
+        let local = &self.local;
+        let refused = || match refusal(local, &local.handle.published()) {
+            Some(why) => Err(Status::failed_precondition(why)),
+            None => Ok(()),
+        };
+        refused()?;
+        let answer = self.entries.read(local, request.into_inner()).await?;
+        // It may have been removed, or found corrupt, meanwhile.
+        refused()?;
+        Ok(Response::new(answer))
+    }
 }
 
 impl Service {
@@ -196,7 +215,7 @@ impl Service {
     /// a quorum it is the last one that this member has: the one that is left, when the others are lost.
     async fn state(&self, patience: Duration) -> Result<(Arc<Published>, bool), String> {
         let known = self.local.handle.published();
-        if let Some(why) = self.refusal(&known) {
+        if let Some(why) = refusal(&self.local, &known) {
             return Err(why);
         }
         // A leader that changes, or a queue that is full, is no lost quorum.
@@ -220,34 +239,34 @@ impl Service {
             _ => (self.local.handle.published(), false),
         };
         // It may have been removed, or found corrupt, meanwhile.
-        match self.refusal(&state) {
+        match refusal(&self.local, &state) {
             Some(why) => Err(why),
             None => Ok((state, confirmed)),
         }
     }
+}
 
-    /// Why a snapshot of this member would be none of its cluster's data.
-    fn refusal(&self, published: &Published) -> Option<String> {
-        let status = self.local.shared.status();
-        let membership = &published.membership;
-        let outside = membership.is_removed(status.member_id);
-        if status.phase != Phase::Member || outside {
-            return Some("this server is not a member yet, or no more".to_owned());
-        }
-        // Its store is empty until its checkpoint is read, and must not pass for the cluster's.
-        if membership.cluster_id == 0 {
-            return Some("this member has just started and has not read its data yet".to_owned());
-        }
-        if self.local.handle.held() {
-            return Some(
-                "this member's data have not been compared with the others' yet".to_owned(),
-            );
-        }
-        let corrupt = self.local.shared.is_corrupt(status.member_id);
-        match (corrupt, self.local.handle.live()) {
-            (true, _) => Some("the alarm CORRUPT is raised for this member".to_owned()),
-            (false, Health::Not(why)) => Some(why),
-            (false, Health::Ok) => None,
-        }
+/// Why a snapshot of this member would be none of its cluster's data.
+fn refusal(local: &MemberRuntime, published: &Published) -> Option<String> {
+    let status = local.shared.status();
+    let membership = &published.membership;
+    let outside = membership.is_removed(status.member_id);
+    if status.phase != Phase::Member || outside {
+        return Some("this server is not a member yet, or no more".to_owned());
+    }
+    // Its store is empty until its checkpoint is read, and must not pass for the cluster's.
+    if membership.cluster_id == 0 {
+        return Some("this member has just started and has not read its data yet".to_owned());
+    }
+    if local.handle.held() {
+        return Some(
+            "this member's data have not been compared with the others' yet".to_owned(),
+        );
+    }
+    let corrupt = local.shared.is_corrupt(status.member_id);
+    match (corrupt, local.handle.live()) {
+        (true, _) => Some("the alarm CORRUPT is raised for this member".to_owned()),
+        (false, Health::Not(why)) => Some(why),
+        (false, Health::Ok) => None,
     }
 }

@@ -5,6 +5,7 @@
 
 mod alarmed;
 mod backup;
+mod backup_entries;
 mod backup_file;
 mod backup_tail;
 mod checkpoint;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::auth::Key;
 use super::client::{AddressError, Way, dial};
+use super::proof::Caller;
 use super::secure::Secure;
 use super::signed::Signed;
 use crate::wire::member as proto;
@@ -12,6 +13,9 @@ use proto::backup_client::BackupClient as Generated;
 
 /// Bytes that a call reads at most: the server refuses more.
 pub const READ: u64 = 1 << 20;
+
+/// Bytes of the largest entry of a log that is archived.
+pub const ENTRY: u64 = 48 << 20;
 
 /// The same wish for a client that takes etcd's `Snapshot` instead: a header with the bytes a second at which the member
 /// writes its state at most, before the first byte is sent. etcd, and older servers of ours, ignore it.
@@ -34,7 +38,10 @@ impl BackupClient {
     ) -> Result<BackupClient, AddressError> {
         let way = dial(address, timeout, secure)?;
         let signed = Signed::for_backups(way, key);
-        Ok(BackupClient(Generated::new(signed)))
+        let generated = Generated::new(signed);
+        Ok(BackupClient(
+            generated.max_decoding_message_size(Caller::Backup.answer_limit()),
+        ))
     }
 
     /// Whether a snapshot of this member is a good one.
@@ -90,5 +97,16 @@ impl BackupClient {
     /// No answer, or one that is not signed.
     pub async fn close(&mut self, file: u64) -> Result<(), tonic::Status> {
         self.0.close(proto::CloseRequest { file }).await.map(drop)
+    }
+
+    /// Committed entries of the log; waits for new ones as long as is asked for.
+    ///
+    /// # Errors
+    /// The same; the log is another one than was read before.
+    pub async fn entries(
+        &mut self,
+        request: proto::EntriesRequest,
+    ) -> Result<proto::EntriesResponse, tonic::Status> {
+        Ok(self.0.entries(request).await?.into_inner())
     }
 }

@@ -48,6 +48,10 @@ const RESTORES: &[u8] = b"quorate restore key 1";
 pub(super) const CALL_LIMIT: usize = 64 << 10;
 /// That of a restore, which carries a piece of a snapshot.
 const RESTORE_LIMIT: usize = CALL_LIMIT + (1 << 20);
+/// Largest answer, in bytes.
+const ANSWER_LIMIT: usize = 4 << 20;
+/// That to a backup, which may be one entry of the log.
+const BACKUP_ANSWER_LIMIT: usize = 49 << 20;
 
 /// The key that operator and members share.
 #[derive(Clone, PartialEq, Eq)]
@@ -94,6 +98,14 @@ impl Caller {
         match self {
             Caller::Operator | Caller::Backup => CALL_LIMIT,
             Caller::Restore => RESTORE_LIMIT,
+        }
+    }
+
+    /// Bytes of the largest answer to it.
+    pub(in crate::server) fn answer_limit(self) -> usize {
+        match self {
+            Caller::Operator | Caller::Restore => ANSWER_LIMIT,
+            Caller::Backup => BACKUP_ANSWER_LIMIT,
         }
     }
 }

@@ -26,8 +26,6 @@ use super::proof::{
 use crate::server::listen::quiet::printable;
 use crate::server::process::clock;
 
-/// Largest answer, in bytes.
-const ANSWER_LIMIT: usize = 4 << 20;
 /// Calls by which a member of 0.1.0 proves that it can distinguish valid proofs from invalid ones: a
 /// server without the key guesses all of them right once in four thousand million times.
 const ROUNDS: usize = 32;
@@ -317,7 +315,7 @@ where
         let inner = self.inner.lock();
         let inner = inner.unwrap_or_else(PoisonError::into_inner).clone();
         let response = inner.oneshot(request).await;
-        Whole::of(response.map_err(Into::into)?, ANSWER_LIMIT).await
+        Whole::of(response.map_err(Into::into)?, self.caller.answer_limit()).await
     }
 }
 
