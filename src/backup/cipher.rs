@@ -15,6 +15,7 @@ use super::{Error, hex};
 pub const KEY_BYTES: usize = 32;
 
 /// A user's key.
+#[derive(Clone)]
 pub struct Key {
     secret: [u8; KEY_BYTES],
     id: String,

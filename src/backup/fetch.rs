@@ -2,16 +2,18 @@
 //! under the final name is complete.
 
 use std::fs::File;
-use std::io::{self, Write as _};
+use std::io::{self, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use futures::{StreamExt as _, TryStreamExt as _};
 use sha2::{Digest as _, Sha256};
 
+use super::archive::{At, Reached, Source};
 use super::cipher::{AttemptKeys, Key};
 use super::manifest::Manifest;
 use super::repository::{Repository, read_signed};
-use super::{Error, hex, part};
+use super::save::ended;
+use super::{Error, archive, hex, part};
 
 /// Parts on their way at once.
 const IN_FLIGHT: usize = 2;
@@ -26,13 +28,43 @@ pub async fn fetch(
     keys: &[Key],
     file: &Path,
 ) -> Result<Manifest, Error> {
+    check_absent(file)?;
+    let stored = repository.find(id, &[]).await?;
+    stored.expect_manifest()?;
+    fetch_text(repository, id, &stored.text, keys, file).await
+}
+
+/// The same of a moment: of a backup, or of the best one there is, and the archive behind it.
+///
+/// # Errors
+/// [`Error::Moment`] if nothing leads there; those of [`fetch`] and of the archive.
+pub async fn fetch_at(
+    repository: &Repository,
+    id: Option<&str>,
+    at: &At<'_>,
+    file: &Path,
+) -> Result<Reached, Error> {
+    check_absent(file)?;
+    let folder = repository;
+    let (from, reached) = archive::file(Source { folder, id }, at).await?;
+    let (partial, mut open) = Partial::create(file)?;
+    let failed = Error::file(&partial.0);
+    let copied = tokio::task::spawn_blocking(move || {
+        (&from).rewind()?;
+        io::copy(&mut &from, &mut open)?;
+        open.sync_all()
+    });
+    copied.await.map_err(ended)?.map_err(failed)?;
+    partial.publish(file)?;
+    Ok(reached)
+}
+
+fn check_absent(file: &Path) -> Result<(), Error> {
     if file.exists() {
         let text = format!("{} exists: give another name, or delete it", file.display());
         return Err(Error::Usage(text));
     }
-    let stored = repository.find(id, &[]).await?;
-    stored.expect_manifest()?;
-    fetch_text(repository, id, &stored.text, keys, file).await
+    Ok(())
 }
 
 /// The same of a manifest that was read already.

@@ -11,6 +11,9 @@ use serde::{Deserialize, Serialize};
 use super::cipher::{AttemptKeys, Key};
 use super::{Error, sha256};
 
+/// The folder beside the backups in which the archive of the log is.
+pub const ARCHIVE: &str = "archive";
+
 /// The format that is written, and the newest that is read.
 pub const FORMAT: u32 = 1;
 
@@ -129,36 +132,11 @@ impl Manifest {
     /// # Errors
     /// If none of these keys encrypted it, or if keys were given and it is not encrypted.
     pub(super) fn keys(&self, keys: &[Key]) -> Result<Option<AttemptKeys>, Error> {
-        let Some(encryption) = &self.encryption else {
-            if keys.is_empty() {
-                return Ok(None);
-            }
-            return Err(Error::Key(format!(
-                "the backup {} is not encrypted although a key was given: whoever can write to the store can have made it; to use it anyway, leave the key out",
-                self.id
-            )));
-        };
-        if encryption.cipher != CIPHER {
-            return Err(Error::Key(format!(
-                "the cipher {:?} of the backup {} is not known to this version",
-                encryption.cipher, self.id
-            )));
-        }
-        let key = keys.iter().find(|key| key.id() == encryption.key_id);
-        let key = key.ok_or_else(|| {
-            let given: Vec<&str> = keys.iter().map(Key::id).collect();
-            let given = match given.is_empty() {
-                true => "no key was given".to_owned(),
-                false => format!("{} was given", given.join(", ")),
-            };
-            Error::Key(format!(
-                "the backup {} is encrypted with the key {}, and {given}: give its file with --key-file",
-                self.id, encryption.key_id
-            ))
-        })?;
-        let salt = BASE64_STANDARD.decode(&encryption.salt);
-        let salt = salt.map_err(|_| Error::damaged(&self.id, "its salt is no base64"))?;
-        key.of_attempt(&salt).map(Some)
+        keys_of(
+            &format!("the backup {}", self.id),
+            self.encryption.as_ref(),
+            keys,
+        )
     }
 
     /// Its text.
@@ -239,10 +217,51 @@ impl Verification {
     }
 }
 
+/// The keys with which something was encrypted; `None` if it is not encrypted.
+///
+/// # Errors
+/// If none of these keys encrypted it, or if keys were given and it is not encrypted.
+pub(super) fn keys_of(
+    what: &str,
+    encryption: Option<&Encryption>,
+    keys: &[Key],
+) -> Result<Option<AttemptKeys>, Error> {
+    let Some(encryption) = encryption else {
+        if keys.is_empty() {
+            return Ok(None);
+        }
+        return Err(Error::Key(format!(
+            "{what} is not encrypted although a key was given: whoever can write to the store can have made it; to use it anyway, leave the key out"
+        )));
+    };
+    if encryption.cipher != CIPHER {
+        return Err(Error::Key(format!(
+            "the cipher {:?} of {what} is not known to this version",
+            encryption.cipher
+        )));
+    }
+    let key = keys.iter().find(|key| key.id() == encryption.key_id);
+    let key = key.ok_or_else(|| {
+        let given: Vec<&str> = keys.iter().map(Key::id).collect();
+        let given = match given.is_empty() {
+            true => "no key was given".to_owned(),
+            false => format!("{} was given", given.join(", ")),
+        };
+        Error::Key(format!(
+            "{what} is encrypted with the key {}, and {given}: give its file with --key-file",
+            encryption.key_id
+        ))
+    })?;
+    let salt = BASE64_STANDARD.decode(&encryption.salt);
+    let salt = salt.map_err(|_| Error::damaged(what, "its salt is no base64"))?;
+    key.of_attempt(&salt).map(Some)
+}
+
 const SUM: &str = "sha256 ";
 const SIGNATURE: &str = "hmac-sha256 ";
 
-fn seal(
+/// A value as text, with the lines behind it.
+pub(super) fn seal(
     id: &str,
     value: &impl Serialize,
     signature: impl Fn(&[u8]) -> Option<String>,
@@ -259,7 +278,7 @@ fn seal(
 }
 
 /// A text whose sum is right, and its signature.
-fn open<'a>(id: &str, bytes: &'a [u8]) -> Result<(&'a [u8], Option<&'a str>), Error> {
+pub(super) fn open<'a>(id: &str, bytes: &'a [u8]) -> Result<(&'a [u8], Option<&'a str>), Error> {
     let damaged = || Error::damaged(id, "its manifest is cut off or damaged");
     let end = bytes
         .windows(3)
@@ -291,6 +310,11 @@ fn open<'a>(id: &str, bytes: &'a [u8]) -> Result<(&'a [u8], Option<&'a str>), Er
 pub fn check_id(id: &str) -> Result<(), Error> {
     let letter = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     let fits = (1..=128).contains(&id.len()) && id.bytes().all(letter);
+    if id == ARCHIVE {
+        return Err(Error::Usage(format!(
+            "{ARCHIVE:?} cannot be a backup's name: it is the folder of the archive"
+        )));
+    }
     match fits && !id.starts_with('.') {
         true => Ok(()),
         false => Err(Error::Usage(format!(

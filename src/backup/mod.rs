@@ -8,11 +8,13 @@
 //! PREFIX/ID/ATTEMPT/00000001   a part
 //! PREFIX/ID/manifest           what the backup holds and its parts; written last, and only if there is none
 //! PREFIX/ID/verified/TIME      the result of a verification
+//! PREFIX/archive/CLUSTER/RANGE entries of the log behind the backups
 //! ```
 //!
 //! What no manifest names is left of a `save` that did not end, and `prune` removes it. Never deletes the newest good
 //! backup, never reads anything of a cluster but the snapshot itself, and knows nothing of Kubernetes.
 
+pub mod archive;
 pub mod cipher;
 pub mod fetch;
 pub mod location;
@@ -77,6 +79,12 @@ pub enum Error {
     /// The key does not fit.
     #[error("{0}")]
     Key(String),
+    /// An object of an archive is not what was stored.
+    #[error("{0}")]
+    Archive(String),
+    /// No backup and archive lead to the moment that is asked for.
+    #[error("{0}")]
+    Moment(String),
     /// No member gave a snapshot.
     #[error("no snapshot: {0}")]
     Source(String),

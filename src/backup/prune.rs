@@ -9,6 +9,7 @@ use jiff::tz::TimeZone;
 use object_store::path::Path;
 
 use super::Error;
+use super::archive::{Archived, Horizon, prunable};
 use super::cipher::Key;
 use super::repository::{Kind, Repository, Stored};
 use super::retention::{Candidate, Decision, Retention, decide};
@@ -113,6 +114,59 @@ pub async fn carry_out(
         }
     }
     Ok(())
+}
+
+/// The objects of the archive that lead to no moment that is to be kept, where these backups are left: see [`prunable`].
+///
+/// # Errors
+/// Those of the store.
+pub async fn plan_archive(
+    repository: &Repository,
+    left: &[&Stored],
+    window: Duration,
+    now: Timestamp,
+) -> Result<Vec<Archived>, Error> {
+    let archived = repository.archived(None).await?;
+    let (known, unread) = horizon(left);
+    let prunable = prunable(&archived, &known, unread, window, now);
+    Ok(prunable.into_iter().cloned().collect())
+}
+
+/// Deletes objects of the archive, the oldest entries first: a prune that is killed leaves no new hole.
+///
+/// # Errors
+/// The first error of the store; a repetition continues.
+pub async fn carry_out_archive(
+    repository: &Repository,
+    objects: &[Archived],
+) -> Result<(), Error> {
+    for object in objects {
+        repository
+            .delete_archived(object.cluster_id, object.range)
+            .await?;
+    }
+    Ok(())
+}
+
+/// The clusters of these backups with their good ones, and whether some cannot be read.
+fn horizon(left: &[&Stored]) -> (Horizon, bool) {
+    let mut known = Horizon::new();
+    let mut unread = false;
+    for backup in left {
+        let Some(manifest) = backup.known() else {
+            unread |= backup.manifest.is_some();
+            continue;
+        };
+        let Ok(cluster_id) = u64::from_str_radix(&manifest.source.cluster_id, 16) else {
+            unread = true;
+            continue;
+        };
+        let good = known.entry(cluster_id).or_default();
+        if backup.damage().is_none() {
+            good.push((manifest.snapshot.raft_index, manifest.completed));
+        }
+    }
+    (known, unread)
 }
 
 /// A backup as it is now; `None` if it is gone.

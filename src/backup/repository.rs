@@ -22,8 +22,8 @@ const VERIFIED: &str = "verified";
 /// A store, or a folder of one, whose only user is this program.
 #[derive(Clone, Debug)]
 pub struct Repository {
-    store: Arc<dyn ObjectStore>,
-    prefix: Path,
+    pub(super) store: Arc<dyn ObjectStore>,
+    pub(super) prefix: Path,
     url: String,
 }
 
@@ -334,7 +334,7 @@ impl Repository {
     }
 
     /// An object of at most so many bytes; `None` if it is not there.
-    async fn get(&self, path: &Path, most: u64, doing: &str) -> Result<Option<Vec<u8>>, Error> {
+    pub(super) async fn get(&self, path: &Path, most: u64, doing: &str) -> Result<Option<Vec<u8>>, Error> {
         let read = async {
             let found = self.store.get(path).await?;
             let size = found.meta.size;
@@ -377,14 +377,14 @@ impl Repository {
         Some((id.to_owned(), kind))
     }
 
-    fn failed(&self, doing: &str) -> impl FnOnce(object_store::Error) -> Error + use<> {
+    pub(super) fn failed(&self, doing: &str) -> impl FnOnce(object_store::Error) -> Error + use<> {
         let (doing, url) = (doing.to_owned(), self.url.clone());
         move |error| Error::Store { doing, url, error }
     }
 }
 
 /// Whether there is no such object. In a directory, a file has nothing below it.
-fn is_absent(error: &object_store::Error) -> bool {
+pub(super) fn is_absent(error: &object_store::Error) -> bool {
     let is_file = |cause: &(dyn std::error::Error + 'static)| {
         let io = cause.downcast_ref::<std::io::Error>();
         io.is_some_and(|io| io.kind() == std::io::ErrorKind::NotADirectory)

@@ -278,7 +278,7 @@ impl bolt::Source for Database {
     }
 }
 
-fn random<const N: usize>() -> Result<[u8; N], Error> {
+pub(super) fn random<const N: usize>() -> Result<[u8; N], Error> {
     let mut bytes = [0; N];
     rand::fill(&mut bytes).map_err(|_| Error::Key("no random numbers".to_owned()))?;
     Ok(bytes)

@@ -56,6 +56,7 @@ impl Located {
             size: length,
             revision: found.revision,
             keys: found.keys,
+            moment: None,
         })
     }
 }
@@ -198,7 +199,7 @@ fn contents(manifest: &Manifest) -> Contents {
 }
 
 /// A file that nobody else can read, and that is gone with the process.
-pub(super) fn nameless(directory: &Path) -> Result<File, Error> {
+pub(in crate::backup) fn nameless(directory: &Path) -> Result<File, Error> {
     let number = uuid::Uuid::new_v4().simple();
     let path = directory.join(format!("quorate-restore-{number}.db"));
     let mut options = File::options();

@@ -11,16 +11,22 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::Error;
+use super::archive::{At, Moment, Reached, Source, file};
 use super::cipher::Key;
+use super::manifest::check_id;
 use super::repository::Repository;
+pub(super) use download::nameless;
+use download::ready;
 pub use recovery::Recovery;
 pub use target::Target;
 
 /// What to restore, and where to.
 #[derive(Debug)]
 pub struct Restore {
-    /// Where it is.
+    /// Where it is. With a moment it may be the folder of the backups.
     pub path: ObjectPath,
+    /// The moment, by the archive behind the backup; `None`: that of the backup.
+    pub at: Option<Moment>,
     /// The user's keys, for a backup that is encrypted.
     pub keys: Vec<Key>,
     /// A directory for the snapshot, which needs as many bytes as it has.
@@ -40,6 +46,8 @@ pub struct Sent {
     pub revision: i64,
     /// Keys.
     pub keys: u64,
+    /// The moment that was reached, if one was asked for.
+    pub moment: Option<Reached>,
 }
 
 /// A snapshot that is here.
@@ -69,6 +77,9 @@ impl Restore {
     /// [`Error::NothingThere`], [`Error::Damaged`] if it is not what was saved or not what arrived, [`Error::Target`] if
     /// the standby takes no snapshot, [`Error::TargetFull`] if it has no room for it; those of the store, the key and the file.
     pub async fn run(&self, repository: &Repository) -> Result<Sent, Error> {
+        if let Some(moment) = self.at {
+            return self.to(moment, repository).await;
+        }
         let located = self.locate(repository).await?;
         // Nothing is downloaded for a standby that takes nothing, or that has it.
         let there = self.target.wait().await?;
@@ -77,6 +88,39 @@ impl Restore {
         }
         let snapshot = self.download(located).await?;
         deliver(&self.target, snapshot, &self.path.text).await
+    }
+
+    /// The same of a moment: of the backup of this path, or of the best one of this folder.
+    async fn to(&self, moment: Moment, repository: &Repository) -> Result<Sent, Error> {
+        // Nothing is read for a standby that takes nothing.
+        self.target.wait().await?;
+        let (folders, name) = self.path.split();
+        let parent = repository.below(&folders);
+        let is_backup = check_id(name).is_ok() && parent.manifest_bytes(name).await?.is_some();
+        let folder = parent.below(&[name]);
+        let at = At {
+            moment,
+            keys: &self.keys,
+            scratch: &self.scratch,
+        };
+        let source = match is_backup {
+            true => Source {
+                folder: &parent,
+                id: Some(name),
+            },
+            false => Source {
+                folder: &folder,
+                id: None,
+            },
+        };
+        let (file, reached) = file(source, &at).await?;
+        let name = &self.path.text;
+        let snapshot = ready(name, &self.scratch, file, None).await?;
+        let sent = deliver(&self.target, snapshot, name).await?;
+        Ok(Sent {
+            moment: Some(reached),
+            ..sent
+        })
     }
 }
 
@@ -102,6 +146,7 @@ async fn deliver(target: &Target, snapshot: Snapshot, name: &str) -> Result<Sent
         size: snapshot.length,
         revision: found.revision,
         keys: found.keys,
+        moment: None,
     })
 }
 

@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::sink::{Sink, Written};
-use super::{ANSWER, Asked, Error, SILENCE, Standing, silent, text};
+use super::{
+    ANSWER, Asked, Error, SILENCE, Standing, candidates, several_clusters, silent, text,
+};
 use crate::server::operator_api::auth::Key;
 use crate::server::operator_api::backup_client::{BackupClient, READ};
 use crate::server::operator_api::client::AddressError;
@@ -29,7 +31,43 @@ pub struct Members {
 /// A member that gives its data.
 pub(super) struct Reader(BackupClient);
 
+/// A member whose log is read.
+#[derive(Debug)]
+pub(in crate::backup) struct LogMember {
+    pub(in crate::backup) endpoint: String,
+    pub(in crate::backup) id: u64,
+    pub(in crate::backup) cluster_id: u64,
+    pub(in crate::backup) client: BackupClient,
+}
+
 impl Members {
+    /// The members whose logs may be read, the best one first; at least one.
+    ///
+    /// # Errors
+    /// [`Error::Source`] with the answer of each member if there is none.
+    pub(in crate::backup) async fn logs(&self) -> Result<Vec<LogMember>, Error> {
+        let asked = self.ask().await;
+        if let Some(error) = several_clusters(&asked) {
+            return Err(error);
+        }
+        let mut failures = Vec::new();
+        let candidates = candidates(asked, &mut failures).into_iter();
+        let members = candidates.filter_map(|it| match it.reader {
+            super::Reader::Member(Reader(client)) => Some(LogMember {
+                endpoint: it.endpoint,
+                id: it.standing.member_id,
+                cluster_id: it.standing.cluster_id,
+                client,
+            }),
+            super::Reader::Client(_) => None,
+        });
+        let members: Vec<LogMember> = members.collect();
+        match members.is_empty() {
+            true => Err(Error::Source(failures.join("; "))),
+            false => Ok(members),
+        }
+    }
+
     /// What each member answers.
     pub(super) async fn ask(&self) -> Asked {
         let mut asked = Asked::new();

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 pub use clients::Clients;
 pub use members::Members;
+pub(super) use members::LogMember;
 use sink::Sink;
 pub use survivor::Survivor;
 

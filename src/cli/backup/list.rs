@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::store::Backups;
 use super::{print_json, printable};
 use crate::backup::Error;
+use crate::backup::archive::Overview;
 use crate::backup::manifest::{Manifest, Verification};
 use crate::backup::repository::Stored;
 use crate::backup_plan::size;
@@ -25,10 +26,20 @@ pub(super) struct Arguments {
 pub(super) async fn run(arguments: Arguments) -> Result<ExitCode, Error> {
     let (repository, keys) = arguments.backups.open()?;
     let stored = repository.list(&keys).await?;
+    let archives = repository.archives(&keys).await?;
     let rows: Vec<Row> = stored.iter().map(Row::new).collect();
+    let archives: Vec<Line> = archives.iter().map(Line::new).collect();
     match arguments.json {
-        true => print_json(&rows)?,
-        false => print!("{}", table(&rows)),
+        // Those who read backups alone find no field of theirs in the others.
+        true => {
+            let rows = rows.iter().map(Either::Backup);
+            let lines = archives.iter().map(Either::Archive);
+            print_json(&rows.chain(lines).collect::<Vec<_>>())?;
+        }
+        false => {
+            print!("{}", table(&rows));
+            archives.iter().for_each(|line| println!("{}", line.text()));
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -67,6 +78,57 @@ impl Row {
             verification: stored.verification.clone(),
             manifest: stored.manifest.clone().and_then(Result::ok),
         }
+    }
+}
+
+/// What `--json` prints of each.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Either<'a> {
+    Backup(&'a Row),
+    Archive(&'a Line),
+}
+
+/// The archive of a cluster.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Line {
+    /// ID of the cluster.
+    archive_of: String,
+    /// The newest entries without a hole.
+    first: u64,
+    last: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    as_of: Option<jiff::Timestamp>,
+    objects: usize,
+    stored: u64,
+}
+
+impl Line {
+    fn new(overview: &Overview) -> Line {
+        Line {
+            archive_of: format!("{:x}", overview.cluster_id),
+            first: overview.run.first,
+            last: overview.run.last,
+            as_of: overview.as_of,
+            objects: overview.objects,
+            stored: overview.stored,
+        }
+    }
+
+    fn text(&self) -> String {
+        let as_of = match self.as_of {
+            Some(as_of) => as_of.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+            None => "an unknown time".to_owned(),
+        };
+        format!(
+            "archive of the cluster {}: entries {} to {} as of {as_of}, {} in {} objects",
+            self.archive_of,
+            self.first,
+            self.last,
+            size(self.stored),
+            self.objects
+        )
     }
 }
 

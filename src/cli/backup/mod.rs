@@ -1,6 +1,7 @@
 //! `quorate backup`: snapshots of a living cluster in an object store or a directory. Parses arguments, prints results;
 //! `crate::backup` does the work.
 
+mod archive;
 mod fetch;
 mod list;
 mod prune;
@@ -33,6 +34,7 @@ pub(super) struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     Save(Box<save::Arguments>),
+    Archive(archive::Arguments),
     List(list::Arguments),
     Fetch(fetch::Arguments),
     Verify(verify::Arguments),
@@ -54,10 +56,13 @@ pub(super) fn run(arguments: Arguments) -> ExitCode {
         }
     };
     let (name, report) = arguments.command.reported();
-    let result = report
-        .begin()
-        .and_then(|()| runtime.block_on(until_signalled(arguments.command.run())));
-    if ["save", "restore"].contains(&name) {
+    let run = arguments.command.run();
+    let result = report.begin().and_then(|()| match name {
+        // It stores what it has before it ends.
+        "archive" => runtime.block_on(run),
+        _ => runtime.block_on(until_signalled(run)),
+    });
+    if ["save", "restore", "archive", "fetch"].contains(&name) {
         // What still reads its file, which has no name, is not waited for.
         runtime.shutdown_background();
     }
@@ -89,6 +94,7 @@ impl Command {
     fn reported(&self) -> (&'static str, Report) {
         match self {
             Command::Save(it) => ("save", it.report.clone()),
+            Command::Archive(it) => ("archive", it.report.clone()),
             Command::Verify(it) => ("verify", it.report.clone()),
             Command::Prune(it) => ("prune", it.report.clone()),
             Command::Restore(it) => ("restore", it.report.clone()),
@@ -100,11 +106,12 @@ impl Command {
     async fn run(self) -> Result<Ended, Error> {
         match self {
             Command::Save(it) => Box::pin(save::run(*it)).await,
+            Command::Archive(it) => Box::pin(archive::run(it)).await,
             Command::Verify(it) => Box::pin(verify::run(it)).await,
             Command::Prune(it) => prune::run(it).await,
             Command::Restore(it) => Box::pin(restore::run(*it)).await,
             Command::List(it) => list::run(it).await.map(Ended::unreported),
-            Command::Fetch(it) => fetch::run(it).await.map(Ended::unreported),
+            Command::Fetch(it) => Box::pin(fetch::run(it)).await.map(Ended::unreported),
         }
     }
 }

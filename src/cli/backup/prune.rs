@@ -1,6 +1,7 @@
 //! `quorate backup prune`.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Args;
 use jiff::Timestamp;
@@ -10,7 +11,10 @@ use super::report::Report;
 use super::store::Backups;
 use super::{Ended, chain, printable};
 use crate::backup::Error;
-use crate::backup::prune::{Plan, carry_out, plan};
+use crate::backup::archive::Archived;
+use crate::backup::cipher::Key;
+use crate::backup::prune::{Plan, carry_out, carry_out_archive, plan, plan_archive};
+use crate::backup::repository::{Repository, Stored};
 use crate::backup::retention::Retention;
 use crate::backup_plan::{JobResult, Pruned};
 
@@ -38,6 +42,10 @@ pub(super) struct Arguments {
     /// Where days and weeks begin: a name such as Europe/Berlin.
     #[arg(long, value_name = "ZONE", default_value = "UTC")]
     time_zone: String,
+    /// Keep the archive from the newest good backup on that is older than this: 7d, 12h and so on. 0 keeps all that is
+    /// behind a backup that is kept.
+    #[arg(long, value_name = "TIME", default_value = "7d", value_parser = window)]
+    archive_window: Duration,
     /// Say what would be deleted, and delete nothing.
     #[arg(long)]
     dry_run: bool,
@@ -59,6 +67,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Ended, Error> {
     }
     let zone = TimeZone::get(&arguments.time_zone);
     let zone = zone.map_err(|error| Error::Usage(format!("--time-zone: {error}")))?;
+    let what = (arguments.archive_window, arguments.dry_run);
     let (repository, keys) = arguments.backups.open()?;
     let stored = repository.list(&keys).await?;
     let now = Timestamp::now();
@@ -68,6 +77,10 @@ pub(super) async fn run(arguments: Arguments) -> Result<Ended, Error> {
     let done = match arguments.dry_run {
         true => Ok(()),
         false => carry_out(&repository, &plan, &policy, &zone, &keys, now, &mut deleted).await,
+    };
+    let done = match done {
+        Ok(()) => prune_archive(&repository, &keys, &plan, what, now).await,
+        Err(error) => Err(error),
     };
     let whole = done.is_ok();
     match done {
@@ -91,6 +104,53 @@ pub(super) async fn run(arguments: Arguments) -> Result<Ended, Error> {
         },
         result: Some(JobResult::Pruned(pruned)),
     })
+}
+
+fn window(text: &str) -> Result<Duration, String> {
+    if text == "0" {
+        return Ok(Duration::ZERO);
+    }
+    let unfit = |error: jiff::Error| error.to_string();
+    let span: jiff::Span = text.parse().map_err(unfit)?;
+    let time = span.to_duration(jiff::SpanRelativeTo::days_are_24_hours());
+    Duration::try_from(time.map_err(unfit)?).map_err(|_| "a time in the past".to_owned())
+}
+
+/// Prunes the archive behind the backups that are left.
+async fn prune_archive(
+    repository: &Repository,
+    keys: &[Key],
+    plan: &Plan,
+    (window, dry_run): (Duration, bool),
+    now: Timestamp,
+) -> Result<(), Error> {
+    let stored = repository.list(keys).await?;
+    let goes = |stored: &&Stored| {
+        let mut deleted = plan.deleted.iter();
+        dry_run && deleted.any(|deletion| deletion.id == stored.id)
+    };
+    let left: Vec<&Stored> = stored.iter().filter(|stored| !goes(stored)).collect();
+    let objects = plan_archive(repository, &left, window, now).await?;
+    print!("{}", archive_text(&objects, dry_run));
+    match dry_run {
+        true => Ok(()),
+        false => carry_out_archive(repository, &objects).await,
+    }
+}
+
+fn archive_text(objects: &[Archived], dry_run: bool) -> String {
+    let verb = if dry_run { "would delete" } else { "delete" };
+    let clusters = objects.chunk_by(|a, b| a.cluster_id == b.cluster_id);
+    let line = |of_one: &[Archived]| {
+        let last = of_one.iter().map(|it| it.range.last).max();
+        format!(
+            "{verb} {} objects of the archive of the cluster {:x}, up to entry {}\n",
+            of_one.len(),
+            of_one[0].cluster_id,
+            last.unwrap_or_default()
+        )
+    };
+    clusters.map(line).collect()
 }
 
 fn text(plan: &Plan, dry_run: bool) -> String {

@@ -12,6 +12,7 @@ use super::store::Store;
 use super::survivor::SurvivorFlags;
 use super::{Ended, Keys};
 use crate::backup::Error;
+use crate::backup::archive::Moment;
 use crate::backup::restore::{ObjectPath, Recovery, Restore, Target};
 use crate::backup_plan::{JobResult, Restored, size};
 use crate::server::operator_api::auth::Key;
@@ -29,6 +30,10 @@ pub(super) struct Arguments {
     /// A backup, or an object that is a snapshot as `etcdctl snapshot save` writes it, below the URL and --prefix.
     #[arg(required_unless_present = "survivor")]
     path: Option<String>,
+    /// The moment: latest, revision:N, index:N, or a time such as 2026-01-31T12:00:00Z. The entries of the archive behind
+    /// the backup are applied; the path may then be that of the folder of the backups, of which the best one is taken.
+    #[arg(long, value_name = "MOMENT", conflicts_with = "survivor")]
+    at: Option<Moment>,
     #[command(flatten)]
     survivor: SurvivorFlags,
     /// Directory for the snapshot while it is sent: as many bytes as the data. By default that of temporary files.
@@ -85,6 +90,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Ended, Error> {
             let store = arguments.store.ok_or_else(|| no_store(&from))?;
             let restore = Restore {
                 path,
+                at: arguments.at,
                 keys,
                 scratch,
                 target,
@@ -101,6 +107,13 @@ pub(super) async fn run(arguments: Arguments) -> Result<Ended, Error> {
         sent.keys,
         sent.sha256,
     );
+    let moment = sent.moment;
+    if let Some(moment) = &moment {
+        println!(
+            "entry {}, from the backup {}; as of {}",
+            moment.index, moment.base, moment.as_of
+        );
+    }
     Ok(Ended {
         code: ExitCode::SUCCESS,
         result: Some(JobResult::Restored(Restored {
@@ -111,8 +124,8 @@ pub(super) async fn run(arguments: Arguments) -> Result<Ended, Error> {
             revision: sent.revision,
             keys: sent.keys,
             size: sent.size,
-            raft_index: None,
-            as_of: None,
+            raft_index: moment.as_ref().map(|it| it.index),
+            as_of: moment.map(|it| it.as_of),
         })),
     })
 }

@@ -1,6 +1,6 @@
 //! Flags that say which cluster is saved, and how its members are reached.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
@@ -61,6 +61,37 @@ pub(super) struct Cluster {
     rate: Option<u64>,
 }
 
+/// The cluster, where only its peer ports will do.
+#[derive(Debug, Args)]
+pub(super) struct MemberFlags {
+    /// HOST:PORT of the members' peer ports, comma-separated. Every address of a host is a member.
+    #[arg(long, value_name = "HOST:PORT", value_delimiter = ',', required = true)]
+    members: Vec<String>,
+    /// File with the key of backups, which the operator makes for its Jobs.
+    #[arg(long, value_name = "FILE")]
+    member_key_file: PathBuf,
+    /// PEM roots of the certificates of peer ports; without them no TLS is used.
+    #[arg(long, value_name = "FILE")]
+    member_cacert: Option<PathBuf>,
+}
+
+impl MemberFlags {
+    pub(super) fn members(self) -> Result<Members, Error> {
+        members(self.members, &self.member_key_file, self.member_cacert)
+    }
+}
+
+fn members(hosts: Vec<String>, key: &Path, roots: Option<PathBuf>) -> Result<Members, Error> {
+    let roots = roots.map(|file| {
+        std::fs::read_to_string(&file).map_err(|source| Error::File { path: file, source })
+    });
+    Ok(Members {
+        hosts,
+        key: Key::read(key).map_err(|error| Error::Key(error.to_string()))?,
+        roots: roots.transpose()?,
+    })
+}
+
 impl Cluster {
     pub(super) fn source(self) -> Result<Source, Error> {
         let rate = self.rate.map(|rate| rate << 20);
@@ -72,19 +103,9 @@ impl Cluster {
     }
 
     fn members(self) -> Result<Members, Error> {
-        let roots = self.member_cacert.as_ref().map(|file| {
-            std::fs::read_to_string(file).map_err(|source| Error::File {
-                path: file.clone(),
-                source,
-            })
-        });
         // Required with them.
         let file = self.member_key_file.unwrap_or_default();
-        Ok(Members {
-            hosts: self.members,
-            key: Key::read(&file).map_err(|error| Error::Key(error.to_string()))?,
-            roots: roots.transpose()?,
-        })
+        members(self.members, &file, self.member_cacert)
     }
 
     fn clients(self) -> Result<Clients, Error> {

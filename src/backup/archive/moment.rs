@@ -1,0 +1,141 @@
+//! The moment to which a cluster is restored, and the backup from which it is reached. Pure.
+
+use std::fmt;
+use std::str::FromStr;
+
+use jiff::Timestamp;
+
+use crate::backup::repository::Stored;
+use crate::snapshot::replay::Position;
+
+/// A moment of a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// The end of what follows the backup without a hole.
+    Latest,
+    /// Up to the entry that reaches this revision, and nothing behind it.
+    Revision(i64),
+    /// Up to this entry of the log.
+    Index(u64),
+    /// Nothing that was committed later.
+    Time(Timestamp),
+}
+
+impl FromStr for Moment {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Moment, String> {
+        let number = |number: &str| number.parse::<i64>().ok().filter(|number| *number > 0);
+        let moment = match text.split_once(':') {
+            Some(("revision", n)) => number(n).map(Moment::Revision),
+            Some(("index", n)) => number(n).map(|n| Moment::Index(n.unsigned_abs())),
+            None if text == "latest" => Some(Moment::Latest),
+            _ => text.parse().ok().map(Moment::Time),
+        };
+        moment.ok_or_else(|| {
+            "no moment: give latest, revision:N, index:N, or a time such as 2026-01-31T12:00:00Z"
+                .to_owned()
+        })
+    }
+}
+
+impl fmt::Display for Moment {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Moment::Latest => write!(to, "latest"),
+            Moment::Revision(revision) => write!(to, "revision:{revision}"),
+            Moment::Index(index) => write!(to, "index:{index}"),
+            Moment::Time(time) => write!(to, "{time}"),
+        }
+    }
+}
+
+/// A backup that a moment may be reached from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Base {
+    pub(super) id: String,
+    pub(super) cluster_id: u64,
+    /// Its last entry.
+    pub(super) at: Position,
+    pub(super) revision: i64,
+    /// Everything that was committed then is in it.
+    pub(super) started: Timestamp,
+    /// Nothing that was committed later is in it.
+    pub(super) completed: Timestamp,
+}
+
+impl Base {
+    /// A backup against which nothing is known.
+    pub(super) fn of(stored: &Stored) -> Option<Base> {
+        let manifest = stored.known()?;
+        let at = Position {
+            index: manifest.snapshot.raft_index,
+            term: manifest.snapshot.raft_term,
+        };
+        let good = stored.damage().is_none() && at.index > 0 && at.term > 0;
+        good.then(|| {
+            Some(Base {
+                id: manifest.id.clone(),
+                cluster_id: u64::from_str_radix(&manifest.source.cluster_id, 16).ok()?,
+                at,
+                revision: manifest.snapshot.revision,
+                started: manifest.started,
+                completed: manifest.completed,
+            })
+        })
+        .flatten()
+    }
+
+    /// Whether the moment is in it or behind it.
+    fn precedes(&self, moment: Moment) -> bool {
+        match moment {
+            Moment::Latest => true,
+            Moment::Revision(revision) => self.revision <= revision,
+            Moment::Index(index) => self.at.index <= index,
+            Moment::Time(time) => self.completed <= time,
+        }
+    }
+
+    /// Of which entry and revision it is, in words.
+    pub(super) fn place(&self) -> String {
+        format!(
+            "the backup {} (entry {}, revision {}, complete at {})",
+            self.id, self.at.index, self.revision, self.completed
+        )
+    }
+}
+
+/// The backups from which the moment may be reached, the best one first; never one that holds more.
+///
+/// # Errors
+/// There is none: why, in words.
+pub(super) fn choose(bases: &[Base], moment: Moment) -> Result<Vec<&Base>, String> {
+    let newest = bases.iter().max_by_key(|base| base.completed);
+    let newest = newest.ok_or("there is no good backup to begin with")?;
+    let by_time = bases.iter().filter(|base| base.precedes(moment));
+    let cluster_id = match moment {
+        // The cluster may have been replaced by another one since.
+        Moment::Time(_) => by_time.max_by_key(|base| base.completed),
+        _ => Some(newest),
+    };
+    let cluster_id = cluster_id.map_or(newest.cluster_id, |base| base.cluster_id);
+    let own = bases.iter().filter(|base| base.cluster_id == cluster_id);
+    let mut before: Vec<&Base> = own.clone().filter(|base| base.precedes(moment)).collect();
+    // The nearest one first. One that has the revision already may hold more than the entry that reached it (a lease,
+    // a user), so it is the last resort.
+    let exact = |base: &Base| moment == Moment::Revision(base.revision);
+    before.sort_by_key(|base| (exact(base), std::cmp::Reverse(base.at.index)));
+    if let Some(first) = before.iter().position(|base| exact(base)) {
+        // Of several of these, the earliest holds the least.
+        before[first..].reverse();
+    }
+    before.dedup_by_key(|base| (exact(base), base.at.index));
+    if !before.is_empty() {
+        return Ok(before);
+    }
+    let oldest = own.min_by_key(|base| base.at.index).unwrap_or(newest);
+    Err(format!(
+        "{moment} is before the oldest good backup of the cluster {cluster_id:x}: that is {}",
+        oldest.place()
+    ))
+}

@@ -1,0 +1,202 @@
+//! The objects of an archive in a store: lists, reads, writes and deletes them. Never decides which.
+
+use futures::StreamExt as _;
+use jiff::Timestamp;
+use object_store::path::Path;
+use object_store::{GetOptions, GetRange, PutMode, PutPayload};
+
+use super::chain::newest_run;
+use super::names::{Range, cluster, folder};
+use super::segment::{Head, MOST_HEAD, Segment, head};
+use crate::backup::Error;
+use crate::backup::cipher::Key;
+use crate::backup::manifest::ARCHIVE;
+use crate::backup::repository::{Repository, is_absent};
+
+/// Longest object: entries that do not compress, with their head.
+const MOST_OBJECT: u64 = 80 << 20;
+
+/// An object as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Archived {
+    /// ID of the cluster.
+    pub cluster_id: u64,
+    /// Its entries.
+    pub range: Range,
+    /// Bytes of the object.
+    pub size: u64,
+    /// When it was written, by the store's clock.
+    pub modified: Timestamp,
+}
+
+/// The archive of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Overview {
+    /// ID of the cluster.
+    pub cluster_id: u64,
+    /// The newest entries without a hole.
+    pub run: Range,
+    /// Objects of all of it.
+    pub objects: usize,
+    /// Their bytes.
+    pub stored: u64,
+    /// Everything that was committed at this time is stored; absent if that is not known, or the head is not read.
+    pub as_of: Option<Timestamp>,
+}
+
+impl Repository {
+    /// Every object of the archive, or those of one cluster.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn archived(&self, of: Option<u64>) -> Result<Vec<Archived>, Error> {
+        let mut below = self.prefix.clone().join(ARCHIVE);
+        if let Some(cluster_id) = of {
+            below = below.join(folder(cluster_id));
+        }
+        let root = self.prefix.clone().join(ARCHIVE);
+        let mut listing = self.store.list(Some(&below));
+        let mut found = Vec::new();
+        while let Some(meta) = listing.next().await {
+            let meta = match meta {
+                Ok(meta) => meta,
+                // Deleted meanwhile.
+                Err(error) if is_absent(&error) => continue,
+                Err(error) => return Err(self.failed("listing the archive")(error)),
+            };
+            let Some(names) = meta.location.prefix_match(&root) else {
+                continue;
+            };
+            let names: Vec<_> = names.collect();
+            let [cluster_of, name] = &names[..] else {
+                continue;
+            };
+            let parsed = cluster(cluster_of.as_ref()).zip(Range::parse(name.as_ref()));
+            let Some((cluster_id, range)) = parsed else {
+                continue;
+            };
+            let modified = Timestamp::from_second(meta.last_modified.timestamp());
+            found.push(Archived {
+                cluster_id,
+                range,
+                size: meta.size,
+                modified: modified.unwrap_or_default(),
+            });
+        }
+        found.sort_by_key(|it| (it.cluster_id, it.range));
+        Ok(found)
+    }
+
+    /// What there is of each cluster.
+    ///
+    /// # Errors
+    /// Those of the store. A head that cannot be read says nothing of the time.
+    pub async fn archives(&self, keys: &[Key]) -> Result<Vec<Overview>, Error> {
+        let archived = self.archived(None).await?;
+        let mut overviews = Vec::new();
+        for of_one in archived.chunk_by(|a, b| a.cluster_id == b.cluster_id) {
+            let Some(run) = newest_run(of_one.iter().map(|it| it.range)) else {
+                continue;
+            };
+            let cluster_id = of_one[0].cluster_id;
+            let last = of_one.iter().find(|it| it.range.last == run.last);
+            let head = match last {
+                Some(last) => self.archived_head(cluster_id, last.range, keys).await,
+                None => Ok(None),
+            };
+            let marks = match head {
+                Ok(head) => head.map(|head| head.marks).unwrap_or_default(),
+                Err(Error::Store { doing, url, error }) => {
+                    return Err(Error::Store { doing, url, error });
+                }
+                Err(_) => Vec::new(),
+            };
+            let as_of = marks.iter().filter_map(|mark| mark.as_of_ms).max();
+            overviews.push(Overview {
+                cluster_id,
+                run,
+                objects: of_one.len(),
+                stored: of_one.iter().map(|it| it.size).sum(),
+                as_of: as_of.and_then(|ms| Timestamp::from_millisecond(ms).ok()),
+            });
+        }
+        Ok(overviews)
+    }
+
+    /// Stores an object, unless there is one of its name.
+    pub(super) async fn create_archived(
+        &self,
+        cluster_id: u64,
+        range: Range,
+        object: Vec<u8>,
+    ) -> Result<(), Error> {
+        let path = self.archive_path(cluster_id, range);
+        let payload = PutPayload::from(object);
+        let put = self
+            .store
+            .put_opts(&path, payload, PutMode::Create.into())
+            .await;
+        match put {
+            // The same entries, stored by another archiver, or by an attempt whose answer was lost.
+            Ok(_) | Err(object_store::Error::AlreadyExists { .. }) => Ok(()),
+            Err(error) => Err(self.failed(&format!("archiving {range}"))(error)),
+        }
+    }
+
+    /// The entries in an object; `None` if it is gone.
+    pub(super) async fn archived_segment(
+        &self,
+        cluster_id: u64,
+        range: Range,
+        keys: &[Key],
+    ) -> Result<Option<Segment>, Error> {
+        let path = self.archive_path(cluster_id, range);
+        let doing = format!("reading {range} of the archive");
+        match self.get(&path, MOST_OBJECT, &doing).await? {
+            None => Ok(None),
+            Some(object) => Segment::decode((cluster_id, range), &object, keys).map(Some),
+        }
+    }
+
+    /// The head of an object; `None` if it is gone.
+    pub(super) async fn archived_head(
+        &self,
+        cluster_id: u64,
+        range: Range,
+        keys: &[Key],
+    ) -> Result<Option<Head>, Error> {
+        let path = self.archive_path(cluster_id, range);
+        let options = GetOptions {
+            range: Some(GetRange::Bounded(0..MOST_HEAD as u64)),
+            ..GetOptions::default()
+        };
+        let read = async { self.store.get_opts(&path, options).await?.bytes().await };
+        match read.await {
+            Ok(bytes) => head((cluster_id, range), &bytes, keys).map(Some),
+            Err(error) if is_absent(&error) => Ok(None),
+            Err(error) => {
+                Err(self.failed(&format!("reading {range} of the archive"))(error))
+            }
+        }
+    }
+
+    /// Deletes an object; one that is gone already is no error.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn delete_archived(&self, cluster_id: u64, range: Range) -> Result<(), Error> {
+        self.delete(&self.archive_path(cluster_id, range)).await
+    }
+
+    /// The folder of a cluster, as a URL.
+    pub(super) fn archive_url(&self, cluster_id: u64) -> String {
+        let url = self.url().trim_end_matches('/');
+        format!("{url}/{ARCHIVE}/{}", folder(cluster_id))
+    }
+
+    fn archive_path(&self, cluster_id: u64, range: Range) -> Path {
+        let folder = folder(cluster_id);
+        let path = self.prefix.clone().join(ARCHIVE).join(folder);
+        path.join(range.name())
+    }
+}

@@ -1,0 +1,343 @@
+//! From a backup and the archive behind it to a snapshot of a moment, in a file without a name. Reads the store; the state
+//! machine applies the entries; the shape of the result is that of any other snapshot.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+use futures::{StreamExt as _, TryStreamExt as _};
+use jiff::Timestamp;
+
+use super::chain::{Chain, chain};
+use super::moment::{Base, Moment, choose};
+use super::names::Range;
+use super::segment::{Mark, Segment, damaged};
+use crate::backup::cipher::Key;
+use crate::backup::fetch::fetch_text;
+use crate::backup::repository::Repository;
+use crate::backup::restore::nameless;
+use crate::backup::save::ended;
+use crate::backup::{Error, chain as causes};
+use crate::bolt::HEAD_BYTES;
+use crate::server::snapshot_file::{SnapshotFile, raw_sha256};
+use crate::snapshot::export;
+use crate::snapshot::replay::{Discontinuity, Replay};
+
+/// Heads read at once.
+const READS: usize = 8;
+/// Objects on their way at once.
+const IN_FLIGHT: usize = 2;
+/// How often the archive is listed again, when an object has been merged with others meanwhile.
+const LISTINGS: usize = 5;
+
+/// The moment, and what is needed to reach it.
+#[derive(Debug)]
+pub struct At<'a> {
+    /// The moment.
+    pub moment: Moment,
+    /// The user's keys.
+    pub keys: &'a [Key],
+    /// A directory for the backup and the result: each needs as many bytes as the data.
+    pub scratch: &'a Path,
+}
+
+/// What was reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reached {
+    /// The backup that was begun with.
+    pub base: String,
+    /// The last entry of the log that was applied.
+    pub index: u64,
+    /// Revision of the data.
+    pub revision: i64,
+    /// Everything that was committed at this time is in them.
+    pub as_of: Timestamp,
+}
+
+/// Where a backup is looked for.
+#[derive(Clone, Debug)]
+pub(in crate::backup) struct Source<'a> {
+    pub(in crate::backup) folder: &'a Repository,
+    /// `None`: the best one of the folder.
+    pub(in crate::backup) id: Option<&'a str>,
+}
+
+/// Where a replay stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stop {
+    End,
+    Index(u64),
+    Revision(i64),
+}
+
+/// Why an attempt ended.
+enum Failed {
+    /// An object is gone: the archive is to be listed again.
+    Gone(Range),
+    /// The entries do not lead so far.
+    Short(String),
+    Final(Error),
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Failed {
+        Failed::Final(error)
+    }
+}
+
+/// The snapshot of a moment, with its digest behind it.
+///
+/// # Errors
+/// [`Error::Moment`] if nothing leads there, [`Error::Archive`] and [`Error::Damaged`] if what is stored is not what was;
+/// those of the store, the key and the file.
+pub(in crate::backup) async fn file(
+    source: Source<'_>,
+    at: &At<'_>,
+) -> Result<(File, Reached), Error> {
+    let bases = bases(&source, at).await?;
+    let candidates = choose(&bases, at.moment).map_err(Error::Moment)?;
+    std::fs::create_dir_all(at.scratch).map_err(Error::file(at.scratch))?;
+    let mut why = String::new();
+    for base in candidates {
+        let attempt = Attempt {
+            folder: source.folder,
+            base,
+            at,
+        };
+        match attempt.run().await {
+            Ok(reached) => return Ok(reached),
+            // A later one may be behind the hole.
+            Err(Failed::Short(short)) if why.is_empty() => why = short,
+            Err(Failed::Short(_)) => {}
+            Err(Failed::Final(error)) => return Err(error),
+            Err(Failed::Gone(range)) => {
+                return Err(Error::Unclear {
+                    id: base.id.clone(),
+                    what: format!("{range} of the archive are listed and not there: repeat"),
+                });
+            }
+        }
+    }
+    Err(Error::Moment(why))
+}
+
+async fn bases(source: &Source<'_>, at: &At<'_>) -> Result<Vec<Base>, Error> {
+    let folder = source.folder;
+    let Some(id) = source.id else {
+        let stored = folder.list(at.keys).await?;
+        return Ok(stored.iter().filter_map(Base::of).collect());
+    };
+    let stored = folder.find(id, at.keys).await?;
+    stored.expect_manifest()?;
+    if let Some(what) = stored.damage() {
+        return Err(Error::damaged(id, what));
+    }
+    let base = Base::of(&stored);
+    let base = base.ok_or_else(|| {
+        Error::Moment(format!(
+            "the backup {id} does not say which entry of the log is its last, so nothing can be replayed behind it"
+        ))
+    })?;
+    Ok(vec![base])
+}
+
+struct Attempt<'a> {
+    folder: &'a Repository,
+    base: &'a Base,
+    at: &'a At<'a>,
+}
+
+impl Attempt<'_> {
+    async fn run(&self) -> Result<(File, Reached), Failed> {
+        let mut listings = 0;
+        loop {
+            listings += 1;
+            match self.once().await {
+                Err(Failed::Gone(_)) if listings < LISTINGS => {}
+                other => return other,
+            }
+        }
+    }
+
+    async fn once(&self) -> Result<(File, Reached), Failed> {
+        let cluster_id = self.base.cluster_id;
+        let archived = self.folder.archived(Some(cluster_id)).await?;
+        let chain = chain(archived.iter().map(|it| it.range), self.base.at.index);
+        let (stop, mut marks) = self.stop(&chain).await?;
+        let mut replay = self.begin().await?;
+        let links = chain.links.iter().filter(|link| match stop {
+            Stop::Index(index) => link.first <= index,
+            Stop::End | Stop::Revision(_) => true,
+        });
+        let gets = links.map(|range| async move {
+            let keys = self.at.keys;
+            let segment = self.folder.archived_segment(cluster_id, *range, keys).await;
+            segment.map(|segment| (*range, segment))
+        });
+        let mut segments = futures::stream::iter(gets).buffered(IN_FLIGHT);
+        while let Some((range, segment)) = segments.try_next().await? {
+            let segment = segment.ok_or(Failed::Gone(range))?;
+            marks.extend(&segment.marks);
+            let applied = tokio::task::spawn_blocking(move || {
+                let done = apply(&mut replay, &segment, stop);
+                (replay, done)
+            });
+            let done;
+            (replay, done) = applied.await.map_err(ended)?;
+            let done = done.map_err(|error| damaged(cluster_id, range, &error.to_string()))?;
+            if done {
+                break;
+            }
+        }
+        drop(segments);
+        self.judge(&replay, stop, &chain)?;
+        self.finish(replay, &marks).await
+    }
+
+    /// Where to stop, and the marks that say so.
+    async fn stop(&self, chain: &Chain) -> Result<(Stop, Vec<Mark>), Failed> {
+        let time = match self.at.moment {
+            Moment::Latest => return Ok((Stop::End, Vec::new())),
+            Moment::Revision(revision) => return Ok((Stop::Revision(revision), Vec::new())),
+            Moment::Index(index) if index > chain.end => {
+                return Err(Failed::Short(self.short(chain, None)));
+            }
+            Moment::Index(index) => return Ok((Stop::Index(index), Vec::new())),
+            Moment::Time(time) => time,
+        };
+        let heads = chain.links.iter().map(|range| async move {
+            let (id, keys) = (self.base.cluster_id, self.at.keys);
+            let head = self.folder.archived_head(id, *range, keys).await?;
+            head.ok_or(Failed::Gone(*range))
+        });
+        let heads = futures::stream::iter(heads).buffered(READS);
+        let heads: Vec<_> = heads.try_collect().await?;
+        let marks: Vec<Mark> = heads.into_iter().flat_map(|head| head.marks).collect();
+        let newest = marks.iter().map(|mark| mark.known_ms).max();
+        if newest.is_none_or(|newest| newest < time.as_millisecond()) {
+            let newest = newest.and_then(|ms| Timestamp::from_millisecond(ms).ok());
+            let end = newest.unwrap_or(self.base.completed);
+            return Err(Failed::Short(self.short(chain, Some(&format!(", of {end}")))));
+        }
+        let index = reached(&marks, time.as_millisecond());
+        Ok((Stop::Index(index.max(self.base.at.index)), marks))
+    }
+
+    /// The state of the backup.
+    async fn begin(&self) -> Result<Replay, Failed> {
+        let id = self.base.id.as_str();
+        let stored = self.folder.find(id, &[]).await?;
+        let path = self.nameable();
+        let text = &stored.text;
+        fetch_text(self.folder, id, text, self.at.keys, &path).await?;
+        let file = SnapshotFile::open(&path).map_err(Error::file(&path));
+        std::fs::remove_file(&path).map_err(Error::file(&path))?;
+        let (file, at) = (file?, self.base.at);
+        let begun = tokio::task::spawn_blocking(move || Replay::begin(file, at));
+        let begun = begun.await.map_err(ended)?;
+        Ok(begun.map_err(|error| Error::damaged(id, causes(&error)))?)
+    }
+
+    /// Whether the replay got to where it was to stop.
+    fn judge(&self, replay: &Replay, stop: Stop, chain: &Chain) -> Result<(), Failed> {
+        let there = match stop {
+            Stop::End => replay.at().index == chain.end,
+            Stop::Index(index) => replay.at().index == index,
+            Stop::Revision(revision) => replay.revision() >= revision,
+        };
+        let revision = format!(", revision {}", replay.revision());
+        match there {
+            true => Ok(()),
+            false => Err(Failed::Short(self.short(chain, Some(&revision)))),
+        }
+    }
+
+    /// That the moment is not there, and what is.
+    fn short(&self, chain: &Chain, end: Option<&str>) -> String {
+        let (moment, base) = (self.at.moment, self.base);
+        let held = match Range::new(base.at.index + 1, chain.end) {
+            None => "nothing follows it in the archive".to_owned(),
+            Some(range) => format!("the archive holds {range}{}", end.unwrap_or_default()),
+        };
+        let then = match chain.hole {
+            Some(hole) => format!(
+                "; {hole} are missing, and what is behind them needs a backup that is behind them"
+            ),
+            None => "; for its end, give latest".to_owned(),
+        };
+        format!("{moment} is not reached: behind {} {held}{then}", base.place())
+    }
+
+    async fn finish(&self, replay: Replay, marks: &[Mark]) -> Result<(File, Reached), Failed> {
+        let index = replay.at().index;
+        let known = marks.iter().filter(|mark| mark.index <= index);
+        let as_of = known.filter_map(|mark| mark.as_of_ms).max();
+        let as_of = as_of.and_then(|ms| Timestamp::from_millisecond(ms).ok());
+        let as_of = as_of.unwrap_or(self.base.started).max(self.base.started);
+        let reached = Reached {
+            base: self.base.id.clone(),
+            index,
+            revision: replay.revision(),
+            as_of: match self.at.moment {
+                Moment::Time(time) => as_of.min(time),
+                _ => as_of,
+            },
+        };
+        let scratch = self.at.scratch.to_owned();
+        let written = tokio::task::spawn_blocking(move || write(&replay, &scratch));
+        Ok((written.await.map_err(ended)??, reached))
+    }
+
+    fn nameable(&self) -> PathBuf {
+        let number = uuid::Uuid::new_v4().simple();
+        self.at.scratch.join(format!("quorate-replay-{number}.db"))
+    }
+}
+
+/// The last entry that was committed by a time.
+fn reached(marks: &[Mark], time_ms: i64) -> u64 {
+    let by_then = marks.iter().filter(|mark| mark.known_ms <= time_ms);
+    by_then.map(|mark| mark.index).max().unwrap_or_default()
+}
+
+/// Applies what is behind the state; whether the replay is to stop.
+fn apply(replay: &mut Replay, segment: &Segment, stop: Stop) -> Result<bool, Discontinuity> {
+    let is_there = |replay: &Replay| match stop {
+        Stop::End => false,
+        Stop::Index(index) => replay.at().index >= index,
+        Stop::Revision(revision) => replay.revision() >= revision,
+    };
+    let before = replay.at().index;
+    if let Some(term) = segment.term(before) {
+        replay.follows(before + 1, term)?;
+    }
+    for entry in &segment.entries {
+        if is_there(replay) {
+            return Ok(true);
+        }
+        if entry.index > before {
+            replay.apply(entry)?;
+        }
+    }
+    Ok(is_there(replay))
+}
+
+/// The state as a database with its digest, in a file without a name.
+fn write(replay: &Replay, scratch: &Path) -> Result<File, Error> {
+    let failed = || Error::file(scratch);
+    let file = nameless(scratch)?;
+    let mut at = HEAD_BYTES as u64;
+    let exported = export(&replay.contents(), |bytes| {
+        file.write_all_at(bytes, at)?;
+        at += bytes.len() as u64;
+        Ok(())
+    });
+    let (head, length) = exported.map_err(|error| match error {
+        crate::snapshot::Error::Write(error) => failed()(error),
+        error => Error::Archive(format!("the state cannot be written: {}", causes(&error))),
+    })?;
+    file.write_all_at(&head, 0).map_err(failed())?;
+    let digest = raw_sha256(&file, length).map_err(failed())?;
+    file.write_all_at(&digest, length).map_err(failed())?;
+    Ok(file)
+}

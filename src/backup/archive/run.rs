@@ -1,0 +1,471 @@
+//! The archiver: reads the committed entries of a cluster from one of its members, and stores them. Killed at any moment it
+//! leaves whole objects, and the next one goes on behind them.
+
+use std::collections::BTreeSet;
+use std::pin::pin;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use tokio::time::{sleep, timeout};
+
+use super::chain::newest_run;
+use super::collector::Collector;
+use super::merge::{Small, merge, sealed};
+use super::moment::Base;
+use crate::backup::cipher::Key;
+use crate::backup::repository::Repository;
+use crate::backup::source::{LogMember, Members, text};
+use crate::backup::{Error, chain as causes};
+use crate::server::operator_api::backup_client::READ;
+use crate::snapshot::replay::Position;
+use crate::wire::member::{Archived as Told, EntriesRequest, EntriesResponse};
+
+/// It ends after this, so that whoever runs it gives it new credentials and a new version.
+const LIFE: Duration = Duration::from_secs(12 * 3600);
+/// For so long neither the store nor the members need to be reached.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// Between two attempts.
+const PAUSE: Duration = Duration::from_secs(2);
+/// An answer takes no longer than it was to wait, and this.
+const ANSWER: Duration = Duration::from_secs(20);
+/// Longest wait for a new entry that is asked for.
+const WAIT: Duration = Duration::from_millis(2500);
+/// Longest pause between two calls while entries arrive.
+const PACE: Duration = Duration::from_millis(500);
+/// Once it is to end, what is here is stored within this.
+const LAST: Duration = Duration::from_secs(20);
+
+/// What to archive.
+#[derive(Debug)]
+pub struct Archive {
+    /// The members.
+    pub members: Members,
+    /// The user's keys: the first one encrypts.
+    pub keys: Vec<Key>,
+    /// New entries are stored after this at the latest.
+    pub interval: Duration,
+}
+
+/// How an archiver ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// ID of the cluster; 0 if no member had answered.
+    pub cluster_id: u64,
+    /// The newest entries that are stored without a hole; 0 if there are none.
+    pub first: u64,
+    /// The last one of them.
+    pub last: u64,
+    /// Everything that was committed at this time is stored.
+    pub as_of: Option<Timestamp>,
+    /// Objects that it has written.
+    pub objects: u64,
+    /// The log no longer holds what comes next.
+    pub gap: bool,
+    /// Why it ended.
+    pub message: String,
+}
+
+/// Why there is nothing more to do.
+enum Why {
+    Gap(String),
+    Life,
+}
+
+impl Archive {
+    /// Archives until `stop`, a gap, or for twelve hours.
+    ///
+    /// # Errors
+    /// The store or the members were not reached for five minutes, the store refuses the credentials, the key does not
+    /// fit, or what was stored before is damaged.
+    pub async fn run(
+        &self,
+        repository: &Repository,
+        stop: impl Future<Output = ()>,
+    ) -> Result<Ended, Error> {
+        let mut stop = pin!(stop);
+        let begun = tokio::select! {
+            begun = self.begin(repository) => begun?,
+            () = &mut stop => return Ok(Ended {
+                cluster_id: 0,
+                first: 0,
+                last: 0,
+                as_of: None,
+                objects: 0,
+                gap: false,
+                message: "it was asked to end before a member had answered".to_owned(),
+            }),
+        };
+        let mut archiver = begun;
+        let (gap, why) = tokio::select! {
+            why = archiver.work() => match why? {
+                Why::Gap(why) => (true, why),
+                Why::Life => (false, "it has run for twelve hours".to_owned()),
+            },
+            () = &mut stop => (false, "it was asked to end".to_owned()),
+        };
+        Ok(archiver.finish(gap, why).await)
+    }
+
+    /// Finds the cluster, and where to go on.
+    async fn begin<'a>(&'a self, repository: &'a Repository) -> Result<Archiver<'a>, Error> {
+        let members = patiently(|| self.members.logs()).await?;
+        // There is one.
+        let cluster_id = members.first().map_or(0, |member| member.cluster_id);
+        let (run, starts) =
+            patiently(|| starts(repository, cluster_id, &self.keys)).await?;
+        let mut archiver = Archiver {
+            settings: self,
+            repository,
+            cluster_id,
+            first: run.map_or(0, |run| run.first),
+            collector: Collector::new(Position::default()),
+            starts,
+            as_of_before: run.and_then(|run| run.as_of_ms),
+            objects: 0,
+            small: Small::default(),
+            member: None,
+            short: BTreeSet::new(),
+            failing: None,
+            began: Instant::now(),
+        };
+        archiver.next_start();
+        Ok(archiver)
+    }
+}
+
+/// What an earlier archiver has stored.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    first: u64,
+    as_of_ms: Option<i64>,
+}
+
+/// What is stored, and the entries behind which an archive may go on, the last choice first.
+async fn starts(
+    repository: &Repository,
+    cluster_id: u64,
+    keys: &[Key],
+) -> Result<(Option<Run>, Vec<Position>), Error> {
+    let archived = repository.archived(Some(cluster_id)).await?;
+    let run = newest_run(archived.iter().map(|it| it.range));
+    let mut starts = Vec::new();
+    let stored = repository.list(keys).await?;
+    let bases = stored.iter().filter_map(Base::of);
+    let own = bases.filter(|base| base.cluster_id == cluster_id);
+    if let Some(base) = own.max_by_key(|base| base.at.index)
+        && run.is_none_or(|run| run.last < base.at.index)
+    {
+        starts.push(base.at);
+    }
+    let Some(run) = run else {
+        return Ok((None, starts));
+    };
+    let last = archived.iter().filter(|it| it.range.last == run.last);
+    // Of several, the shortest.
+    let last = last.map(|it| it.range).max();
+    let segment = match last {
+        Some(range) => repository.archived_segment(cluster_id, range, keys).await?,
+        None => None,
+    };
+    let segment = segment.ok_or_else(|| Error::Unclear {
+        id: "archive".to_owned(),
+        what: "its newest object is listed and not there".to_owned(),
+    })?;
+    let term = segment.term(run.last).unwrap_or_default();
+    starts.push(Position {
+        index: run.last,
+        term,
+    });
+    let as_of_ms = segment.marks.iter().filter_map(|mark| mark.as_of_ms).max();
+    let first = run.first;
+    Ok((Some(Run { first, as_of_ms }), starts))
+}
+
+struct Archiver<'a> {
+    settings: &'a Archive,
+    repository: &'a Repository,
+    cluster_id: u64,
+    /// The first entry of the newest ones without a hole; 0 if none is stored.
+    first: u64,
+    collector: Collector,
+    /// Where else it may go on, the last choice first.
+    starts: Vec<Position>,
+    /// What the archiver before it knew of the time, until this one knows more.
+    as_of_before: Option<i64>,
+    objects: u64,
+    small: Small,
+    member: Option<LogMember>,
+    /// Members whose logs begin behind what comes next.
+    short: BTreeSet<u64>,
+    /// Since when no member has given what was asked for, and the one that was asked last.
+    failing: Option<(Instant, u64)>,
+    began: Instant,
+}
+
+impl Archiver<'_> {
+    async fn work(&mut self) -> Result<Why, Error> {
+        if self.collector.at().index == 0 {
+            return Ok(Why::Gap(format!(
+                "there is neither a backup nor an archive of the cluster {:x} in {} yet: take a backup first",
+                self.cluster_id,
+                self.repository.url()
+            )));
+        }
+        loop {
+            if self.began.elapsed() > LIFE {
+                return Ok(Why::Life);
+            }
+            if self.collector.is_due(self.now_ms(), self.delay_ms()) {
+                self.store().await?;
+            }
+            if let Some(why) = self.ask().await? {
+                return Ok(Why::Gap(why));
+            }
+        }
+    }
+
+    /// Asks a member for what comes next. A text: no member has it any more.
+    async fn ask(&mut self) -> Result<Option<String>, Error> {
+        let Some(mut member) = self.connected().await? else {
+            return Ok(None);
+        };
+        let request = self.request();
+        let patience = Duration::from_millis(request.wait_ms) + ANSWER;
+        let sent = Timestamp::now().as_millisecond();
+        let answer = timeout(patience, member.client.entries(request)).await;
+        let received = Timestamp::now().as_millisecond();
+        let failed = match answer {
+            Err(_) => format!("no answer in {} s", patience.as_secs()),
+            Ok(Err(status)) => text(&status),
+            Ok(Ok(answer)) => {
+                if self.collector.at().index + 1 < answer.first {
+                    return Ok(self.is_short(&member, answer.first).await);
+                }
+                match self.took(answer, (sent, received)) {
+                    Ok(pause) => {
+                        self.failing = None;
+                        self.member = Some(member);
+                        sleep(pause).await;
+                        return Ok(None);
+                    }
+                    Err(why) => why,
+                }
+            }
+        };
+        self.fails(member.id, format!("{}: {failed}", member.endpoint))
+            .await?;
+        Ok(None)
+    }
+
+    /// Takes an answer; for how long to wait before the next call.
+    fn took(&mut self, answer: EntriesResponse, at: (i64, i64)) -> Result<Duration, String> {
+        let some = !answer.entries.is_empty();
+        let now = self.now_ms();
+        self.collector.take(answer, at, now)?;
+        // One has gone on: others are as good again.
+        self.short.clear();
+        if some {
+            self.starts.clear();
+        }
+        Ok(match some && self.collector.is_caught_up() {
+            true => (self.settings.interval / 10).min(PACE),
+            false => Duration::ZERO,
+        })
+    }
+
+    fn request(&self) -> EntriesRequest {
+        let Position { index, term } = self.collector.at();
+        let wait = (self.settings.interval / 2).min(WAIT);
+        let wait_ms = match self.collector.is_caught_up() {
+            true => {
+                let due = self.collector.due_in(self.now_ms(), self.delay_ms());
+                millis(wait).min(due.unwrap_or(u64::MAX))
+            }
+            false => 0,
+        };
+        EntriesRequest {
+            from: index + 1,
+            term_before: term,
+            max_bytes: READ,
+            wait_ms,
+            archived: (self.first > 0).then(|| Told {
+                index: self.collector.stored_index(),
+                as_of_unix_ms: self.as_of_ms().unwrap_or_default(),
+                location: self.repository.archive_url(self.cluster_id),
+            }),
+        }
+    }
+
+    /// A member's log begins too late. A text: so do all that answer, and there is nowhere else to go on.
+    async fn is_short(&mut self, member: &LogMember, first: u64) -> Option<String> {
+        self.short.insert(member.id);
+        let others = self.settings.members.logs().await.unwrap_or_default();
+        let next = others
+            .into_iter()
+            .find(|it| !self.short.contains(&it.id) && it.cluster_id == self.cluster_id);
+        if next.is_some() {
+            self.member = next;
+            return None;
+        }
+        let at = self.collector.at().index;
+        self.short.clear();
+        if self.collector.segment().is_none() && self.next_start() {
+            return None;
+        }
+        Some(format!(
+            "the members' log begins with entry {first}, and entry {} comes next in the archive: take a backup, behind which it goes on",
+            at + 1
+        ))
+    }
+
+    /// Goes on somewhere else, if there is such a place.
+    fn next_start(&mut self) -> bool {
+        let Some(start) = self.starts.pop() else {
+            return false;
+        };
+        let is_other = self.collector.at().index > 0;
+        self.collector = Collector::new(start);
+        if is_other || self.first == 0 {
+            // Nothing is stored behind it yet.
+            (self.first, self.as_of_before) = (0, None);
+        }
+        true
+    }
+
+    /// A member to ask; `None` after a failure and a pause.
+    async fn connected(&mut self) -> Result<Option<LogMember>, Error> {
+        if let Some(member) = self.member.take() {
+            return Ok(Some(member));
+        }
+        let members = match self.settings.members.logs().await {
+            Ok(members) => members,
+            Err(Error::Source(why)) => {
+                self.fails(0, why).await?;
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
+        let failed = self.failing.map(|(_, id)| id);
+        let mut own: Vec<LogMember> = members
+            .into_iter()
+            .filter(|it| it.cluster_id == self.cluster_id)
+            .collect();
+        // The others first.
+        own.sort_by_key(|it| Some(it.id) == failed);
+        match own.into_iter().next() {
+            Some(member) => Ok(Some(member)),
+            None => Err(Error::Source(format!(
+                "another cluster than {:x} answers",
+                self.cluster_id
+            ))),
+        }
+    }
+
+    /// Nothing came of it: an error once that has lasted for too long.
+    async fn fails(&mut self, member: u64, why: String) -> Result<(), Error> {
+        let (since, _) = self.failing.unwrap_or((Instant::now(), member));
+        self.failing = Some((since, member));
+        if since.elapsed() >= PATIENCE {
+            return Err(Error::Source(format!(
+                "not for {} s; the last answer: {why}",
+                PATIENCE.as_secs()
+            )));
+        }
+        let first = since.elapsed() < PAUSE;
+        if first {
+            eprintln!("quorate backup archive: {why}; trying again");
+        }
+        sleep(PAUSE.min(self.settings.interval)).await;
+        Ok(())
+    }
+
+    /// Stores what is here.
+    async fn store(&mut self) -> Result<(), Error> {
+        let Some(segment) = self.collector.segment() else {
+            return Ok(());
+        };
+        let range = segment.range()?;
+        let keys = &self.settings.keys;
+        let object = sealed(segment, self.cluster_id, keys).await?;
+        let bytes = object.len() as u64;
+        let (repository, id) = (self.repository, self.cluster_id);
+        patiently(|| repository.create_archived(id, range, object.clone())).await?;
+        self.collector.is_stored();
+        self.objects += 1;
+        if self.first == 0 {
+            self.first = range.first;
+        }
+        self.small.push(range, bytes);
+        if let Some(due) = self.small.due()
+            && let Err(error) = merge(repository, id, keys, &due).await
+        {
+            // They stay as they are.
+            eprintln!("quorate backup archive: objects are not merged: {}", causes(&error));
+        }
+        Ok(())
+    }
+
+    async fn finish(&mut self, gap: bool, mut message: String) -> Ended {
+        match timeout(LAST, self.store()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => message += &format!("; the last entries are not stored: {error}"),
+            Err(_) => message += "; the last entries are not stored: the store does not answer",
+        }
+        let as_of = self.as_of_ms();
+        Ended {
+            cluster_id: self.cluster_id,
+            first: self.first,
+            last: match self.first {
+                0 => 0,
+                _ => self.collector.stored_index(),
+            },
+            as_of: as_of.and_then(|ms| Timestamp::from_millisecond(ms).ok()),
+            objects: self.objects,
+            gap,
+            message,
+        }
+    }
+
+    fn as_of_ms(&self) -> Option<i64> {
+        self.collector.as_of_ms().or(self.as_of_before)
+    }
+
+    fn now_ms(&self) -> u64 {
+        millis(self.began.elapsed())
+    }
+
+    /// The interval, without the time in which an entry arrives and is stored.
+    fn delay_ms(&self) -> u64 {
+        millis(self.settings.interval * 4 / 5)
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Repeats what may succeed later.
+async fn patiently<T, F: Future<Output = Result<T, Error>>>(
+    mut act: impl FnMut() -> F,
+) -> Result<T, Error> {
+    let began = Instant::now();
+    loop {
+        let left = PATIENCE.saturating_sub(began.elapsed());
+        let error = match timeout(left.max(ANSWER), act()).await {
+            Ok(Ok(done)) => return Ok(done),
+            Ok(Err(error)) => error,
+            Err(_) => Error::Interrupted(format!(
+                "no answer in {} s",
+                left.max(ANSWER).as_secs()
+            )),
+        };
+        let passing = matches!(
+            &error,
+            Error::Store { .. } | Error::Source(_) | Error::Unclear { .. }
+        );
+        if !passing || error.refuses_credentials() || began.elapsed() + PAUSE >= PATIENCE {
+            return Err(error);
+        }
+        sleep(PAUSE).await;
+    }
+}
