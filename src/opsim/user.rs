@@ -183,7 +183,7 @@ pub(crate) fn outdated(world: &World, name: &str) -> Option<String> {
     };
     let resource = api.get(Kind::EtcdCluster, NAMESPACE, name)?;
     let ours = |found: &&std::sync::Arc<Value>| {
-        object::label(found, crate::crd::LABEL_CLUSTER_UID) == Some(object::uid(&resource))
+        object::label(found, crate::crd::LABEL_CLUSTER_UID) == Some(object::life(&resource))
     };
     let parsed = serde_json::from_value((*resource).clone()).ok();
     let valid = parsed.and_then(|parsed| crate::crd::validate(&parsed).ok());

@@ -373,7 +373,7 @@ fn yaml(
         number + 1
     ));
     let namespace = cluster.namespace().unwrap_or_default();
-    let uid = cluster.uid().unwrap_or_default();
+    let uid = cluster.life();
     let recovery = free_name(lost, number + 1);
     Some(format!(
         "{comment}apiVersion: quorate.dev/v1alpha1\nkind: EtcdRecovery\nmetadata:\n  name: {recovery}\n  namespace: {namespace}\nspec:\n  clusterRef:\n    name: {name}\n  clusterUID: \"{uid}\"\n  incarnation: {number}\n{source}  # Set it to true once what only the lost members hold may be lost.\n  acceptLoss: false\n"

@@ -123,11 +123,11 @@ fn of_objects(
 ) -> Remains {
     let mut claims = claims(lost, incarnation);
     let claim = claims.find(|claim| label(claim, LABEL_MEMBER) == Some(name));
-    let uid = lost.cluster.uid().unwrap_or_default();
+    let uid = lost.cluster.life();
     let mut pods = lost.pods.iter().filter(|pod| {
         let labels = pod.labels();
         labels.get(LABEL_MEMBER).map(String::as_str) == Some(name)
-            && labels.get(LABEL_CLUSTER_UID) == Some(&uid)
+            && labels.get(LABEL_CLUSTER_UID).map(String::as_str) == Some(uid)
     });
     let pod = pods.next();
     Remains {
@@ -143,10 +143,10 @@ fn of_objects(
 /// The PVCs of this incarnation that a member has or had. A recovery that was deleted in the middle may have marked them
 /// as retired.
 fn claims(lost: &Lost, incarnation: i64) -> impl Iterator<Item = &PersistentVolumeClaim> {
-    let uid = lost.cluster.uid().unwrap_or_default();
+    let uid = lost.cluster.life();
     lost.pvcs.iter().filter(move |claim| {
         let of = label(claim, LABEL_INCARNATION).map_or(Ok(1), str::parse::<i64>);
-        label(claim, LABEL_CLUSTER_UID) == Some(uid.as_str()) && of == Ok(incarnation)
+        label(claim, LABEL_CLUSTER_UID) == Some(uid) && of == Ok(incarnation)
     })
 }
 

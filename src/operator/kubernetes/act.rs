@@ -51,7 +51,7 @@ pub(super) async fn apply_action(
             ..
         } => {
             let pvc = build::pvc(cluster, member, *incarnation, PvcState::New);
-            let ours = Owned::Label(LABEL_CLUSTER_UID, &cluster.uid);
+            let ours = Owned::Label(LABEL_CLUSTER_UID, &cluster.life);
             create(client, namespace, &pvc, ours).await.map(|_| ())
         }
         ObjectAction::GrowPvc { pvc, uid, .. } => {
@@ -168,7 +168,7 @@ async fn delete_identity_secret(
         return Ok(());
     };
     let identity = read_identity_secret(&found, &cluster.name, &cluster.uid);
-    if identity.incarnation != incarnation || identity.cluster_uid != cluster.uid {
+    if identity.incarnation != incarnation || identity.cluster_uid != cluster.life {
         return Err(Failure::Changed(format!(
             "Secret {name} is of another incarnation"
         )));

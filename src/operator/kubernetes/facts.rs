@@ -270,7 +270,7 @@ pub(super) fn pvc(
             // A value of a newer operator: whatever it means, the disk was used.
             Some(_) => PvcState::Joined,
         },
-        terminating: meta.deletion_timestamp.is_some(),
+        terminating: meta.deletion_timestamp.is_some() || is_orphaned(meta, cluster_uid),
         bound: phase == Some("Bound"),
         volume_gone,
         no_node: volume.and_then(|volume| unreachable(volume, nodes)),
@@ -281,6 +281,12 @@ pub(super) fn pvc(
             .unwrap_or(0),
         owned: owners.into_iter().any(|owner| owner.uid == cluster_uid),
     }
+}
+
+/// Whether a PVC goes with a resource that is gone: the garbage collection deletes it before long.
+fn is_orphaned(meta: &ObjectMeta, cluster_uid: &str) -> bool {
+    let mut owners = meta.owner_references.iter().flatten();
+    owners.any(|owner| owner.kind == "EtcdCluster" && owner.uid != cluster_uid)
 }
 
 /// Whether a volume can be used on one node only: each way to satisfy its affinity names one host.

@@ -123,8 +123,12 @@ impl OneCluster {
     ) -> Result<Observation, Failure> {
         let uid = resource.uid().unwrap_or_default();
         let api = self.api();
-        let id = (self.key.1.as_str(), uid.as_str());
-        self.memory.revisions.read(&api, id).await?;
+        let life = Life {
+            name: &self.key.1,
+            uid: &uid,
+            life: life_of(resource, &uid),
+        };
+        self.memory.revisions.read(&api, life).await?;
         let wanted = self.judged(resource);
         self.remember();
         let seen = Box::pin(self.observe_by_spec(wanted, resource, freshness, entropy)).await?;
@@ -172,16 +176,17 @@ impl OneCluster {
         let recoveries = self.shared.recoveries(&self.key, freshness).await?;
         let settled = !recoveries.iter().any(recoveries::is_under_way);
         let known = settled && self.is_formed(&status, &uid);
-        let found = self.find(freshness, &uid, known);
+        let life = Life {
+            name: &name,
+            uid: &uid,
+            life: life_of(resource, &uid),
+        };
+        let found = self.find(freshness, life, known);
         let mut found = found.await?;
         if freshness == Freshness::Live && counts_evictions(cluster.as_ref().ok()) {
             // Whether a further vote is covered is not read from a cache.
             found.pdbs = live(self.api(), &self.of_name()).await?;
         }
-        let life = Life {
-            name: &name,
-            uid: &uid,
-        };
         found.sets = life.sets(found.sets);
         found.pvcs = life.pvcs(found.pvcs);
         let Pods { own: pods, others } = life.pods(&found.pods, &found.sets);
@@ -209,7 +214,7 @@ impl OneCluster {
         let identity = identity.map(|secret| read_identity_secret(secret, &name, &uid));
         let formed = recoveries::is_formed(&status, identity.as_ref());
         let receives = identity.as_ref().is_some_and(|it| it.incarnation > 1)
-            || valid.is_some_and(|cluster| cluster.spec.bootstrap.is_some());
+            || valid.is_some_and(|cluster| cluster.spec.restore().is_some());
         let observed = Observed {
             now_ms: self.shared.outside.clock.unix_ms(),
             entropy: entropy.to_owned(),
@@ -335,7 +340,12 @@ impl OneCluster {
     /// PVCs and the identity Secret are read live until the cluster is known to be formed, and while it is recovered:
     /// the bootstrap decision depends on them. From then on they are cached like everything else, and read live before
     /// an action, so that an idle cluster makes no API requests.
-    async fn find(&self, freshness: Freshness, uid: &str, formed: bool) -> Result<Found, Failure> {
+    async fn find(
+        &self,
+        freshness: Freshness,
+        life: Life<'_>,
+        formed: bool,
+    ) -> Result<Found, Failure> {
         let (namespace, name) = (&self.key.0, &self.key.1);
         let of_name = self.of_name();
         let caches = &self.shared.caches;
@@ -343,7 +353,7 @@ impl OneCluster {
         if freshness == Freshness::Live {
             let sets = live(self.api(), &of_name).await?;
             return Ok(Found {
-                pvcs: self.live_pvcs(uid, &sets).await?,
+                pvcs: self.live_pvcs(life, &sets).await?,
                 identity_secret: self.live_identity_secret().await?,
                 sets,
                 pods: live(self.api(), &of_name).await?,
@@ -353,7 +363,10 @@ impl OneCluster {
             });
         }
         // This life's objects, and whatever else carries the cluster's name.
-        let ours = [(LABEL_CLUSTER, name.as_str()), (LABEL_CLUSTER_UID, uid)];
+        let ours = [
+            (LABEL_CLUSTER, name.as_str()),
+            (LABEL_CLUSTER_UID, life.life),
+        ];
         let (pvcs, identity_secret) = if formed {
             let identity_secret = caches.secrets.get(namespace, &identity_secret_name(name));
             let pvcs = caches.pvcs.of_any(namespace, &ours);
@@ -387,24 +400,22 @@ impl OneCluster {
     /// count as the loss of a disk.
     async fn live_pvcs(
         &self,
-        uid: &str,
+        life: Life<'_>,
         sets: &[Arc<StatefulSet>],
     ) -> Result<Vec<Arc<PersistentVolumeClaim>>, Failure> {
         let api: Api<PersistentVolumeClaim> = self.api();
         let mut pvcs = live(api.clone(), &self.of_name()).await?;
         for set in sets {
             let member = set.name_any();
-            let name = pvc_name(&member, uid);
-            if facts::owner(&set.metadata, &self.key.1, uid) != Owner::Ours
-                || pvcs.iter().any(|pvc| pvc.name_any() == name)
-            {
+            let name = pvc_name(&member, life.life);
+            if !life.owns(&set.metadata) || pvcs.iter().any(|pvc| pvc.name_any() == name) {
                 continue;
             }
             let found = api.get_opt(&name).await;
             let found = found.map_err(|error| failure("read", &name, &error))?;
             pvcs.extend(found.map(|mut pvc| {
                 let labels = pvc.labels_mut();
-                labels.insert(LABEL_CLUSTER_UID.to_owned(), uid.to_owned());
+                labels.insert(LABEL_CLUSTER_UID.to_owned(), life.life.to_owned());
                 labels.insert(LABEL_MEMBER.to_owned(), member);
                 Arc::new(pvc)
             }));
@@ -586,6 +597,11 @@ where
 
 fn rotation(resource: &Resourceful, port: TlsPort) -> Option<String> {
     facts::annotation(resource.meta(), port.rotation())
+}
+
+/// The UID that the labels of a resource's objects carry; of one that cannot be read, its own.
+fn life_of<'a>(resource: &'a Resourceful, uid: &'a str) -> &'a str {
+    resource.0.as_ref().map_or(uid, EtcdCluster::life)
 }
 
 /// Whether evictions are counted by a number that the plan decides.

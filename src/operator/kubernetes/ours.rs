@@ -15,11 +15,13 @@ use crate::crd::{LABEL_CLUSTER_UID, LABEL_MEMBER, member_name, member_number, po
 use crate::mutants::mutant;
 use crate::plan::Owner;
 
-/// A resource, by the name and the UID for which its objects are created.
+/// A resource: its name, its own UID, by which it owns objects, and the UID that labels carry, which is another one where
+/// it has adopted the volumes of a deleted resource.
 #[derive(Clone, Copy)]
 pub(super) struct Life<'a> {
     pub(super) name: &'a str,
     pub(super) uid: &'a str,
+    pub(super) life: &'a str,
 }
 
 /// The pods of a cluster, by member.
@@ -48,7 +50,7 @@ impl Life<'_> {
         let mut pods = Pods::default();
         for pod in found {
             let meta = &pod.metadata;
-            let of_this_life = facts::has_label(meta, LABEL_CLUSTER_UID, self.uid);
+            let of_this_life = facts::has_label(meta, LABEL_CLUSTER_UID, self.life);
             let Some(member) = facts::label(meta, LABEL_MEMBER).filter(|_| of_this_life) else {
                 continue;
             };
@@ -80,13 +82,13 @@ impl Life<'_> {
         let mut found = found;
         found.retain(|pvc| {
             let meta = &pvc.metadata;
-            if !facts::has_label(meta, LABEL_CLUSTER_UID, self.uid) || mutant!(LabelsBelieved) {
+            if !facts::has_label(meta, LABEL_CLUSTER_UID, self.life) || mutant!(LabelsBelieved) {
                 return true;
             }
             let member = facts::label(meta, LABEL_MEMBER);
             let number = member.and_then(|member| member_number(self.name, &member));
             number.is_some_and(|number| {
-                pvc.name_any() == pvc_name(&member_name(self.name, number), self.uid)
+                pvc.name_any() == pvc_name(&member_name(self.name, number), self.life)
             })
         });
         found

@@ -8,6 +8,7 @@ use crate::crd::LABEL_CLUSTER;
 const DEMO: Life<'_> = Life {
     name: "demo",
     uid: "11111111-life",
+    life: "11111111-life",
 };
 
 fn of<K: serde::de::DeserializeOwned>(value: Value) -> Arc<K> {

@@ -8,6 +8,7 @@ use serde_json::json;
 
 use super::facts;
 use super::objects::{Owned, create, delete, failure};
+use super::ours::Life;
 use crate::build;
 use crate::crd::{
     EtcdCluster, EtcdClusterSpec, LABEL_CLUSTER_UID, MANAGER, ValidatedCluster, validate,
@@ -28,12 +29,12 @@ impl Known {
     pub(super) async fn read(
         &mut self,
         api: &Api<ControllerRevision>,
-        (name, uid): (&str, &str),
+        Life { name, uid, life }: Life<'_>,
     ) -> Result<(), Failure> {
         if self.read {
             return Ok(());
         }
-        let mut found = match api.list(&of(uid)).await {
+        let mut found = match api.list(&of(life)).await {
             Ok(list) => list.items,
             Err(kube::Error::Api(status)) if status.code == 403 => {
                 tracing::warn!(cluster = %name, "cannot keep admitted specifications: update the operator's role");
@@ -95,7 +96,7 @@ pub(super) async fn admit(
         let changed = api.patch(&name, &parameters, &change).await;
         changed.map_err(|error| failure("change", &name, &error))?;
     }
-    let found = api.list(&of(&cluster.uid)).await;
+    let found = api.list(&of(&cluster.life)).await;
     let found = found.map_err(|error| failure("list", "controllerrevisions", &error))?;
     for one in found.items {
         let ours = facts::owner(&one.metadata, &cluster.name, &cluster.uid);
@@ -108,6 +109,6 @@ pub(super) async fn admit(
     Ok(())
 }
 
-fn of(uid: &str) -> ListParams {
-    ListParams::default().labels(&format!("{LABEL_CLUSTER_UID}={uid}"))
+fn of(life: &str) -> ListParams {
+    ListParams::default().labels(&format!("{LABEL_CLUSTER_UID}={life}"))
 }

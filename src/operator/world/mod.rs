@@ -197,7 +197,7 @@ impl World {
 
     /// Takes a member's disk and process away.
     pub(crate) fn lose_disk(&mut self, member: &str) {
-        let pvc = crate::crd::pvc_name(member, &self.cluster.uid);
+        let pvc = crate::crd::pvc_name(member, &self.cluster.life);
         self.model.api.pvcs.remove(&pvc);
         self.model.disks.remove(&pvc);
         self.model.api.pods.remove(member);

@@ -93,6 +93,14 @@ pub fn is_deleting(object: &Value) -> bool {
     at(object, &["metadata", "deletionTimestamp"]).is_some()
 }
 
+/// The UID that labels of an EtcdCluster's objects carry: its own, or the one that it has adopted.
+pub fn life(cluster: &Value) -> &str {
+    match text(cluster, &["spec", "bootstrap", "adopt", "clusterUID"]) {
+        "" => uid(cluster),
+        adopted => adopted,
+    }
+}
+
 /// Its finalizers.
 pub fn finalizers(object: &Value) -> impl Iterator<Item = &str> {
     items(object, &["metadata", "finalizers"])

@@ -89,6 +89,11 @@ fn members() -> Vec<Field> {
                 {"restore": {"backupRef": {"name": "another"}}},
                 {"restore": {"storeRef": {"name": "store"}}},
                 {"restore": {}},
+                {},
+                {"adopt": {}},
+                {"adopt": {"clusterUID": "11111111-2222-3333-4444-555555555555"}},
+                {"adopt": {"clusterUID": "no uid"}},
+                {"restore": {"backupRef": {"name": "nightly"}}, "adopt": {"clusterUID": "1"}},
             ]),
         ),
         field(

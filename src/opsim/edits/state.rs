@@ -36,7 +36,7 @@ pub(super) fn of(world: &World) -> Value {
     let mut state = world.end_state();
     let api = world.api.lock();
     for resource in api.all(Kind::EtcdCluster) {
-        let (name, uid) = (object::name(resource), object::uid(resource));
+        let (name, uid) = (object::name(resource), object::life(resource));
         let mut objects: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
         for kind in KINDS {
             let ours = api

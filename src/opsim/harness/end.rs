@@ -36,7 +36,7 @@ const REVISION: &str = "controller-revision-hash";
 pub(super) fn state(api: &ApiServer, servers: &Servers) -> Value {
     let mut all = BTreeMap::new();
     for resource in api.all(Kind::EtcdCluster) {
-        let (name, uid) = (object::name(resource), object::uid(resource));
+        let (name, uid) = (object::name(resource), object::life(resource));
         all.insert(name.to_owned(), one(api, servers, resource, name, uid));
     }
     let left = api
@@ -49,7 +49,7 @@ pub(super) fn state(api: &ApiServer, servers: &Servers) -> Value {
 fn is_of_any(api: &ApiServer, object: &Value) -> bool {
     let uid = object::label(object, LABEL_CLUSTER_UID);
     api.all(Kind::EtcdCluster)
-        .any(|resource| Some(object::uid(resource)) == uid)
+        .any(|resource| Some(object::life(resource)) == uid)
 }
 
 fn one(api: &ApiServer, servers: &Servers, resource: &Value, name: &str, uid: &str) -> Value {

@@ -41,6 +41,8 @@ pub(crate) struct ClusterTruth {
     pub(crate) former_running: BTreeSet<String>,
     /// Members of earlier incarnations whose PVC is there and not on its way out.
     pub(crate) former_volumes: BTreeSet<String>,
+    /// UIDs of the resources that control its StatefulSets.
+    pub(crate) controllers: BTreeSet<String>,
     /// Members whose StatefulSet asks for no pod.
     pub(crate) asleep: BTreeSet<String>,
     /// The incarnations that EtcdRecoveries, neither refused nor carried out, ask to go on from, and whose data are kept.
@@ -248,7 +250,7 @@ impl Read {
         }
         self.revision = api.revision();
         let resources = api.all(Kind::EtcdCluster);
-        let read = resources.map(|one| (object::uid(one).to_owned(), of_resource(one)));
+        let read = resources.map(|one| (object::life(one).to_owned(), of_resource(one)));
         self.clusters = read.collect();
         for recovery in api.all(Kind::EtcdRecovery) {
             let uid = object::text(recovery, &["spec", "clusterUID"]);
@@ -267,6 +269,12 @@ impl Read {
             let uid = object::label(set, LABEL_CLUSTER_UID).unwrap_or_default();
             let member = object::label(set, LABEL_MEMBER).unwrap_or_default();
             let asleep = object::number(set, &["spec", "replicas"]) == Some(0);
+            if let Some(cluster) = self.clusters.get_mut(uid) {
+                let owners = object::owners(set).iter();
+                let owners = owners.filter(|owner| owner["kind"] == "EtcdCluster");
+                let owners = owners.filter_map(|owner| owner["uid"].as_str());
+                cluster.controllers.extend(owners.map(str::to_owned));
+            }
             if let Some(cluster) = self.clusters.get_mut(uid).filter(|_| asleep) {
                 cluster.asleep.insert(member.to_owned());
             }

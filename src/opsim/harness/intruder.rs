@@ -36,7 +36,7 @@ impl World {
         let mut api = api.lock();
         let resources: Vec<_> = api.all(Kind::EtcdCluster).cloned().collect();
         for resource in resources {
-            let (cluster, uid) = (object::name(&resource), object::uid(&resource));
+            let (cluster, uid) = (object::name(&resource), object::life(&resource));
             // Once a life: what somebody takes away stays away.
             if !self.intruded.insert(uid.to_owned()) {
                 continue;

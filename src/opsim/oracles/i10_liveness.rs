@@ -172,7 +172,7 @@ fn services(api: &ApiServer, cluster: &ClusterTruth, names: &BTreeSet<&str>) -> 
 /// A PDB that counts keeps a quorum of the members, no more and no fewer.
 fn pdb(api: &ApiServer, uid: &str, cluster: &ClusterTruth) -> Option<String> {
     let mut resources = api.all(Kind::EtcdCluster);
-    let resource = resources.find(|found| object::uid(found) == uid)?;
+    let resource = resources.find(|found| object::life(found) == uid)?;
     let counts = object::text(resource, &["spec", "disruption", "policy"]) == "Budget";
     let min_available = counts.then_some(cluster.target / 2 + 1);
     let current = cluster.pdbs.min_available;
@@ -183,7 +183,7 @@ fn pdb(api: &ApiServer, uid: &str, cluster: &ClusterTruth) -> Option<String> {
 fn certificates(api: &ApiServer, uid: &str, names: &BTreeSet<&str>) -> Option<String> {
     let resource = api
         .all(Kind::EtcdCluster)
-        .find(|found| object::uid(found) == uid)?;
+        .find(|found| object::life(found) == uid)?;
     let tls = object::at(resource, &["spec", "tls"])?;
     let made = |port: &TlsPort| {
         let source = object::text(tls, &[port.as_str(), "source"]);

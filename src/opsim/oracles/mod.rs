@@ -18,6 +18,7 @@ mod i13_clients;
 mod i14_alarms;
 mod i15_first_data;
 mod i16_fencing;
+mod i17_one_resource;
 
 #[cfg(test)]
 mod fixture;
@@ -224,10 +225,11 @@ impl Oracles {
                 cluster,
                 now_ms: ground_truth.now_ms,
             };
-            self.checks += 5;
+            self.checks += 6;
             found = found
                 .or_else(|| i01_writes_survive::moment(&of).map(|what| ("I1", what)))
                 .or_else(|| i07_one_cluster::moment(&of).map(|what| ("I7", what)))
+                .or_else(|| i17_one_resource::moment(&of).map(|what| ("I17", what)))
                 .or_else(|| i08_status::moment(&of, history).map(|what| ("I8", what)))
                 .or_else(|| i09_absence::moment(&of, history).map(|what| ("I9", what)))
                 .or_else(|| i11_pdb::moment(&of).map(|what| ("I11", what)));

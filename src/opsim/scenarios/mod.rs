@@ -1,6 +1,7 @@
 //! The scenarios. Each defines what happens to a cluster; that the invariants hold at every step and
 //! that the desired state is reached is asked of all of them.
 
+mod adopted;
 mod alarms;
 mod clients;
 mod disks;
@@ -24,6 +25,7 @@ use super::run::Scenario;
 pub fn all() -> Vec<Scenario> {
     [
         &life::SCENARIOS[..],
+        &adopted::SCENARIOS[..],
         &hard::SCENARIOS[..],
         &more::SCENARIOS[..],
         &kept::SCENARIOS[..],

@@ -63,7 +63,7 @@ fn disk(world: &World, member: &str) -> Option<Value> {
 }
 
 /// Asks for a recovery, once the status says what there is.
-async fn recover(
+pub(super) async fn recover(
     world: &mut World,
     survivor: Option<&str>,
     incarnation: u64,
@@ -95,7 +95,7 @@ async fn recover(
 
 fn uid(world: &World) -> String {
     let found = world.api.lock().get(Kind::EtcdCluster, NAMESPACE, "demo");
-    found.map_or(String::new(), |found| object::uid(&found).to_owned())
+    found.map_or(String::new(), |found| object::life(&found).to_owned())
 }
 
 fn phase(world: &World, incarnation: u64) -> String {
@@ -107,7 +107,7 @@ fn phase(world: &World, incarnation: u64) -> String {
 }
 
 /// The cluster is whole, and says so.
-async fn recovered(world: &mut World, incarnation: u64) -> Result<(), Failure> {
+pub(super) async fn recovered(world: &mut World, incarnation: u64) -> Result<(), Failure> {
     let formed = |world: &World, _: &_| phase(world, incarnation) == "Recovered";
     world.until("the recovery", SOON_MS, formed).await?;
     world.settle(SOON_MS).await

@@ -530,6 +530,14 @@ impl Servers {
         }
     }
 
+    /// Somebody restores another cluster's data into a volume.
+    pub(crate) fn swap(&mut self, volume: &str, cluster_uid: &str) {
+        self.excuse(volume);
+        if let Some(disk) = self.disks.get_mut(volume) {
+            cluster_uid.clone_into(&mut disk.cluster_uid);
+        }
+    }
+
     /// A fault empties a disk: what is mounted next time is a new file system.
     pub(crate) fn empty(&mut self, volume: &str) {
         let uuid = self.uuid();

@@ -28,6 +28,7 @@ fn observed() -> ObservedRestore {
             namespace: "prod".into(),
             name: "second".into(),
             uid: "uid".into(),
+            life: "uid".into(),
             generation: 1,
             spec: EtcdClusterSpec::default(),
             storage_bytes: 1 << 30,

@@ -289,7 +289,7 @@ pub fn backup_job(
     }
     let mut pod_labels = labels.clone();
     if work.calls_members() {
-        pod_labels.insert(LABEL_BACKUP_OF.to_owned(), cluster.uid.clone());
+        pod_labels.insert(LABEL_BACKUP_OF.to_owned(), cluster.life.clone());
     }
     let template = ObjectMeta {
         labels: Some(pod_labels),

@@ -163,7 +163,7 @@ pub(super) fn labels(cluster: &ValidatedCluster, component: &str) -> BTreeMap<St
         ("app.kubernetes.io/component", component),
         ("app.kubernetes.io/managed-by", MANAGER),
         (LABEL_CLUSTER, &cluster.name),
-        (LABEL_CLUSTER_UID, &cluster.uid),
+        (LABEL_CLUSTER_UID, &cluster.life),
     ])
 }
 
@@ -178,7 +178,7 @@ pub(super) fn member_labels(cluster: &ValidatedCluster, member: &str) -> BTreeMa
 pub(super) fn selector(cluster: &ValidatedCluster) -> BTreeMap<String, String> {
     strings(&[
         ("app.kubernetes.io/component", "member"),
-        (LABEL_CLUSTER_UID, &cluster.uid),
+        (LABEL_CLUSTER_UID, &cluster.life),
     ])
 }
 

@@ -72,7 +72,7 @@ pub fn server_arguments(
         format!("--listen-metrics-urls=http://0.0.0.0:{METRICS_PORT}"),
         "--await-membership".to_owned(),
         format!("--join-from={peers}.{}.svc:{PEER_PORT}", cluster.namespace),
-        format!("--cluster-uid={}", cluster.uid),
+        format!("--cluster-uid={}", cluster.life),
         "--pod-uid=$(POD_UID)".to_owned(),
         format!("--expected-hostname={}", pod_name(member)),
         format!("--operator-secret-file={KEY_FILE}"),

@@ -70,7 +70,7 @@ fn peers(cluster: &ValidatedCluster, settings: &Settings) -> Vec<NetworkPolicyPe
     let backups = NetworkPolicyPeer {
         pod_selector: select(&[
             ("app.kubernetes.io/component", BACKUP_COMPONENT),
-            (LABEL_BACKUP_OF, &cluster.uid),
+            (LABEL_BACKUP_OF, &cluster.life),
         ]),
         ..NetworkPolicyPeer::default()
     };

@@ -79,7 +79,7 @@ pub fn stateful_set(
         ),
         ..ObjectMeta::default()
     };
-    let own = strings(&[(LABEL_CLUSTER_UID, &cluster.uid), (LABEL_MEMBER, member)]);
+    let own = strings(&[(LABEL_CLUSTER_UID, &cluster.life), (LABEL_MEMBER, member)]);
     let mut set = StatefulSet {
         metadata,
         spec: Some(StatefulSetSpec {
@@ -252,7 +252,7 @@ fn volumes(cluster: &ValidatedCluster, member: &str) -> Vec<Volume> {
         Volume {
             name: "data".to_owned(),
             persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {
-                claim_name: pvc_name(member, &cluster.uid),
+                claim_name: pvc_name(member, &cluster.life),
                 read_only: None,
             }),
             ..Volume::default()

@@ -39,7 +39,7 @@ pub fn pvc(
     let owned = goes && state != PvcState::Retired;
     PersistentVolumeClaim {
         metadata: ObjectMeta {
-            name: Some(pvc_name(member, &cluster.uid)),
+            name: Some(pvc_name(member, &cluster.life)),
             namespace: Some(cluster.namespace.clone()),
             labels: Some(labels),
             owner_references: owned.then(|| vec![owner(cluster, false)]),

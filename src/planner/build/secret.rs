@@ -26,7 +26,7 @@ pub fn identity_secret(
     nonce: &str,
 ) -> Secret {
     let data = [
-        (CLUSTER_UID, cluster.uid.clone()),
+        (CLUSTER_UID, cluster.life.clone()),
         (INCARNATION, incarnation.to_string()),
         (SEED, seed.to_owned()),
         (NONCE, nonce.to_owned()),

@@ -235,7 +235,7 @@ fn pods_satisfy_the_restricted_standard() {
 #[test]
 fn selectors_name_the_cluster_uid() {
     let cluster = cluster("spec: {}");
-    let uid = Some(&cluster.uid);
+    let uid = Some(&cluster.life);
     let key = crate::crd::LABEL_CLUSTER_UID;
     for service in [
         peers_service(&cluster),
@@ -324,7 +324,7 @@ fn identity_secret_round_trips() {
     let identity_secret = read_identity_secret(&secret, Owner::Ours).expect("an identity Secret");
     assert_eq!(
         (identity_secret.cluster_uid, identity_secret.incarnation),
-        (cluster.uid.clone(), 1)
+        (cluster.life.clone(), 1)
     );
     assert_eq!(
         (

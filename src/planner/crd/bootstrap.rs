@@ -6,14 +6,32 @@ use serde::{Deserialize, Serialize};
 
 use super::backups::LocalRef;
 use super::schema;
+use super::spec::{EtcdCluster, EtcdClusterSpec};
 
 /// Where the first data come from. Without it a cluster starts empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = schema::rules(&[("has(self.restore) != has(self.adopt)", "give either bootstrap.restore or bootstrap.adopt: a cluster starts with the data of a backup, or goes on with its own volumes")])))]
 pub struct Bootstrap {
     /// Start with the data of a backup or of a snapshot. A Job gives them to the first member, and the cluster is not
     /// formed before that member has all of them. Members are added as to any other cluster.
-    pub restore: Restore,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restore: Option<Restore>,
+    /// Go on with the volumes that a deleted EtcdCluster of this name has left in this namespace: its members start on
+    /// them, all together, as they do after hibernation. No cluster is formed and nothing is copied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adopt: Option<Adopt>,
+}
+
+/// Which volumes a cluster goes on with.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Adopt {
+    /// The UID that the volumes are labelled with: `kubectl get pvc -L quorate.dev/cluster-uid`. It is the UID of the
+    /// deleted EtcdCluster, or the one that it had adopted.
+    #[serde(rename = "clusterUID")]
+    #[schemars(schema_with = "schema::cluster_uid")]
+    pub cluster_uid: String,
 }
 
 /// A backup, or a snapshot that etcd or `quorate backup fetch` wrote.
@@ -42,6 +60,30 @@ pub struct Restore {
     #[serde(default = "default_bump")]
     #[schemars(extend("x-kubernetes-validations" = schema::rules(&[("self >= 0 && self <= 1000000000000", "bootstrap.restore.revisionBump must be 0 to 1000000000000")])))]
     pub revision_bump: i64,
+}
+
+impl EtcdClusterSpec {
+    /// What the cluster is restored from, if it is.
+    #[must_use]
+    pub fn restore(&self) -> Option<&Restore> {
+        self.bootstrap.as_ref()?.restore.as_ref()
+    }
+
+    /// The UID of the deleted cluster whose volumes it goes on with, if it does.
+    #[must_use]
+    pub fn adopts(&self) -> Option<&str> {
+        let adopt = self.bootstrap.as_ref()?.adopt.as_ref();
+        adopt.map(|adopt| adopt.cluster_uid.as_str())
+    }
+}
+
+impl EtcdCluster {
+    /// The UID that its members, their volumes and its objects' labels carry: its own, or the adopted one.
+    #[must_use]
+    pub fn life(&self) -> &str {
+        let own = self.metadata.uid.as_deref();
+        self.spec.adopts().or(own).unwrap_or_default()
+    }
 }
 
 impl Default for Restore {

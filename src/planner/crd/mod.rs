@@ -27,7 +27,7 @@ mod server_test;
 #[cfg(test)]
 mod tests;
 
-pub use bootstrap::{Bootstrap, Moment, Restore};
+pub use bootstrap::{Adopt, Bootstrap, Moment, Restore};
 pub use condition::{ConditionStatus, ConditionType};
 pub use labels::*;
 pub use network::NetworkAccess;

@@ -46,7 +46,8 @@ use super::schema;
 pub struct EtcdRecoverySpec {
     /// The EtcdCluster.
     pub cluster_ref: LocalRef,
-    /// Its UID (`metadata.uid`): a cluster that was created again under its name is another one.
+    /// Its UID (`metadata.uid`, or the one that it has adopted: `status.clusterUID`): a cluster that was created again under
+    /// its name is another one.
     #[serde(rename = "clusterUID")]
     #[schemars(length(min = 1, max = 64))]
     pub cluster_uid: String,

@@ -77,6 +77,19 @@ pub(super) fn store_path(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
+/// UID of a cluster, as labels carry it.
+pub(super) fn cluster_uid(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "string",
+        "minLength": 1,
+        "maxLength": 63,
+        "x-kubernetes-validations": rules(&[(
+            "self.matches('^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$')",
+            "clusterUID is the value of the label quorate.dev/cluster-uid of the volumes: kubectl get pvc -L quorate.dev/cluster-uid",
+        )]),
+    })
+}
+
 /// A URL of a store.
 pub(super) fn store_endpoint(_: &mut SchemaGenerator) -> Schema {
     json_schema!({

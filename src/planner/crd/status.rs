@@ -33,7 +33,7 @@ pub struct EtcdClusterStatus {
     /// Label selector of the member pods, for the scale subresource.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub selector: Option<String>,
-    /// UID of the resource that the members are bound to.
+    /// UID that the members and their volumes are bound to: the resource's own, or the adopted one.
     #[serde(rename = "clusterUID", skip_serializing_if = "Option::is_none")]
     pub cluster_uid: Option<String>,
     /// Incarnation of the cluster under this UID; only an explicit recovery increases it.
@@ -61,7 +61,7 @@ pub struct EtcdClusterStatus {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub members: Vec<MemberStatus>,
-    /// Objects that are kept, or belong to an earlier cluster with this name; never adopted.
+    /// Objects that are kept, or belong to an earlier cluster with this name.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
     pub leftovers: Vec<Leftover>,

@@ -129,6 +129,21 @@ fn each_mistake_is_named_with_its_remedy() {
         ),
         (
             "demo",
+            "{bootstrap: {}}",
+            "give either bootstrap.restore or bootstrap.adopt",
+        ),
+        (
+            "demo",
+            "{bootstrap: {restore: {backupRef: {name: a}}, adopt: {clusterUID: b}}}",
+            "give either bootstrap.restore or bootstrap.adopt",
+        ),
+        (
+            "demo",
+            "{bootstrap: {adopt: {clusterUID: 'a b'}}}",
+            "clusterUID is the value of the label",
+        ),
+        (
+            "demo",
             "{tls: {client: {source: Vault}}}",
             "\"Vault\" is not one of \"Operator\", \"Secret\"",
         ),

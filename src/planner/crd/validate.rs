@@ -16,8 +16,11 @@ pub struct ValidatedCluster {
     pub namespace: String,
     /// Name of the resource.
     pub name: String,
-    /// UID of the resource.
+    /// UID of the resource: that of its objects' owner, and of nothing else.
     pub uid: String,
+    /// The UID that its members, their volumes and its objects' labels carry: its own, or the adopted one of a deleted
+    /// resource. Whatever is compared with a label, a disk or an identity is compared with this one.
+    pub life: String,
     /// Generation of the spec.
     pub generation: i64,
     /// The spec, within its rules.
@@ -100,6 +103,7 @@ pub fn validate(cluster: &EtcdCluster) -> Result<ValidatedCluster, Invalid> {
         namespace,
         name,
         uid,
+        life: cluster.life().to_owned(),
         generation,
         spec: cluster.spec.clone(),
         storage_bytes,

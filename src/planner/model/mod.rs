@@ -145,7 +145,7 @@ impl Model {
     }
 
     fn uid(&self) -> &str {
-        self.cluster().map_or("", |cluster| &cluster.uid)
+        self.cluster().map_or("", |cluster| &cluster.life)
     }
 
     fn pvc_of(&self, member: &str) -> String {

@@ -103,7 +103,7 @@ impl Model {
             let mut asked = self.api.recoveries.iter();
             asked.any(|it| lost(&it.spec).is_some_and(|lost| lost + 1 == identity.incarnation))
         });
-        (recovers || cluster.spec.bootstrap.is_some()).then_some(())?;
+        (recovers || cluster.spec.restore().is_some()).then_some(())?;
         let whole = || Staged {
             sha256: "snapshot".to_owned(),
             length: 1 << 20,

@@ -25,7 +25,7 @@ impl Model {
         let cluster = self.cluster();
         let facts = PvcFacts {
             uid,
-            cluster_uid: cluster.map(|cluster| cluster.uid.clone()),
+            cluster_uid: cluster.map(|cluster| cluster.life.clone()),
             incarnation,
             member: Some(member.to_owned()),
             state: PvcState::New,

@@ -132,7 +132,7 @@ impl Model {
 /// The member with the most recent knowledge: a leader with the highest term, or one that has seen the last
 /// configuration change.
 fn known_best(o: &Observed) -> Option<(&String, &Description)> {
-    let uid = o.cluster.as_ref().ok().map(|cluster| cluster.uid.as_str());
+    let uid = o.cluster.as_ref().ok().map(|cluster| cluster.life.as_str());
     let all = o.descriptions.iter();
     let all = all.filter(|(_, description)| {
         description.phase == Phase::Member

@@ -1,17 +1,25 @@
-//! The disks of a hibernating cluster: the voters in the status, each on its own disk. They cannot be queried before
-//! they run; learners are not recorded.
+//! The disks of a cluster of which nothing runs: of one that hibernates those of the voters in the status, and of one that
+//! adopts volumes those that members have used. They cannot be queried before they run; learners are not recorded.
 
 use super::{Disk, Model};
-use crate::plan::{MemberView, Observed, PvcState};
+use crate::plan::{MemberView, Observed, PvcFacts, PvcState};
 
 impl Model {
     /// Recalls the members of a cluster of which none answers, for it hibernates.
     pub(super) fn recall_sleepers(&mut self, o: &Observed) {
-        let hibernates = |name: &String| o.sets.get(name).is_some_and(|set| set.hibernated);
-        if !o.descriptions.is_empty() || !o.status_memory.voters.iter().any(hibernates) {
+        if !o.descriptions.is_empty() {
             return;
         }
-        for (id, name) in (1..).zip(&o.status_memory.voters) {
+        let hibernates = |name: &String| o.sets.get(name).is_some_and(|set| set.hibernated);
+        let voters = &o.status_memory.voters;
+        let names = match voters.iter().any(hibernates) {
+            true => voters.clone(),
+            false => self.adopted(o),
+        };
+        if names.is_empty() {
+            return;
+        }
+        for (id, name) in (1..).zip(&names) {
             let view = MemberView {
                 id,
                 name: name.clone(),
@@ -33,5 +41,16 @@ impl Model {
         self.raft.cluster_id = 1;
         self.raft.configuration_index = 1;
         self.raft.formed = 1;
+    }
+
+    /// The members whose volumes are adopted: those of the newest incarnation.
+    fn adopted(&self, o: &Observed) -> Vec<String> {
+        let adopts = self.cluster().is_some_and(|it| it.spec.adopts().is_some());
+        let ours = |pvc: &&PvcFacts| pvc.cluster_uid.as_deref() == Some(self.uid());
+        let used = o.pvcs.values().filter(ours);
+        let used = used.filter(|pvc| adopts && pvc.state == PvcState::Joined);
+        let newest = used.clone().map(|pvc| pvc.incarnation).max();
+        let used = used.filter(|pvc| Some(pvc.incarnation) == newest);
+        used.filter_map(|pvc| pvc.member.clone()).collect()
     }
 }

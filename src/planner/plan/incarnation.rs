@@ -30,10 +30,10 @@ fn number(o: &Observed, cluster: &ValidatedCluster) -> u64 {
         return number.max(1);
     }
     let secret = o.identity_secret.as_ref();
-    let secret = secret.filter(|secret| secret.cluster_uid == cluster.uid);
+    let secret = secret.filter(|secret| secret.cluster_uid == cluster.life);
     let formed = formed(o, cluster).map(|(_, description)| description.incarnation);
     let named = secret.map(|secret| secret.incarnation).or_else(|| {
-        let ours = |uid: &Option<String>| uid.as_deref() == Some(cluster.uid.as_str());
+        let ours = |uid: &Option<String>| uid.as_deref() == Some(cluster.life.as_str());
         let pvcs = o.pvcs.values().filter(|pvc| ours(&pvc.cluster_uid));
         let labelled = pvcs.map(|pvc| pvc.incarnation);
         let recovered = o.recoveries.iter().filter_map(|it| known_by(it, cluster));
@@ -45,7 +45,7 @@ fn number(o: &Observed, cluster: &ValidatedCluster) -> u64 {
 /// The incarnation that there was at least, by what was done for a recovery.
 fn known_by(recovery: &RecoveryFacts, cluster: &ValidatedCluster) -> Option<u64> {
     let lost = u64::try_from(recovery.spec.incarnation).ok()?;
-    let ours = recovery.spec.cluster_uid == cluster.uid && recovery.begun;
+    let ours = recovery.spec.cluster_uid == cluster.life && recovery.begun;
     ours.then(|| lost + u64::from(recovery.recovered))
 }
 
@@ -57,7 +57,7 @@ fn formed<'a>(
     o.descriptions.iter().filter(|(_, description)| {
         description.cluster_id != 0
             && !description.unsigned
-            && description.cluster_uid.as_deref() == Some(cluster.uid.as_str())
+            && description.cluster_uid.as_deref() == Some(cluster.life.as_str())
     })
 }
 
@@ -65,7 +65,7 @@ fn formed<'a>(
 fn first(o: &Observed, cluster: &ValidatedCluster, number: u64) -> u64 {
     let of_name = |name: &str| member_number(&cluster.name, name);
     let secret = o.identity_secret.as_ref();
-    let secret = secret.filter(|it| it.cluster_uid == cluster.uid && it.incarnation == number);
+    let secret = secret.filter(|it| it.cluster_uid == cluster.life && it.incarnation == number);
     if let Some(seed) = secret.and_then(|secret| of_name(&secret.seed)) {
         return seed;
     }
@@ -76,7 +76,7 @@ fn first(o: &Observed, cluster: &ValidatedCluster, number: u64) -> u64 {
         std::iter::once(name).chain(members).chain(gone)
     });
     let labelled = o.pvcs.values().filter(|pvc| {
-        pvc.incarnation == number && pvc.cluster_uid.as_deref() == Some(cluster.uid.as_str())
+        pvc.incarnation == number && pvc.cluster_uid.as_deref() == Some(cluster.life.as_str())
     });
     let labelled = labelled.filter_map(|pvc| pvc.member.as_ref());
     let of_status = o.status_incarnation == Some(number);
@@ -96,7 +96,7 @@ fn apart(mut o: Observed, cluster: &ValidatedCluster, number: u64, first: u64) -
         pods: taken(&mut o.pods, |name, _| is_earlier(name)),
         descriptions: taken(&mut o.descriptions, |name, _| is_earlier(name)),
         pvcs: taken(&mut o.pvcs, |_, pvc| {
-            let ours = pvc.cluster_uid.as_deref() == Some(cluster.uid.as_str());
+            let ours = pvc.cluster_uid.as_deref() == Some(cluster.life.as_str());
             ours && pvc.member.as_deref().is_some_and(is_earlier)
         }),
     };

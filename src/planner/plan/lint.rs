@@ -274,13 +274,16 @@ impl Facts<'_> {
                 "I7: it is another life of the cluster",
             );
         }
-        let uid = Some(self.cluster.uid.clone());
+        let uid = Some(self.cluster.life.clone());
         let mut ours = self.o.pvcs.values().filter(|c| c.cluster_uid == uid);
         // The next incarnation; one that has a volume already gets its own Secret again.
         if incarnation > 1 && !ours.clone().any(|pvc| pvc.incarnation == incarnation) {
             return self.fenced(incarnation - 1);
         }
         let formed = self.o.status_cluster_id.is_some();
+        if self.cluster.spec.adopts().is_some() && !formed {
+            return self.adopt(incarnation);
+        }
         refuse(
             formed || ours.any(|pvc| pvc.state != PvcState::New),
             "I7: the cluster was formed before",
@@ -297,7 +300,9 @@ impl Facts<'_> {
     /// of the resource is not part of a plan.
     fn delete_pvc(&self, pvc: &str) -> Result<(), String> {
         refuse(self.leader.is_none(), "no leader with a quorum was seen")?;
-        let mut names = self.members().map(|m| pvc_name(&m.name, &self.cluster.uid));
+        let mut names = self
+            .members()
+            .map(|m| pvc_name(&m.name, &self.cluster.life));
         refuse(names.any(|name| name == *pvc), "I1: a member lives on it")?;
         let facts = self.o.pvcs.get(pvc);
         let joined = facts.is_some_and(|facts| facts.state != PvcState::New);
@@ -319,7 +324,25 @@ impl Facts<'_> {
         )
     }
 
+    /// Only what members have used is adopted, and the newest incarnation of it.
+    fn adopt(&self, incarnation: u64) -> Result<(), String> {
+        let uid = Some(self.cluster.life.clone());
+        let ours = self.o.pvcs.values().filter(|pvc| pvc.cluster_uid == uid);
+        let used = ours.filter(|pvc| pvc.state == PvcState::Joined && !pvc.terminating);
+        let newest = used.map(|pvc| pvc.incarnation).max();
+        refuse(newest.is_none(), "I6: there is nothing to adopt")?;
+        refuse(
+            newest > Some(incarnation),
+            "I7: a later incarnation has volumes",
+        )
+    }
+
+    /// A cluster that adopts is formed only as the next incarnation, which a recovery asks for.
     fn bootstrap(&self, member: &str, disk_uuid: &str) -> Result<(), String> {
+        refuse(
+            self.cluster.spec.adopts().is_some() && !self.is_recovered(),
+            "I6: the adopted cluster was formed before",
+        )?;
         refuse(
             self.o.status_cluster_id.is_some(),
             "I6: the cluster was formed before",
@@ -331,7 +354,7 @@ impl Facts<'_> {
             .as_ref()
             .ok_or("I7: there is no identity")?;
         refuse(identity_secret.seed != member, "I7: it is not the seed")?;
-        let uid = Some(self.cluster.uid.clone());
+        let uid = Some(self.cluster.life.clone());
         let ours = || self.o.pvcs.values().filter(|pvc| pvc.cluster_uid == uid);
         refuse(
             ours().any(|pvc| pvc.state != PvcState::New),
@@ -564,7 +587,7 @@ fn leader<'a>(o: &'a Observed, cluster: &ValidatedCluster) -> Option<(&'a str, &
     let mut best: Option<(&str, &Description)> = None;
     for (name, d) in &o.descriptions {
         let stale = d.age_ms > FRESH_MS || o.pods.get(name).is_some_and(|p| p.uid != d.pod_uid);
-        let ours = d.cluster_uid.as_deref() == Some(cluster.uid.as_str());
+        let ours = d.cluster_uid.as_deref() == Some(cluster.life.as_str());
         let newer = best.is_none_or(|(_, b)| d.term >= b.term);
         if d.leads && d.phase == Phase::Member && ours && !stale && newer {
             best = Some((name, d));

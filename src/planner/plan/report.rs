@@ -179,6 +179,9 @@ fn next(s: &Situation<'_>, draft: &Draft) -> Option<String> {
         "ApplySet" if rule == Some(Rule::Recovery) => {
             "the cluster goes on as its next incarnation".to_owned()
         }
+        "CreateIdentitySecret" if rule == Some(Rule::Adoption) => {
+            "all members start on their volumes, and have to find a quorum".to_owned()
+        }
         "CreateIdentitySecret" if s.bootstrapped() => return None,
         "CreateIdentitySecret" => format!("{member} gets a volume and a pod and forms the cluster"),
         "Bootstrap" if draft.waits.iter().any(|wait| wait.reason == "Restoring") => {
@@ -284,7 +287,7 @@ fn status(s: &Situation<'_>, draft: &Draft) -> EtcdClusterStatus {
         updated_replicas: Some(small(updated)),
         ready: Some(format!("{ready}/{}", s.cluster.target())),
         updated: Some(format!("{updated}/{voters}")),
-        selector: Some(format!("{LABEL_CLUSTER_UID}={}", s.cluster.uid)),
+        selector: Some(format!("{LABEL_CLUSTER_UID}={}", s.cluster.life)),
         cluster_uid: s
             .o
             .identity_secret
@@ -334,7 +337,7 @@ fn cluster_id(s: &Situation<'_>) -> Option<String> {
             .keys()
             .filter_map(|name| s.description(name));
     let seen = described
-        .find(|d| d.cluster_id != 0 && d.cluster_uid.as_deref() == Some(s.cluster.uid.as_str()));
+        .find(|d| d.cluster_id != 0 && d.cluster_uid.as_deref() == Some(s.cluster.life.as_str()));
     seen.map(|d| format!("{:x}", d.cluster_id))
         .or_else(|| s.o.status_cluster_id.clone())
 }
@@ -359,11 +362,11 @@ fn lowest_version(s: &Situation<'_>) -> Option<String> {
 fn leftovers(s: &Situation<'_>) -> (Vec<Leftover>, Option<i32>) {
     let keeps = s.cluster.spec.storage.retention.when_removed == RetentionPolicy::Retain;
     let pvcs = s.o.pvcs.iter().filter_map(|(name, pvc)| {
-        let ours = pvc.cluster_uid.as_deref() == Some(s.cluster.uid.as_str());
+        let ours = pvc.cluster_uid.as_deref() == Some(s.cluster.life.as_str());
         let reason = if !ours {
-            "it belongs to a deleted cluster with this name and is never adopted: delete it when its data is no longer needed"
+            "it belongs to a deleted cluster with this name: delete it when nobody needs its data, or create another resource that adopts it (spec.bootstrap.adopt)"
         } else if pvc.state == PvcState::Retired && !keeps {
-            "its member left while the alarm CORRUPT was on (or storage.retention.whenRemoved kept it then): its data may be the right ones, and only you know whether they are needed"
+            "its member left while the alarm CORRUPT was on (or storage.retention.whenRemoved kept it then, or its disk is of another cluster): its data may be the right ones, and only you know whether they are needed"
         } else if pvc.state == PvcState::Retired {
             "its member was removed and storage.retention.whenRemoved keeps it; only you know whether its data are needed"
         } else {

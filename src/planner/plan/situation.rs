@@ -133,16 +133,16 @@ impl<'a> Situation<'a> {
     /// The PVC of a member of this life.
     pub(super) fn pvc(&self, member: &str) -> Option<&'a PvcFacts> {
         let pvc = self.o.pvcs.get(&self.pvc_name(member))?;
-        (pvc.cluster_uid.as_deref() == Some(self.cluster.uid.as_str())).then_some(pvc)
+        (pvc.cluster_uid.as_deref() == Some(self.cluster.life.as_str())).then_some(pvc)
     }
 
     pub(super) fn pvc_name(&self, member: &str) -> String {
-        pvc_name(member, &self.cluster.uid)
+        pvc_name(member, &self.cluster.life)
     }
 
     /// PVCs that were made for this life of the resource.
     pub(super) fn our_pvcs(&self) -> impl Iterator<Item = (&'a str, &'a PvcFacts)> + use<'a> {
-        let (o, uid) = (self.o, self.cluster.uid.as_str());
+        let (o, uid) = (self.o, self.cluster.life.as_str());
         o.pvcs
             .iter()
             .filter(move |(_, pvc)| pvc.cluster_uid.as_deref() == Some(uid))
@@ -221,15 +221,16 @@ impl<'a> Situation<'a> {
 
     /// The recovery that made this incarnation, while it exists.
     fn recovery(&self) -> Option<&'a EtcdRecoverySpec> {
-        let made = |spec: &&EtcdRecoverySpec| {
-            u64::try_from(spec.incarnation).is_ok_and(|lost| lost + 1 == self.incarnation)
-        };
-        let ours =
-            |it: &&RecoveryFacts| it.refused.is_none() && it.spec.cluster_uid == self.cluster.uid;
-        let accepted = self.o.recoveries.iter().filter(ours);
-        let mut made = accepted.map(|it| &it.spec).filter(made);
+        let mut made = self.o.recoveries.iter().filter(|it| self.makes(it));
         let one = made.next()?;
-        made.next().is_none().then_some(one)
+        made.next().is_none().then_some(&one.spec)
+    }
+
+    /// Whether a recovery asks for this incarnation, and was not refused.
+    fn makes(&self, it: &RecoveryFacts) -> bool {
+        let lost = u64::try_from(it.spec.incarnation);
+        let makes = lost.is_ok_and(|lost| lost + 1 == self.incarnation);
+        it.refused.is_none() && it.spec.cluster_uid == self.cluster.life && makes
     }
 
     /// The member whose data this incarnation goes on with.
@@ -237,15 +238,22 @@ impl<'a> Situation<'a> {
         self.recovery()?.survivor.as_ref()
     }
 
+    /// Whether this incarnation was formed before the resource existed: it goes on with the volumes of a deleted one. Not
+    /// while a recovery makes another.
+    pub(super) fn is_adopted(&self) -> bool {
+        let mut made = self.o.recoveries.iter().filter(|it| self.makes(it));
+        self.cluster.spec.adopts().is_some() && made.all(|it| it.recovered)
+    }
+
     /// Whether this incarnation does not start empty.
     pub(super) fn starts_with_data(&self) -> bool {
-        self.incarnation > 1 || self.cluster.spec.bootstrap.is_some()
+        self.incarnation > 1 || self.cluster.spec.restore().is_some()
     }
 
     /// Where its first data come from, if it does not start empty and that is known.
     pub(super) fn source(&self) -> Option<DataSource> {
-        match (self.incarnation, &self.cluster.spec.bootstrap) {
-            (1, Some(bootstrap)) => Some(DataSource::Stored(bootstrap.restore.clone())),
+        match (self.incarnation, self.cluster.spec.restore()) {
+            (1, Some(restore)) => Some(DataSource::Stored(restore.clone())),
             (1, None) => None,
             _ => self.recovery()?.source(),
         }
@@ -350,19 +358,22 @@ impl<'a> Situation<'a> {
     fn formed_before(&self) -> bool {
         let carried_out = |it: &RecoveryFacts| {
             let lost = u64::try_from(it.spec.incarnation).unwrap_or(0);
-            it.recovered && it.spec.cluster_uid == self.cluster.uid && lost + 1 == self.incarnation
+            it.recovered && it.spec.cluster_uid == self.cluster.life && lost + 1 == self.incarnation
         };
         self.o.status_cluster_id.is_some()
+            || self.is_adopted()
             || self.o.recoveries.iter().any(carried_out)
             || self.our_pvcs().any(|(_, pvc)| pvc.state != PvcState::New)
             || self.o.descriptions.keys().any(|name| {
                 self.description(name).is_some_and(|d| {
-                    d.cluster_id != 0 && d.cluster_uid.as_deref() == Some(self.cluster.uid.as_str())
+                    d.cluster_id != 0
+                        && d.cluster_uid.as_deref() == Some(self.cluster.life.as_str())
                 })
             })
     }
 
-    /// The first name that was never used: 1 + the largest over members, tombstones, sets, PVCs and pods.
+    /// The first name that was never used: 1 + the largest over members, tombstones, sets, PVCs and pods. Without a leader
+    /// the members count that any server knows of: those of adopted volumes are in no status.
     pub(super) fn next_name(&self) -> String {
         let cluster = self.cluster.name.as_str();
         let tombstones = self
@@ -370,6 +381,9 @@ impl<'a> Situation<'a> {
             .map(|(_, d)| d.tombstones.as_slice())
             .unwrap_or_default();
         let earlier = &self.o.earlier;
+        let described = self.o.descriptions.values();
+        let described = described.chain(earlier.descriptions.values());
+        let known = described.flat_map(|d| d.members.iter().map(|member| member.name.as_str()));
         let pvcs = self.our_pvcs().map(|(_, pvc)| pvc);
         let pvcs = pvcs.chain(earlier.pvcs.values());
         let pvcs = pvcs.filter_map(|pvc| pvc.member.as_deref());
@@ -390,6 +404,7 @@ impl<'a> Situation<'a> {
                 .map(String::as_str),
         )
         .chain(pvcs)
+        .chain(known)
         .filter_map(|name| member_number(cluster, name))
         .max();
         crate::crd::member_name(cluster, largest.unwrap_or(0) + 1)
@@ -423,6 +438,6 @@ fn leader_with_quorum<'a>(
         .keys()
         .filter_map(|name| Some((name.as_str(), fresh_description(o, name)?)))
         .filter(|(_, d)| d.leads && d.phase == Phase::Member)
-        .filter(|(_, d)| d.cluster_uid.as_deref() == Some(cluster.uid.as_str()))
+        .filter(|(_, d)| d.cluster_uid.as_deref() == Some(cluster.life.as_str()))
         .max_by_key(|(_, d)| d.term)
 }

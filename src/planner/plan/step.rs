@@ -26,6 +26,8 @@ pub enum Rule {
     Recovery,
     /// All members stop, or start again.
     Hibernation,
+    /// The volumes of a deleted resource are adopted.
+    Adoption,
     /// The identity, and the first member.
     Bootstrap,
     /// A known member without its set, or with an edited one.
@@ -62,6 +64,7 @@ impl Rule {
             Self::Objects => "objects",
             Self::Recovery => "recovery",
             Self::Hibernation => "hibernation",
+            Self::Adoption => "adoption",
             Self::Bootstrap => "bootstrap",
             Self::MissingSet => "missing set",
             Self::Quorum => "quorum",

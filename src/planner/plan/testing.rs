@@ -10,6 +10,7 @@ pub fn observed_at(now_ms: u64) -> Observed {
         namespace: "default".into(),
         name: "demo".into(),
         uid: "11111111-2222-3333-4444-555555555555".into(),
+        life: "11111111-2222-3333-4444-555555555555".into(),
         generation: 1,
         spec: EtcdClusterSpec::default(),
         storage_bytes: 8 << 30,

@@ -160,14 +160,17 @@ impl Backups {
         freshness: Freshness,
     ) -> Result<Option<(Option<DataSource>, Option<String>)>, Failure> {
         if incarnation == 1 {
-            let bootstrap = cluster.spec.bootstrap.as_ref();
-            let restore = bootstrap.map(|it| DataSource::Stored(it.restore.clone()));
-            return Ok(restore.map(|source| (Some(source), None)));
+            let restore = cluster.spec.restore().cloned();
+            return Ok(restore.map(|restore| (Some(DataSource::Stored(restore)), None)));
         }
         let key = (cluster.namespace().unwrap_or_default(), cluster.name_any());
         let recoveries = self.shared.recoveries(&key, freshness).await?;
-        let uid = cluster.uid().unwrap_or_default();
-        let made = recoveries::that_made(&recoveries, &uid, incarnation);
+        let made = recoveries::that_made(&recoveries, cluster.life(), incarnation);
+        let carried_out = made.is_none_or(|recovery| recoveries::facts(recovery).recovered);
+        if cluster.spec.adopts().is_some() && carried_out {
+            // The deleted cluster had recovered: this incarnation was formed long ago.
+            return Ok(None);
+        }
         let source = made.and_then(|recovery| recovery.spec.source());
         Ok(Some((source, made.and_then(ResourceExt::uid))))
     }

@@ -105,7 +105,7 @@ impl Facts<'_> {
     }
 
     fn has_unmarked(&self, member: &str) -> bool {
-        let uid = Some(self.cluster.uid.clone());
+        let uid = Some(self.cluster.life.clone());
         let mut pvcs = self.o.pvcs.values().filter(|pvc| {
             pvc.cluster_uid == uid && !pvc.terminating && pvc.state != PvcState::Retired
         });

@@ -14,13 +14,19 @@ impl Facts<'_> {
         let counts = |it: &&RecoveryFacts| it.refused.is_none() && (!it.recovered || now > lost);
         let mut specs = self.o.recoveries.iter().filter(counts);
         let names = |spec: &EtcdRecoverySpec| {
-            spec.cluster_uid == self.cluster.uid
+            spec.cluster_uid == self.cluster.life
                 && u64::try_from(spec.incarnation) == Ok(lost)
                 && spec.accept_loss
         };
         let one = specs.find(|it| names(&it.spec))?;
         let more = specs.any(|it| names(&it.spec));
         (!more).then_some(&one.spec)
+    }
+
+    /// Whether an EtcdRecovery asks for the incarnation of the identity Secret.
+    pub(super) fn is_recovered(&self) -> bool {
+        let lost = self.incarnation().checked_sub(1);
+        lost.is_some_and(|lost| self.recovery_of(lost).is_some())
     }
 
     /// The incarnation of the identity Secret; 0 without one.
@@ -154,8 +160,8 @@ impl Facts<'_> {
     pub(super) fn wanted_bump(&self) -> Option<u64> {
         match self.incarnation() {
             0 | 1 => {
-                let bootstrap = self.cluster.spec.bootstrap.as_ref()?;
-                u64::try_from(bootstrap.restore.revision_bump).ok()
+                let restore = self.cluster.spec.restore()?;
+                u64::try_from(restore.revision_bump).ok()
             }
             now => Some(self.recovery_of(now - 1)?.source()?.revision_bump()),
         }
@@ -163,7 +169,7 @@ impl Facts<'_> {
 
     /// Whether this incarnation may not start empty.
     pub(super) fn needs_data(&self) -> bool {
-        self.incarnation() > 1 || self.cluster.spec.bootstrap.is_some()
+        self.incarnation() > 1 || self.cluster.spec.restore().is_some()
     }
 }
 
@@ -192,7 +198,7 @@ pub(super) fn spares_quorums(
         d.leads
             && d.age_ms <= FRESH_MS
             && d.phase == Phase::Member
-            && d.cluster_uid.as_deref() == Some(cluster.uid.as_str())
+            && d.cluster_uid.as_deref() == Some(cluster.life.as_str())
     };
     let mut leaders = seen.descriptions.values().filter(leads);
     refuse(

@@ -25,7 +25,7 @@ pub(super) fn status(s: &Situation<'_>) -> Option<ClusterBackups> {
 fn archived(s: &Situation<'_>, before: Option<&ArchivedPoint>) -> Option<ArchivedPoint> {
     let ours = s.o.descriptions.keys().filter_map(|name| {
         let description = s.description(name)?;
-        let ours = description.cluster_uid.as_deref() == Some(s.cluster.uid.as_str());
+        let ours = description.cluster_uid.as_deref() == Some(s.cluster.life.as_str());
         description.archived.filter(|_| ours)
     });
     let newest = ours

@@ -12,7 +12,7 @@ use crate::plan::observed::{IdentitySecret, Phase, PvcState};
 use crate::plan::situation::{Situation, quorum};
 use crate::plan::step::Class;
 
-use super::{restore, sets};
+use super::{adopt, restore, sets};
 
 /// The first member. Returns whether the plan ends here.
 pub(super) fn seed(s: &Situation<'_>, draft: &mut Draft) -> bool {
@@ -110,7 +110,7 @@ fn form(s: &Situation<'_>, draft: &mut Draft, identity_secret: &IdentitySecret, 
     let ours = description
         .cluster_uid
         .as_ref()
-        .is_none_or(|uid| *uid == s.cluster.uid);
+        .is_none_or(|uid| *uid == s.cluster.life);
     if description.phase != Phase::Standby || !description.disk_empty || !same_nonce || !ours {
         let why =
             format!("the disk of the seed {seed} is not empty, although no cluster was formed");
@@ -123,7 +123,7 @@ fn form(s: &Situation<'_>, draft: &mut Draft, identity_secret: &IdentitySecret, 
     let action = Action::Member(MemberAction::Bootstrap {
         member: seed.to_owned(),
         pod_uid: description.pod_uid.clone(),
-        cluster_uid: s.cluster.uid.clone(),
+        cluster_uid: s.cluster.life.clone(),
         incarnation: identity_secret.incarnation,
         nonce: identity_secret.nonce.clone(),
         pvc_uid: pvc_uid.to_owned(),
@@ -179,6 +179,7 @@ pub(super) fn no_quorum(s: &Situation<'_>, draft: &mut Draft) -> bool {
     if s.view.is_some() {
         return false;
     }
+    adopt::report(s, draft);
     if too_few_disks(s, draft) {
         return true;
     }
@@ -257,7 +258,7 @@ pub(super) fn known_voters(s: &Situation<'_>) -> Vec<String> {
         s.o.descriptions
             .keys()
             .filter_map(|name| s.description(name));
-    let ours = described.filter(|d| d.cluster_uid.as_deref() == Some(s.cluster.uid.as_str()));
+    let ours = described.filter(|d| d.cluster_uid.as_deref() == Some(s.cluster.life.as_str()));
     let best = ours
         .filter(|d| !d.members.is_empty())
         .max_by_key(|d| d.configuration_index);

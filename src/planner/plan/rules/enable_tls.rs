@@ -13,7 +13,8 @@ use crate::plan::step::Class;
 const PLAIN: &str = "http://";
 
 /// Whether some member of a cluster that is to have TLS is still dialled, or was started, without. If it is unknown how
-/// members are dialled, the settings of their StatefulSets count.
+/// members are dialled, the settings of their StatefulSets count; adopted members have none yet, and may have been dialled
+/// in either way.
 pub(in crate::plan) fn is_under_way(s: &Situation<'_>) -> bool {
     if s.cluster.spec.tls.is_none() {
         return false;
@@ -23,9 +24,10 @@ pub(in crate::plan) fn is_under_way(s: &Situation<'_>) -> bool {
         .flat_map(|member| &member.peer_urls);
     let started = s.o.pods.values().any(|pod| !pod.peer_tls);
     let made = || s.o.sets.values().any(|set| set.plain_peers);
+    let adopted = s.is_adopted() && s.o.status_cluster_id.is_none();
     let mut dialled = dialled.peekable();
     let silent = dialled.peek().is_none();
-    started || dialled.any(|url| is_plain(url)) || silent && made()
+    started || dialled.any(|url| is_plain(url)) || silent && (adopted || made())
 }
 
 fn is_plain(url: &str) -> bool {

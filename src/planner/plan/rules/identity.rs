@@ -11,13 +11,13 @@ use crate::plan::observed::{Description, Phase};
 use crate::plan::situation::Situation;
 use crate::plan::step::Class;
 
-use super::{bootstrap, certificates, objects, restore, sets};
+use super::{adopt, bootstrap, certificates, objects, restore, sets};
 
 /// The identity Secret. Returns whether the plan ends here.
 pub(super) fn identity_secret(s: &Situation<'_>, draft: &mut Draft) -> bool {
     let secret = identity_secret_name(&s.cluster.name);
     if let Some(identity_secret) = &s.o.identity_secret {
-        if identity_secret.cluster_uid == s.cluster.uid {
+        if identity_secret.cluster_uid == s.cluster.life {
             return false;
         }
         if s.bootstrapped() {
@@ -33,6 +33,9 @@ pub(super) fn identity_secret(s: &Situation<'_>, draft: &mut Draft) -> bool {
         );
         draft.stall("NameConflict", text);
         return true;
+    }
+    if s.view.is_none() && s.o.status_cluster_id.is_none() && s.is_adopted() {
+        return adopt::identity(s, draft);
     }
     if s.bootstrapped() {
         mutant!(IdentityForgotten => return bootstrap::data_lost(s, draft, "the identity is gone"));
@@ -88,7 +91,7 @@ fn seed_by_nonce(s: &Situation<'_>) -> Option<(String, String)> {
     let mut names = s.o.descriptions.keys();
     names.find_map(|name| {
         let description = s.description(name)?;
-        let ours = description.cluster_uid.as_deref() == Some(s.cluster.uid.as_str());
+        let ours = description.cluster_uid.as_deref() == Some(s.cluster.life.as_str());
         let nonce = description
             .nonce
             .clone()

@@ -1,5 +1,5 @@
 //! Objects of removed members, and PVCs of another incarnation. Idempotent deletes that block nothing; what is kept is
-//! reported, never adopted. The volume of a member that voted is deleted only when its successor votes: whatever the
+//! reported, and left alone. The volume of a member that voted is deleted only when its successor votes: whatever the
 //! evidence against it was, until then it may be a copy that is needed. That of one that voted and left under the alarm
 //! CORRUPT is kept for good.
 
@@ -10,6 +10,8 @@ use crate::plan::alarms;
 use crate::plan::draft::Draft;
 use crate::plan::observed::PvcState;
 use crate::plan::situation::Situation;
+
+use super::adopt;
 
 pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
     for name in &s.leaving {
@@ -25,14 +27,20 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
     }
 }
 
-/// Marks the volume of a member that leaves, or has left, under the alarm CORRUPT as kept. Before any other step of its
+/// Marks the volume of a member that leaves, or has left, under the alarm CORRUPT as kept, and an adopted one that holds
+/// the data of something else. Before any other step of its
 /// removal, including its vote: the alarm may be disarmed by hand before the next step. Returns whether it had to be
 /// marked.
 pub(super) fn kept(s: &Situation<'_>, draft: &mut Draft, member: &str, rule: Rule) -> bool {
-    if !alarms::is_to_be_kept(s, member) {
+    let why = if alarms::is_to_be_kept(s, member) {
+        "it leaves under the alarm CORRUPT, and its data may be the right ones"
+    } else if adopt::holds_another_life(s, member) {
+        "it was adopted, and holds the data of another cluster"
+    } else {
         return false;
-    }
-    let Some(pvc) = s.pvc(member) else {
+    };
+    let pvc = s.pvc(member);
+    let Some(pvc) = pvc.filter(|pvc| !pvc.terminating && pvc.state != PvcState::Retired) else {
         return false;
     };
     let action = Action::Object(ObjectAction::MarkPvc {
@@ -40,7 +48,6 @@ pub(super) fn kept(s: &Situation<'_>, draft: &mut Draft, member: &str, rule: Rul
         uid: pvc.uid.clone(),
         state: PvcState::Retired,
     });
-    let why = "it leaves under the alarm CORRUPT, and its data may be the right ones";
     draft.step(rule, action, why);
     true
 }

@@ -21,7 +21,8 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
             Some(_) => s.voters.contains_key(member) || s.learners.contains_key(member),
             // One that is marked as kept, by a recovery that was given up, is that of a voter if the status says so.
             None => match pvc.state {
-                PvcState::New => false,
+                // The deleted resource may not have come to mark it. A server without data waits there for a leader's word.
+                PvcState::New => s.is_adopted(),
                 PvcState::Joined => true,
                 PvcState::Retired => s.o.status_memory.voters.iter().any(|it| it == member),
             },

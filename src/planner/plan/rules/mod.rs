@@ -2,6 +2,7 @@
 //! `run_in_order`, and each step names by [`Rule`](super::Rule) the rule that wants it.
 
 mod admitted;
+mod adopt;
 mod alarms;
 mod bootstrap;
 pub(super) mod certificates;

@@ -71,10 +71,10 @@ fn standing(s: &Situation<'_>, recovery: &RecoveryFacts) -> Standing {
     if let Some(why) = &recovery.refused {
         return refused(why.clone());
     }
-    if recovery.spec.cluster_uid != s.cluster.uid {
+    if recovery.spec.cluster_uid != s.cluster.life {
         return refused(format!(
             "it names the cluster with UID {}, and this one has {}: it is another one of the name",
-            recovery.spec.cluster_uid, s.cluster.uid
+            recovery.spec.cluster_uid, s.cluster.life
         ));
     }
     if asked.saturating_add(1) == now {
@@ -92,7 +92,7 @@ fn standing(s: &Situation<'_>, recovery: &RecoveryFacts) -> Standing {
     let others = s.o.recoveries.iter();
     let others = others.filter(|it| {
         let over = it.refused.is_some() || it.recovered;
-        !over && it.spec.cluster_uid == s.cluster.uid && self::asked(&it.spec) == asked
+        !over && it.spec.cluster_uid == s.cluster.life && self::asked(&it.spec) == asked
     });
     if others.count() > 1 {
         return refused(format!(
@@ -145,7 +145,7 @@ fn report(
 
 fn seed(s: &Situation<'_>, spec: &EtcdRecoverySpec) -> Option<String> {
     let identity = s.o.identity_secret.as_ref()?;
-    let ours = identity.cluster_uid == s.cluster.uid;
+    let ours = identity.cluster_uid == s.cluster.life;
     (ours && identity.incarnation == asked(spec).saturating_add(1)).then(|| identity.seed.clone())
 }
 
@@ -211,7 +211,7 @@ fn admit(s: &Situation<'_>, spec: &EtcdRecoverySpec) -> Result<(), Held> {
     if s.view.is_some() {
         return refused("a leader with a quorum answers: there is nothing to recover");
     }
-    let foreign = |uid: &str| uid != s.cluster.uid;
+    let foreign = |uid: &str| uid != s.cluster.life;
     let identity = s.o.identity_secret.as_ref();
     if identity.is_some_and(|identity| foreign(&identity.cluster_uid)) {
         return refused(
@@ -259,7 +259,7 @@ fn quorum_may_be_there(s: &Situation<'_>) -> Result<(), Held> {
 }
 
 fn is_member(s: &Situation<'_>, name: &str) -> bool {
-    let ours = Some(s.cluster.uid.as_str());
+    let ours = Some(s.cluster.life.as_str());
     s.description(name)
         .is_some_and(|d| d.phase == Phase::Member && d.cluster_uid.as_deref() == ours)
 }
@@ -316,7 +316,7 @@ fn is_corrupt(description: &Description) -> bool {
 
 /// Why a server cannot give its data now.
 fn unfit(s: &Situation<'_>, description: &Description) -> Option<String> {
-    let ours = description.cluster_uid.as_deref() == Some(s.cluster.uid.as_str());
+    let ours = description.cluster_uid.as_deref() == Some(s.cluster.life.as_str());
     if description.phase != Phase::Member || !ours {
         return Some("the survivor to be a member: it has no data of this cluster".to_owned());
     }

@@ -41,7 +41,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
             let ours = d
                 .cluster_uid
                 .as_ref()
-                .is_none_or(|uid| *uid == s.cluster.uid);
+                .is_none_or(|uid| *uid == s.cluster.life);
             d.phase == Phase::Standby && d.disk_empty && ours && !d.disk_uuid.is_empty()
         });
         if let Some(description) = waits {

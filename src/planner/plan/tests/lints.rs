@@ -2,7 +2,8 @@
 
 use super::world::{CLUSTER_UID, World};
 use crate::crd::{
-    Bootstrap, DisruptionPolicy, TlsPort, member_certificate_name, operator_secret_name, pvc_name,
+    Bootstrap, DisruptionPolicy, Restore, TlsPort, member_certificate_name, operator_secret_name,
+    pvc_name,
 };
 use crate::plan::{Action, AlarmKind, Fence, MemberView, PvcState, Step, Unfit, lint, plan};
 use crate::plan::{
@@ -212,7 +213,10 @@ fn identity_and_bootstrap_happen_once() {
 #[test]
 fn restored_cluster_starts_with_its_data() {
     let mut world = World::new(1);
-    world.cluster.spec.bootstrap = Some(Bootstrap::default());
+    world.cluster.spec.bootstrap = Some(Bootstrap {
+        restore: Some(Restore::default()),
+        ..Bootstrap::default()
+    });
     world.faults.staged = Some(Staged::default());
     while world.disks.is_empty() {
         world.reconcile();

@@ -168,6 +168,7 @@ fn run(seed: u64) {
     // that the other lives stay what they were.
     let mut policies = Xoshiro256PlusPlus::seed_from_u64(!seed);
     let counts = one_in(&mut policies, 3);
+    let mut adoptions = Xoshiro256PlusPlus::seed_from_u64(seed ^ 0x5555);
     if one_in(&mut rng, 3) {
         world.pace.node_bound = true;
         for name in ["node-f", "node-g"] {
@@ -187,6 +188,10 @@ fn run(seed: u64) {
                 world.api.now_ms / 1000,
                 world.raft.leader
             );
+        }
+        // The resource is deleted with its volumes kept, at any moment at which members have used them.
+        if one_in(&mut adoptions, 120) && world.may_adopt() {
+            world.adopt();
         }
         // Drains ask for whatever there is.
         let pods: Vec<String> = world.api.pods.keys().cloned().collect();

@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Deref, DerefMut};
 
 use crate::crd::{
-    DisruptionPolicy, EtcdClusterSpec, EtcdClusterStatus, RecoveryPhase, TlsPort, ValidatedCluster,
-    pvc_name,
+    Adopt, Bootstrap, DisruptionPolicy, EtcdClusterSpec, EtcdClusterStatus, RecoveryPhase, TlsPort,
+    ValidatedCluster, pvc_name,
 };
 use crate::model::Model;
 use crate::plan::status_memory;
@@ -34,6 +34,8 @@ pub(super) struct World {
     pub(super) names: String,
     /// The issuer of earlier certificates is not recorded.
     pub(super) forgotten: bool,
+    /// How often the resource was deleted.
+    deletions: u32,
 }
 
 /// What is in the model can be seen, and broken, by every test.
@@ -62,6 +64,7 @@ impl World {
             namespace: "default".into(),
             name: "demo".into(),
             uid: CLUSTER_UID.into(),
+            life: CLUSTER_UID.into(),
             generation: 1,
             spec,
             storage_bytes: 1 << 30,
@@ -73,6 +76,7 @@ impl World {
             has_slots: true,
             names: "names-1".into(),
             forgotten: false,
+            deletions: 0,
         }
     }
 
@@ -223,6 +227,31 @@ impl World {
             facts.nodes = None;
         }
         self.api.pods.remove(member);
+    }
+
+    /// Whether members have used volumes that are there.
+    pub(super) fn may_adopt(&self) -> bool {
+        let used = |pvc: &PvcFacts| pvc.state == PvcState::Joined && !pvc.terminating;
+        self.api.pvcs.values().any(used)
+    }
+
+    /// The resource is deleted, and another one of its name adopts its volumes, which stay.
+    pub(super) fn adopt(&mut self) {
+        self.deletions += 1;
+        self.cluster.uid = format!("c2a5-{:04}", self.deletions);
+        self.cluster.spec.bootstrap = Some(Bootstrap {
+            adopt: Some(Adopt {
+                cluster_uid: CLUSTER_UID.into(),
+            }),
+            restore: None,
+        });
+        self.status = EtcdClusterStatus::default();
+        let api = &mut self.model.api;
+        api.identity_secret = None;
+        (api.sets, api.pods, api.slots) = Default::default();
+        (api.tls.secrets, api.tls.rotate) = Default::default();
+        self.lose_objects();
+        self.tick();
     }
 
     /// All objects that are not a member's are gone, including the PDB.

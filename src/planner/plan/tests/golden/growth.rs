@@ -415,12 +415,13 @@ fn cluster_with_first_data() {
     );
     let mut world = World::new(3);
     world.cluster.spec.bootstrap = Some(Bootstrap {
-        restore: Restore {
+        restore: Some(Restore {
             backup_ref: Some(LocalRef {
                 name: "nightly-1".into(),
             }),
             ..Restore::default()
-        },
+        }),
+        ..Bootstrap::default()
     });
     let received = |bytes: u64, elapsed_ms: u64| Staged {
         sha256: "snapshot".into(),
@@ -463,7 +464,10 @@ fn cluster_with_first_data() {
 #[test]
 fn time_of_a_restore_is_not_invented() {
     let mut world = World::new(1);
-    world.cluster.spec.bootstrap = Some(Bootstrap::default());
+    world.cluster.spec.bootstrap = Some(Bootstrap {
+        restore: Some(Restore::default()),
+        ..Bootstrap::default()
+    });
     world.settle(1000);
     let restore = |world: &World| world.status.restore.clone().expect("it was restored");
     assert!(restore(&world).completion_time.is_some());
@@ -479,7 +483,10 @@ fn time_of_a_restore_is_not_invented() {
 #[test]
 fn seed_that_does_not_answer_has_what_it_had() {
     let mut world = World::new(1);
-    world.cluster.spec.bootstrap = Some(Bootstrap::default());
+    world.cluster.spec.bootstrap = Some(Bootstrap {
+        restore: Some(Restore::default()),
+        ..Bootstrap::default()
+    });
     world.faults.staged = Some(Staged {
         length: 1 << 20,
         received: 1 << 10,

@@ -1,5 +1,6 @@
 //! Golden texts of whole situations, each compared with its file.
 
+mod adopt;
 mod alarms;
 mod faults;
 mod growth;
