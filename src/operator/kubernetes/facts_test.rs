@@ -198,11 +198,17 @@ fn pvc_facts_hold_owner_and_state() {
         (facts.state, facts.owned, facts.bound),
         (PvcState::Joined, true, false)
     );
+    assert!(!facts.terminating);
     assert_eq!(
         (facts.member.as_deref(), facts.requested_bytes),
         (Some("demo-1"), 1 << 30)
     );
     assert!(facts.volume_gone.is_some_and(|why| why.contains("Lost")));
+    // Of a resource that is gone: the garbage collection deletes it before long.
+    let orphaned = of(json!({"metadata": {"ownerReferences": [
+        {"apiVersion": "v1", "kind": "EtcdCluster", "name": "demo", "uid": "u0"}]}}));
+    let facts = pvc(&orphaned, "u1", None, &[]);
+    assert!(facts.terminating && !facts.owned);
 }
 
 #[test]

@@ -232,6 +232,37 @@ fn pods_satisfy_the_restricted_standard() {
     }
 }
 
+/// What members and their volumes carry is the adopted UID; what is garbage-collected with the resource is owned by its own.
+#[test]
+fn an_adopting_resource_owns_what_carries_the_adopted_uid() {
+    let yaml = "spec: {bootstrap: {adopt: {clusterUID: 0ld1-2222}}, storage: {retention: {whenDeleted: Delete}}}";
+    let cluster = cluster(yaml);
+    let set = stateful_set(&cluster, &settings(), "demo-1", how(false));
+    let claim = pvc(&cluster, "demo-1", 2, PvcState::Joined);
+    let identity = identity_secret(&cluster, 2, "demo-1", "nonce");
+    let service = peers_service(&cluster);
+    let key = crate::crd::LABEL_CLUSTER_UID;
+    for meta in [
+        &set.metadata,
+        &claim.metadata,
+        &identity.metadata,
+        &service.metadata,
+    ] {
+        let labels = meta.labels.as_ref().expect("labels");
+        assert_eq!(labels.get(key).map(String::as_str), Some("0ld1-2222"));
+        let owners = meta.owner_references.as_ref().expect("an owner");
+        assert_eq!(owners[0].uid, cluster.uid);
+    }
+    assert_eq!(claim.metadata.name.as_deref(), Some("data-demo-1-0ld12"));
+    let read = read_identity_secret(&identity, Owner::Ours).expect("readable");
+    assert_eq!(
+        (read.cluster_uid.as_str(), read.incarnation),
+        ("0ld1-2222", 2)
+    );
+    let arguments = server_arguments(&cluster, "demo-1", false);
+    assert!(arguments.contains(&"--cluster-uid=0ld1-2222".to_owned()));
+}
+
 #[test]
 fn selectors_name_the_cluster_uid() {
     let cluster = cluster("spec: {}");

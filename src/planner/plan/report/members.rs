@@ -4,7 +4,7 @@ use crate::crd::{MemberDisk, MemberHealth, MemberRole, MemberStatus, pod_name};
 use crate::plan::draft::Draft;
 use crate::plan::evidence::{Verdict, pod_in_words};
 use crate::plan::observed::Phase;
-use crate::plan::rules::lag;
+use crate::plan::rules::{bootstrap, lag};
 use crate::plan::situation::{Seat, Situation};
 
 /// Maximum number of rows in the schema of the status.
@@ -28,7 +28,10 @@ pub(super) fn rows(s: &Situation<'_>, draft: &Draft) -> Vec<MemberStatus> {
         rows.push(unseated(s, draft, name, MemberRole::Leaving));
     }
     if s.view.is_none() {
-        for name in &s.o.status_memory.voters {
+        // Those of adopted volumes are in no status yet: whoever answers knows them.
+        let remembered = &s.o.status_memory.voters;
+        let described = bootstrap::described_voters(s).filter(|_| remembered.is_empty());
+        for name in described.as_ref().unwrap_or(remembered) {
             if !rows.iter().any(|row| row.name == *name) {
                 rows.push(unseated(s, draft, name, MemberRole::Voter));
             }

@@ -252,8 +252,8 @@ pub(super) fn free_stuck_pods(s: &Situation<'_>, draft: &mut Draft) {
     }
 }
 
-/// The voters according to the most recent answer, or as last reported.
-pub(super) fn known_voters(s: &Situation<'_>) -> Vec<String> {
+/// The voters according to the most recent answer, if anybody answers.
+pub(in crate::plan) fn described_voters(s: &Situation<'_>) -> Option<Vec<String>> {
     let described =
         s.o.descriptions
             .keys()
@@ -262,13 +262,14 @@ pub(super) fn known_voters(s: &Situation<'_>) -> Vec<String> {
     let best = ours
         .filter(|d| !d.members.is_empty())
         .max_by_key(|d| d.configuration_index);
-    match best {
-        Some(d) => d
-            .members
-            .iter()
-            .filter(|m| !m.learner)
-            .map(|m| m.name.clone())
-            .collect(),
+    let voters = best?.members.iter().filter(|m| !m.learner);
+    Some(voters.map(|m| m.name.clone()).collect())
+}
+
+/// The voters according to the most recent answer, or as last reported.
+pub(super) fn known_voters(s: &Situation<'_>) -> Vec<String> {
+    match described_voters(s) {
+        Some(voters) => voters,
         None if !s.o.status_memory.voters.is_empty() => s.o.status_memory.voters.clone(),
         // The voters are unknown: any disk that a member used may have data.
         None if s.our_pvcs().any(|(_, pvc)| pvc.state != PvcState::New) => Vec::new(),

@@ -4,7 +4,7 @@
 mod admitted;
 mod adopt;
 mod alarms;
-mod bootstrap;
+pub(super) mod bootstrap;
 pub(super) mod certificates;
 mod conflict;
 mod drain;

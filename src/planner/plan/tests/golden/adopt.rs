@@ -119,7 +119,12 @@ fn too_few_volumes() {
     world.lose_pvc("demo-1");
     world.lose_pvc("demo-3");
     forms_nothing(&mut world, 30);
-    script.observe("Its member answers, and has no quorum", &world);
+    let plan = script.observe("Its member answers, and has no quorum", &world);
+    // kubectl quorate recover reads what there is from the status.
+    let rows = plan.status.members.iter();
+    let disks = rows.map(|row| (row.name.as_str(), row.disk.is_some()));
+    let expected = [("demo-1", false), ("demo-2", true), ("demo-3", false)];
+    assert_eq!(disks.collect::<Vec<_>>(), expected);
     world.api.recoveries = vec![asks(&world, Some("demo-2"))];
     script.settle("An EtcdRecovery names demo-2", &mut world);
     assert_eq!((world.voters(), world.raft.incarnation), (3, 2));
