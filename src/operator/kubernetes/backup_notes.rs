@@ -1,5 +1,5 @@
 //! What the reconciles of backups have found out about clusters, for the clusters' own reconciles, which report it: how
-//! a restore is doing, and which backups there are. Kept in memory alone: whoever misses an entry asks for it.
+//! a restore is doing, which backups there are, and what a deletion waits for. Kept in memory alone: whoever misses an entry asks for it.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -8,13 +8,14 @@ use tokio::sync::mpsc;
 
 use super::workers::Key;
 use crate::crd::ClusterBackups;
-use crate::plan::RestoreFacts;
+use crate::plan::{LastBackupFacts, RestoreFacts};
 
 /// What is known of each cluster.
 #[derive(Debug, Default)]
 pub(super) struct BackupNotes {
     restores: Mutex<BTreeMap<Key, RestoreFacts>>,
     backups: Mutex<BTreeMap<Key, ClusterBackups>>,
+    last_backups: Mutex<BTreeMap<Key, LastBackupFacts>>,
     /// To the queue of the reconciles of backups, once they run.
     queue: OnceLock<mpsc::UnboundedSender<Key>>,
 }
@@ -50,10 +51,26 @@ impl BackupNotes {
         held(&self.backups).insert(cluster, backups);
     }
 
+    /// What the last backup of a cluster waits for. It is looked at once more each time: whether the finalizer has to be
+    /// added or removed is decided there too.
+    pub(super) fn last_backup_of(&self, cluster: &Key) -> Option<LastBackupFacts> {
+        let _: Option<()> = self.ask("deletion", cluster);
+        held(&self.last_backups).get(cluster).cloned()
+    }
+
+    /// Notes what the last backup of a cluster waits for; `None`: for nothing.
+    pub(super) fn note_last_backup(&self, cluster: Key, facts: Option<LastBackupFacts>) {
+        match facts {
+            Some(facts) => held(&self.last_backups).insert(cluster, facts),
+            None => held(&self.last_backups).remove(&cluster),
+        };
+    }
+
     /// Drops what is known of a cluster that is gone.
     pub(super) fn forget(&self, cluster: &Key) {
         held(&self.restores).remove(cluster);
         held(&self.backups).remove(cluster);
+        held(&self.last_backups).remove(cluster);
     }
 
     fn ask<T>(&self, what: &str, cluster: &Key) -> Option<T> {

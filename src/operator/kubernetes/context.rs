@@ -20,6 +20,7 @@ use super::backup_notes::BackupNotes;
 use super::cache::Cache;
 use super::cert_manager;
 use super::certificates;
+use super::deletion_policy;
 use super::drift;
 use super::judged::Judged;
 use super::lease::Leadership;
@@ -67,6 +68,7 @@ pub(crate) struct Context {
     pub(super) outside: Environment,
     pub(super) memories: Mutex<BTreeMap<Key, Memory>>,
     pub(super) backup_notes: BackupNotes,
+    pub(super) deletion_policy: deletion_policy::Known,
 }
 
 /// What is outside of the API server: time, and the way to the members.
@@ -129,6 +131,7 @@ impl Context {
             outside,
             memories,
             backup_notes: BackupNotes::default(),
+            deletion_policy: deletion_policy::Known::default(),
         }
     }
 

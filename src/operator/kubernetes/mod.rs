@@ -9,6 +9,7 @@ pub(crate) mod callers;
 mod cert_manager;
 mod certificates;
 pub(crate) mod context;
+mod deletion_policy;
 mod drift;
 pub(crate) mod dry_run;
 mod edits;

@@ -12,6 +12,7 @@ use kube::api::{ListParams, ObjectMeta};
 use kube::core::DeserializeGuard;
 use kube::{Api, Resource, ResourceExt};
 
+use super::backups::deletion::is_held;
 use super::cert_manager;
 use super::certificates::{self, Way};
 use super::drift;
@@ -215,12 +216,23 @@ impl OneCluster {
         let formed = recoveries::is_formed(&status, identity.as_ref());
         let receives = identity.as_ref().is_some_and(|it| it.incarnation > 1)
             || valid.is_some_and(|cluster| cluster.spec.restore().is_some());
+        let held = is_held(resource.meta());
+        let deleting = resource.meta().deletion_timestamp.is_some();
+        let asked = resource.0.as_ref().ok();
+        let asked = asked.is_some_and(|it| it.spec.backup_before_deletion.is_some());
+        // Also where the finalizer has to be added or removed.
+        let last_backup = (held && deleting || held != asked && !deleting)
+            .then(|| self.shared.backup_notes.last_backup_of(&self.key))
+            .flatten();
         let observed = Observed {
             now_ms: self.shared.outside.clock.unix_ms(),
             entropy: entropy.to_owned(),
             epoch: self.shared.leadership.epoch(),
-            deleting: resource.meta().deletion_timestamp.is_some(),
+            deleting,
             client_endpoint: valid.map(build::client_endpoint).unwrap_or_default(),
+            held,
+            last_backup,
+            deletion_policy: self.shared.deletion_policy.get(),
             status_cluster_id: status.cluster_id.clone(),
             status_incarnation: status_memory::incarnation(&status),
             status_memory: status_memory::of_status(&status),

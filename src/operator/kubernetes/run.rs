@@ -20,6 +20,7 @@ use super::backups;
 use super::cache::{Cache, Namespaces};
 use super::callers::Callers;
 use super::context::{Caches, Context, Environment};
+use super::deletion_policy;
 use super::dry_run::{self, Acting};
 use super::lease::{self, Candidate};
 use super::probes::{self, Health, Metered};
@@ -238,6 +239,7 @@ pub async fn run(options: Options) -> Result<(), Error> {
             let _ = trigger.send(key);
         }
     }
+    tokio::spawn(deletion_policy::follow(reader.clone(), shared.clone()).await);
     tokio::spawn(backups::run(
         reader,
         options.namespaces.clone(),

@@ -19,8 +19,8 @@ use crate::operator::members::{Described, Members, network};
 use crate::operator::platform::{Act, Failure, Freshness, Observation, Platform, Report, Severity};
 use crate::plan::status_memory;
 use crate::plan::{
-    self, Action, IdentitySecret, InvalidCluster, Observed, Owner, PodFacts, PodPhase, PvcFacts,
-    SetFacts, SpecFacts,
+    self, Action, DeletionPolicy, IdentitySecret, InvalidCluster, Observed, Owner, PodFacts,
+    PodPhase, PvcFacts, SetFacts, SpecFacts,
 };
 use crate::server::operator_api::auth::Key;
 
@@ -223,6 +223,9 @@ impl Local {
                 problems: invalid.to_string(),
             }),
             client_endpoint: self.endpoints().join(","),
+            held: false,
+            last_backup: None,
+            deletion_policy: DeletionPolicy::Unknown,
             status_cluster_id: self.status.cluster_id.clone(),
             status_incarnation: status_memory::incarnation(&self.status),
             status_memory: status_memory::of_status(&self.status),

@@ -239,6 +239,14 @@ fn parsed(text: &str) -> Result<EtcdCluster, ParseError> {
         let why = "spec.tls: members on this machine have no TLS: take the field out";
         return Err(ParseError::Invalid(vec![why.to_owned()]));
     }
+    if cluster.spec.deletion_protection {
+        let why = "spec.deletionProtection: nothing on this machine refuses to delete its directory: take the field out";
+        return Err(ParseError::Invalid(vec![why.to_owned()]));
+    }
+    if cluster.spec.backup_before_deletion.is_some() {
+        let why = "spec.backupBeforeDeletion: a cluster on this machine is saved with `quorate backup save`: take the field out";
+        return Err(ParseError::Invalid(vec![why.to_owned()]));
+    }
     if cluster.spec.bootstrap.is_some() {
         let why = "spec.bootstrap: a cluster on this machine starts empty: take the field out, or restore a backup with `quorate backup fetch` and `quorate restore`, and run the members with `quorate server`";
         return Err(ParseError::Invalid(vec![why.to_owned()]));

@@ -76,6 +76,18 @@ fn members() -> Vec<Field> {
             json!(["", "two words"]),
         ),
         field("paused", json!([false]), json!([true]), json!(["yes"])),
+        field(
+            "deletionProtection",
+            json!([false, true]),
+            json!([]),
+            json!(["yes", 1]),
+        ),
+        field(
+            "backupBeforeDeletion",
+            json!([null, {"storeRef": {"name": "store"}}]),
+            json!([]),
+            json!([{}, "store", {"storeRef": {}}]),
+        ),
         // The first data stay what they were.
         field(
             "bootstrap",

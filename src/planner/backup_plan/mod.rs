@@ -9,6 +9,7 @@
 mod archive;
 mod backup;
 mod cron;
+mod deletion;
 mod last;
 mod observed;
 mod restore;
@@ -27,6 +28,10 @@ mod tests;
 
 pub use backup::{plan_backup, size};
 pub use cron::{Calendar, CalendarError};
+pub use deletion::{
+    DeletionPlan, DeletionStep, DeletionWait, LetGo, ObservedDeletion, SeenBackup,
+    last_backup_name, plan_deletion,
+};
 pub use last::last_backups;
 pub use observed::{
     ArchivedFacts, BackupFacts, ClusterFacts, JobFacts, JobKind, JobState, NODE_LOST,

@@ -12,7 +12,12 @@ const MANAGE: &[&str] = &["get", "list", "watch", "create", "patch", "delete"];
 /// What the operator may do in the namespaces that it serves.
 pub fn rules() -> Vec<PolicyRule> {
     vec![
-        rule("quorate.dev", &["etcdclusters"], WATCH),
+        // To change: only the finalizer of `spec.backupBeforeDeletion`.
+        rule(
+            "quorate.dev",
+            &["etcdclusters"],
+            &["get", "list", "watch", "patch"],
+        ),
         rule("quorate.dev", &["etcdclusters/status"], &["get", "patch"]),
         // Schedules create backups and delete those that their retention has deleted.
         rule("quorate.dev", &["etcdbackups"], MANAGE),
@@ -79,11 +84,20 @@ pub fn lease_rules(name: &str) -> Vec<PolicyRule> {
 }
 
 /// Cluster-scoped read permissions: evidence that a disk or a node is gone, and whether a volume can leave its node;
-/// and authentication of callers of metrics and forecasts. Without these it keeps working and reports what is missing.
+/// the policy that refuses deletions; and authentication of callers of metrics and forecasts. Without these it keeps working and reports what is missing.
 fn cluster_rules() -> Vec<PolicyRule> {
     vec![
         rule("", &["nodes", "persistentvolumes"], WATCH),
         rule("storage.k8s.io", &["storageclasses"], WATCH),
+        // Whether `spec.deletionProtection` is enforced.
+        rule(
+            "admissionregistration.k8s.io",
+            &[
+                "validatingadmissionpolicies",
+                "validatingadmissionpolicybindings",
+            ],
+            &["list"],
+        ),
         rule("authentication.k8s.io", &["tokenreviews"], &["create"]),
         rule(
             "authorization.k8s.io",

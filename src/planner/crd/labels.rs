@@ -54,6 +54,11 @@ pub const ANNOTATION_VERIFY: &str = "quorate.dev/verify";
 /// On an `EtcdBackup`: since when its store does not have it (RFC 3339).
 pub const ANNOTATION_GONE: &str = "quorate.dev/gone";
 
+/// The finalizer of a cluster that is saved before it is deleted.
+pub const FINALIZER_BACKUP: &str = "quorate.dev/backup-before-deletion";
+/// On a resource that is being deleted: it goes without its last backup. Any value but `false`.
+pub const ANNOTATION_NO_LAST_BACKUP: &str = "quorate.dev/delete-without-backup";
+
 /// Hash of a StatefulSet's rendering.
 pub const ANNOTATION_RENDERED: &str = "quorate.dev/rendered";
 

@@ -7,6 +7,7 @@
 pub mod backups;
 mod bootstrap;
 mod condition;
+mod deletion;
 mod labels;
 mod network;
 mod parse;
@@ -29,6 +30,7 @@ mod tests;
 
 pub use bootstrap::{Adopt, Bootstrap, Moment, Restore};
 pub use condition::{ConditionStatus, ConditionType};
+pub use deletion::BackupBeforeDeletion;
 pub use labels::*;
 pub use network::NetworkAccess;
 pub use parse::{ParseError, definition_yaml, definitions, parse};

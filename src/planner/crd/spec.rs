@@ -10,6 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::bootstrap::Bootstrap;
+use super::deletion::BackupBeforeDeletion;
 use super::network::NetworkAccess;
 use super::pod::PodTemplate;
 use super::quantity::Quantity;
@@ -84,6 +85,14 @@ pub struct EtcdClusterSpec {
     /// Where the first data of the cluster come from; by default it starts empty. Immutable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bootstrap: Option<Bootstrap>,
+    /// While this is true the resource cannot be deleted, by anyone: a ValidatingAdmissionPolicy, which the chart brings,
+    /// refuses it. Set it to false first. The deletion of its namespace does not end before that either.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub deletion_protection: bool,
+    /// Save the cluster before it is deleted: the resource stays, and its members serve, until one EtcdBackup that was
+    /// begun after the deletion was asked for is stored. If that fails it stays, and its status says why and what to do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backup_before_deletion: Option<BackupBeforeDeletion>,
     /// The members' volumes.
     #[serde(default)]
     pub storage: Storage,
@@ -142,6 +151,8 @@ impl Default for EtcdClusterSpec {
             image: None,
             paused: false,
             bootstrap: None,
+            deletion_protection: false,
+            backup_before_deletion: None,
             storage: Storage::default(),
             resources: Resources::default(),
             pod_template: PodTemplate::default(),

@@ -22,7 +22,7 @@ use super::step::{Plan, Step};
 /// checks again the plan that it is about to execute.
 pub fn lint(o: &Observed, plan: &Plan) -> Vec<String> {
     match &o.cluster {
-        Ok(cluster) if !o.deleting => {
+        Ok(cluster) if !o.deleting || o.held => {
             let (_, own) = incarnation::current(o, cluster);
             steps_of((o, &own), cluster, &plan.steps)
         }

@@ -60,8 +60,9 @@ fn decide(o: &Observed, done: impl FnOnce(&Draft) -> Option<Action>) -> Plan {
         Ok(cluster) => cluster,
         Err(invalid) => return report::invalid(o, invalid),
     };
-    // Garbage collection deletes everything; nothing needs to be done about members.
-    if o.deleting {
+    // Garbage collection deletes everything; nothing needs to be done about members. Until the last backup is stored,
+    // nothing of it has begun.
+    if o.deleting && !o.held {
         return report::deleting(o);
     }
     let (incarnation, own) = incarnation::current(o, cluster);
@@ -99,7 +100,7 @@ pub fn refusal(o: &Observed) -> Option<Refusal> {
             text: format!("the resource is invalid: {}", invalid.problems),
             of_certificate: false,
         }),
-        Ok(_) if o.deleting => None,
+        Ok(_) if o.deleting && !o.held => None,
         Ok(cluster) => {
             let (incarnation, own) = incarnation::current(o, cluster);
             rules::refusal(&Situation::new(&own, cluster, incarnation))

@@ -31,6 +31,12 @@ pub struct Observed {
     pub cluster: Result<ValidatedCluster, InvalidCluster>,
     /// URL of the client Service, for `status.endpoints`.
     pub client_endpoint: String,
+    /// The finalizer of `backupBeforeDeletion` is there: a resource that is being deleted goes on until it is removed.
+    pub held: bool,
+    /// What the last backup of a resource that is being deleted waits for.
+    pub last_backup: Option<LastBackupFacts>,
+    /// Whether the API server refuses to delete a resource with `deletionProtection`.
+    pub deletion_policy: DeletionPolicy,
     /// `status.clusterID` as stored: proof that the cluster once was bootstrapped.
     pub status_cluster_id: Option<String>,
     /// `status.incarnation` as stored: the incarnation that this is the cluster ID of.
@@ -82,6 +88,27 @@ pub struct Observed {
     pub recoveries: Vec<RecoveryFacts>,
     /// Members of earlier incarnations. Platforms leave it empty: the plan sorts them out of the facts above.
     pub earlier: Earlier,
+}
+
+/// What the last backup of a resource that is being deleted waits for. For reports alone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LastBackupFacts {
+    /// In words.
+    pub message: String,
+    /// It waits until the user does something.
+    pub needs_user: bool,
+}
+
+/// Whether the API server refuses to delete a resource with `deletionProtection`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DeletionPolicy {
+    /// Not known, or not yet.
+    #[default]
+    Unknown,
+    /// A policy refuses it.
+    Enforced,
+    /// No policy does.
+    Missing,
 }
 
 /// An EtcdRecovery that names this cluster.

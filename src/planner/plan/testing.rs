@@ -1,6 +1,6 @@
 //! What tests of the plan and of the operator start from; in no release.
 
-use super::{Earlier, Observed, StatusMemory, TlsFacts};
+use super::{DeletionPolicy, Earlier, Observed, StatusMemory, TlsFacts};
 use crate::crd::{EtcdClusterSpec, ValidatedCluster};
 
 /// A fresh resource at this time in milliseconds, with nothing made yet.
@@ -24,6 +24,9 @@ pub fn observed_at(now_ms: u64) -> Observed {
         spec: None,
         cluster: Ok(cluster),
         client_endpoint: String::new(),
+        held: false,
+        last_backup: None,
+        deletion_policy: DeletionPolicy::Enforced,
         status_cluster_id: None,
         status_incarnation: None,
         status_memory: StatusMemory::default(),

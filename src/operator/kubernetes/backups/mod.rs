@@ -1,8 +1,9 @@
-//! Backups: one reconcile of an `EtcdBackup`, an `EtcdBackupSchedule` or the restore of a cluster observes it with its
+//! Backups: one reconcile of an `EtcdBackup`, an `EtcdBackupSchedule`, the restore or the deletion of a cluster observes it with its
 //! Jobs, plans (`crate::backup_plan`), and carries out one step. Apart from the reconciles of clusters, which never wait
 //! for it: its caches are its own, and an API server without these resources only leaves it without work.
 
 mod act;
+pub(super) mod deletion;
 mod facts;
 mod observe;
 mod restore;
@@ -205,6 +206,7 @@ impl Backups {
                     None => Ended::Gone,
                 })
             }
+            "deletion" => Box::pin(self.reconcile_deletion(namespace, name)).await,
             "cluster" => Box::pin(self.reconcile_restore(namespace, name)).await,
             _ => self.reconcile_store(namespace, name).await,
         };

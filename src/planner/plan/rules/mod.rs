@@ -7,6 +7,7 @@ mod alarms;
 pub(super) mod bootstrap;
 pub(super) mod certificates;
 mod conflict;
+mod deletion;
 mod drain;
 mod earlier;
 mod edited;
@@ -47,6 +48,7 @@ pub(super) fn run(s: &Situation<'_>, draft: &mut Draft) {
     run_in_order(s, draft);
     recovery::held(s, draft);
     certificates::waits(s, draft);
+    deletion::rule(s, draft);
 }
 
 fn run_in_order(s: &Situation<'_>, draft: &mut Draft) {

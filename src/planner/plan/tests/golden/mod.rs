@@ -2,6 +2,7 @@
 
 mod adopt;
 mod alarms;
+mod deletion;
 mod faults;
 mod growth;
 mod hibernate;

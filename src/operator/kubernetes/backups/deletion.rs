@@ -1,0 +1,363 @@
+//! One reconcile of the deletion of a cluster that is saved first: observes the resource and its last EtcdBackup, plans
+//! (`crate::backup_plan::plan_deletion`), carries out one step, and notes for the cluster's own reconcile what the deletion
+//! waits for. What it writes of the resource is its own finalizer, and nothing else.
+
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::runtime::events::{Event, EventType};
+use kube::{Api, Resource, ResourceExt};
+use serde_json::{Value, json};
+
+use super::{Backups, PERIOD_MS};
+use crate::backup_plan::{
+    DeletionStep, LetGo, ObservedDeletion, SeenBackup, last_backup_name, plan_deletion,
+};
+use crate::crd::backups::{EtcdBackup, EtcdBackupSpec, LocalRef};
+use crate::crd::{ANNOTATION_NO_LAST_BACKUP, EtcdCluster, FINALIZER_BACKUP, MANAGER};
+use crate::operator::kubernetes::objects::failure;
+use crate::operator::platform::{Failure, Freshness};
+use crate::operator::queue::Ended;
+use crate::plan::LastBackupFacts;
+
+/// The finalizer that Kubernetes itself adds for `--cascade=foreground`.
+const FOREGROUND: &str = "foregroundDeletion";
+/// While a backup is made: its phase has no event of the cluster.
+const WAITING_MS: u64 = 2_000;
+
+/// Whether the finalizer is on a resource.
+pub(in crate::operator::kubernetes) fn is_held(meta: &kube::api::ObjectMeta) -> bool {
+    let mut all = meta.finalizers.iter().flatten();
+    all.any(|finalizer| finalizer == FINALIZER_BACKUP)
+}
+
+impl Backups {
+    /// Plans on the caches; a step is planned once more on a live resource and a live backup.
+    pub(super) async fn reconcile_deletion(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Ended, Failure> {
+        let Some((_, cached)) = self
+            .observe_deletion(namespace, name, Freshness::Cached)
+            .await?
+        else {
+            return Ok(Ended::Gone);
+        };
+        let plan = plan_deletion(&cached);
+        let key = (namespace.to_owned(), name.to_owned());
+        let facts = plan.waits.map(|waits| LastBackupFacts {
+            message: waits.message,
+            needs_user: waits.needs_user,
+        });
+        let waits = facts.is_some();
+        self.shared.backup_notes.note_last_backup(key, facts);
+        if plan.step.is_none() {
+            return Ok(match waits {
+                true => Ended::After(WAITING_MS),
+                false => Ended::Gone,
+            });
+        }
+        let Some((cluster, live)) = self
+            .observe_deletion(namespace, name, Freshness::Live)
+            .await?
+        else {
+            return Ok(Ended::Gone);
+        };
+        if let Some(step) = plan_deletion(&live).step {
+            self.act_for_deletion(&cluster, &live, &step).await?;
+        }
+        Ok(Ended::After(if live.deleting {
+            WAITING_MS
+        } else {
+            PERIOD_MS
+        }))
+    }
+
+    /// A cluster with what its deletion depends on; `None`: there is none.
+    async fn observe_deletion(
+        &self,
+        namespace: &str,
+        name: &str,
+        freshness: Freshness,
+    ) -> Result<Option<(EtcdCluster, ObservedDeletion)>, Failure> {
+        let found: Option<EtcdCluster> = match freshness {
+            Freshness::Cached => self.cached_cluster(namespace, name),
+            Freshness::Live => self.live(namespace, name).await?,
+        };
+        let Some(cluster) = found else {
+            return Ok(None);
+        };
+        let mut observed = of_resource(&cluster);
+        if let Some(store) = observed.store.clone().filter(|_| observed.deleting) {
+            let last = last_backup_name(name, &observed.uid, &store);
+            let backup: Option<EtcdBackup> = match freshness {
+                Freshness::Cached => self.backup(namespace, &last),
+                Freshness::Live => self.live(namespace, &last).await?,
+            };
+            observed.backup = backup.map(|backup| seen(&cluster, &store, &backup));
+        }
+        Ok(Some((cluster, observed)))
+    }
+
+    async fn act_for_deletion(
+        &self,
+        cluster: &EtcdCluster,
+        observed: &ObservedDeletion,
+        step: &DeletionStep,
+    ) -> Result<(), Failure> {
+        match step {
+            DeletionStep::Hold => self.set_finalizer(cluster, true).await,
+            DeletionStep::LetGo(why) => self.let_go(cluster, observed, *why).await,
+            DeletionStep::CreateBackup { name, store } => {
+                match self.create_last_backup(cluster, name, store).await {
+                    Err(error) if namespace_goes(&error) => {
+                        self.let_go(cluster, observed, LetGo::NamespaceGoes).await
+                    }
+                    Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+                    done => done.map_err(|error| failure("create", name, &error)),
+                }
+            }
+        }
+    }
+
+    /// The event first: what is said twice is better than what is not said.
+    async fn let_go(
+        &self,
+        cluster: &EtcdCluster,
+        observed: &ObservedDeletion,
+        why: LetGo,
+    ) -> Result<(), Failure> {
+        let store = observed.store.as_deref().unwrap_or_default();
+        let backup = last_backup_name(&observed.cluster, &observed.uid, store);
+        if let Some(note) = why.in_words(&backup) {
+            let event = Event {
+                type_: match why.is_a_loss() {
+                    true => EventType::Warning,
+                    false => EventType::Normal,
+                },
+                reason: match why.is_a_loss() {
+                    true => "DeletedWithoutBackup".to_owned(),
+                    false => "DeletionGoesOn".to_owned(),
+                },
+                note: Some(note.clone()),
+                action: "Delete".to_owned(),
+                secondary: None,
+            };
+            let (namespace, name) = (cluster.namespace().unwrap_or_default(), cluster.name_any());
+            tracing::info!(%namespace, cluster = %name, "{note}");
+            let about = cluster.object_ref(&());
+            // In a namespace that is being deleted no event can be written: then the log has it.
+            if let Err(error) = self.shared.recorder.publish(&event, &about).await {
+                tracing::warn!(cluster = %name, %error, "an event was not written");
+            }
+        }
+        self.set_finalizer(cluster, false).await
+    }
+
+    /// Adds or removes the finalizer, of the resource as it was read.
+    async fn set_finalizer(&self, cluster: &EtcdCluster, held: bool) -> Result<(), Failure> {
+        let (namespace, name) = (cluster.namespace().unwrap_or_default(), cluster.name_any());
+        let api: Api<EtcdCluster> = Api::namespaced(self.shared.client.clone(), &namespace);
+        let change = Patch::Merge(change(cluster, held));
+        let parameters = PatchParams {
+            field_manager: Some(MANAGER.into()),
+            ..PatchParams::default()
+        };
+        let changed = api.patch_metadata(&name, &parameters, &change);
+        match changed.await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            Err(error) => Err(failure("change", &name, &error)),
+        }
+    }
+
+    /// Without an owner: it outlives the cluster.
+    async fn create_last_backup(
+        &self,
+        cluster: &EtcdCluster,
+        name: &str,
+        store: &str,
+    ) -> Result<(), kube::Error> {
+        let namespace = cluster.namespace().unwrap_or_default();
+        let api: Api<EtcdBackup> = Api::namespaced(self.shared.client.clone(), &namespace);
+        let spec = EtcdBackupSpec {
+            cluster_ref: LocalRef {
+                name: cluster.name_any(),
+            },
+            store_ref: LocalRef {
+                name: store.to_owned(),
+            },
+            deadline_seconds: EtcdBackupSpec::DEADLINE_SECONDS,
+            ..EtcdBackupSpec::default()
+        };
+        let backup = EtcdBackup::new(name, spec);
+        let parameters = PostParams {
+            field_manager: Some(MANAGER.into()),
+            ..PostParams::default()
+        };
+        api.create(&parameters, &backup).await.map(|_| ())
+    }
+}
+
+/// What the resource says of its deletion.
+fn of_resource(cluster: &EtcdCluster) -> ObservedDeletion {
+    let meta = &cluster.metadata;
+    let mut finalizers = meta.finalizers.iter().flatten();
+    let waived = cluster.annotations().get(ANNOTATION_NO_LAST_BACKUP);
+    let asked = cluster.spec.backup_before_deletion.as_ref();
+    let status = cluster.status.as_ref();
+    ObservedDeletion {
+        cluster: cluster.name_any(),
+        uid: cluster.uid().unwrap_or_default(),
+        store: asked.map(|asked| asked.store_ref.name.clone()),
+        held: is_held(meta),
+        deleting: meta.deletion_timestamp.is_some(),
+        foreground: finalizers.any(|finalizer| finalizer == FOREGROUND),
+        // An adopted cluster has data, also where its members never came up.
+        formed: status.is_some_and(|status| status.cluster_id.is_some())
+            || cluster.spec.adopts().is_some(),
+        waived: waived.is_some_and(|value| value != "false"),
+        backup: None,
+    }
+}
+
+fn seen(cluster: &EtcdCluster, store: &str, backup: &EtcdBackup) -> SeenBackup {
+    let status = backup.status.clone().unwrap_or_default();
+    let (asked, made) = (
+        cluster.metadata.deletion_timestamp.as_ref(),
+        backup.metadata.creation_timestamp.as_ref(),
+    );
+    let younger = asked.is_some_and(|asked| made.is_some_and(|made| made.0 >= asked.0));
+    let spec = &backup.spec;
+    SeenBackup {
+        is_last: younger
+            && spec.cluster_ref.name == cluster.name_any()
+            && spec.store_ref.name == store,
+        phase: status.phase,
+        message: status.message,
+        deleting: backup.metadata.deletion_timestamp.is_some(),
+    }
+}
+
+/// The change of the resource's metadata, which fails if it has changed since it was read.
+fn change(cluster: &EtcdCluster, held: bool) -> Value {
+    let mut finalizers = cluster.finalizers().to_vec();
+    finalizers.retain(|finalizer| finalizer != FINALIZER_BACKUP);
+    if held {
+        finalizers.push(FINALIZER_BACKUP.to_owned());
+    }
+    json!({
+        "metadata": {
+            "uid": cluster.uid(),
+            "resourceVersion": cluster.resource_version(),
+            "finalizers": finalizers,
+        },
+    })
+}
+
+/// Whether the API server refuses to create anything, because the namespace is being deleted.
+fn namespace_goes(error: &kube::Error) -> bool {
+    let kube::Error::Api(status) = error else {
+        return false;
+    };
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    let mut reasons = causes.map(|cause| cause.reason.as_str());
+    status.code == 403 && reasons.any(|reason| reason == "NamespaceTerminating")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cluster(metadata: Value, spec: Value) -> EtcdCluster {
+        let mut all =
+            json!({"name": "demo", "namespace": "prod", "uid": "u1", "resourceVersion": "7"});
+        for (key, value) in metadata.as_object().expect("an object") {
+            all[key] = value.clone();
+        }
+        let resource = json!({"apiVersion": "quorate.dev/v1alpha1", "kind": "EtcdCluster",
+            "metadata": all, "spec": spec});
+        serde_json::from_value(resource).expect("a cluster")
+    }
+
+    fn asked() -> Value {
+        json!({"backupBeforeDeletion": {"storeRef": {"name": "nightly"}}})
+    }
+
+    #[test]
+    fn a_resource_says_what_its_deletion_depends_on() {
+        let plain = of_resource(&cluster(json!({}), json!({})));
+        assert_eq!(
+            (plain.store, plain.held, plain.deleting),
+            (None, false, false)
+        );
+        let metadata = json!({
+            "deletionTimestamp": "2026-03-01T00:00:00Z",
+            "finalizers": [FINALIZER_BACKUP, "foregroundDeletion"],
+            "annotations": {ANNOTATION_NO_LAST_BACKUP: "true"},
+        });
+        let goes = of_resource(&cluster(metadata, asked()));
+        assert_eq!(goes.store.as_deref(), Some("nightly"));
+        assert!(goes.held && goes.deleting && goes.foreground && goes.waived && !goes.formed);
+        let refused = json!({"annotations": {ANNOTATION_NO_LAST_BACKUP: "false"}});
+        assert!(!of_resource(&cluster(refused, asked())).waived);
+        let adopted = json!({"bootstrap": {"adopt": {"clusterUID": "u0"}}});
+        assert!(of_resource(&cluster(json!({}), adopted)).formed);
+    }
+
+    #[test]
+    fn only_a_backup_of_this_deletion_counts() {
+        let goes = cluster(
+            json!({"deletionTimestamp": "2026-03-01T00:00:00Z"}),
+            asked(),
+        );
+        let backup = |created: &str, name: &str, store: &str| -> EtcdBackup {
+            let backup = json!({"apiVersion": "quorate.dev/v1alpha1", "kind": "EtcdBackup",
+                "metadata": {"name": "demo-last-1", "creationTimestamp": created},
+                "spec": {"clusterRef": {"name": name}, "storeRef": {"name": store}},
+                "status": {"phase": "Uploaded"}});
+            serde_json::from_value(backup).expect("a backup")
+        };
+        let is_last =
+            |created, name, store| seen(&goes, "nightly", &backup(created, name, store)).is_last;
+        assert!(is_last("2026-03-01T00:00:00Z", "demo", "nightly"));
+        assert!(
+            !is_last("2026-02-28T23:59:59Z", "demo", "nightly"),
+            "older than the deletion"
+        );
+        assert!(!is_last("2026-03-01T00:00:01Z", "other", "nightly"));
+        assert!(!is_last("2026-03-01T00:00:01Z", "demo", "other"));
+    }
+
+    #[test]
+    fn no_other_finalizer_is_touched() {
+        let held = cluster(
+            json!({"finalizers": ["a/b", FINALIZER_BACKUP, "c/d"]}),
+            asked(),
+        );
+        assert!(is_held(&held.metadata));
+        assert_eq!(
+            change(&held, false)["metadata"]["finalizers"],
+            json!(["a/b", "c/d"])
+        );
+        assert_eq!(change(&held, false)["metadata"]["resourceVersion"], "7");
+        let free = cluster(json!({"finalizers": ["a/b"]}), asked());
+        assert!(!is_held(&free.metadata));
+        assert_eq!(
+            change(&free, true)["metadata"]["finalizers"],
+            json!(["a/b", FINALIZER_BACKUP])
+        );
+    }
+
+    /// As the API server answers.
+    #[test]
+    fn a_namespace_that_goes_is_recognised() {
+        let answer = |reason: &str| -> kube::Error {
+            let status = json!({"status": "Failure", "code": 403, "reason": "Forbidden",
+                "message": "etcdbackups.quorate.dev \"demo-last-1\" is forbidden: unable to create new content in namespace prod because it is being terminated",
+                "details": {"causes": [{"reason": reason, "message": "namespace prod is being terminated", "field": "metadata.namespace"}]}});
+            kube::Error::Api(serde_json::from_value(status).expect("a status"))
+        };
+        assert!(namespace_goes(&answer("NamespaceTerminating")));
+        assert!(!namespace_goes(&answer("FieldValueInvalid")));
+    }
+}

@@ -1,0 +1,42 @@
+//! What is promised about the deletion of the resource, and is not kept by the plan: a policy of the API server refuses it,
+//! and a last backup is made apart from the plan, under a finalizer. Only reports; holds nothing up: the members of a cluster
+//! that waits for its last backup are healed as ever.
+
+use crate::plan::draft::Draft;
+use crate::plan::observed::DeletionPolicy;
+use crate::plan::situation::Situation;
+
+/// Reports a protection that nothing enforces, and what the deletion waits for. After all other rules: they are not
+/// stalled by it.
+pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
+    if s.o.deleting {
+        last_backup(s, draft);
+    }
+    if !s.cluster.spec.deletion_protection {
+        return;
+    }
+    match s.o.deletion_policy {
+        DeletionPolicy::Enforced => {}
+        DeletionPolicy::Missing => draft.note(
+            "NotProtected",
+            "spec.deletionProtection is true and nothing enforces it: no ValidatingAdmissionPolicy refuses the deletion. Install the chart with deletionProtection.enabled=true",
+        ),
+        DeletionPolicy::Unknown => draft.note(
+            "ProtectionUnknown",
+            "spec.deletionProtection is true, and the operator cannot see whether a ValidatingAdmissionPolicy enforces it: let it list validatingadmissionpolicies and validatingadmissionpolicybindings (the chart's clusterRead)",
+        ),
+    }
+}
+
+fn last_backup(s: &Situation<'_>, draft: &mut Draft) {
+    match &s.o.last_backup {
+        Some(facts) if facts.needs_user => draft.stall("LastBackupFails", facts.message.clone()),
+        Some(facts) => {
+            draft.wait("Delete", "", "LastBackup", facts.message.clone());
+        }
+        None => {
+            let what = "the last backup, which spec.backupBeforeDeletion asks for";
+            draft.wait("Delete", "", "LastBackup", what);
+        }
+    }
+}
