@@ -136,10 +136,7 @@ pub async fn plan_archive(
 ///
 /// # Errors
 /// The first error of the store; a repetition continues.
-pub async fn carry_out_archive(
-    repository: &Repository,
-    objects: &[Archived],
-) -> Result<(), Error> {
+pub async fn carry_out_archive(repository: &Repository, objects: &[Archived]) -> Result<(), Error> {
     for object in objects {
         repository
             .delete_archived(object.cluster_id, object.range)

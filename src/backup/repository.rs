@@ -334,7 +334,12 @@ impl Repository {
     }
 
     /// An object of at most so many bytes; `None` if it is not there.
-    pub(super) async fn get(&self, path: &Path, most: u64, doing: &str) -> Result<Option<Vec<u8>>, Error> {
+    pub(super) async fn get(
+        &self,
+        path: &Path,
+        most: u64,
+        doing: &str,
+    ) -> Result<Option<Vec<u8>>, Error> {
         let read = async {
             let found = self.store.get(path).await?;
             let size = found.meta.size;

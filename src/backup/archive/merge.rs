@@ -49,7 +49,10 @@ pub(super) async fn merge(
 ) -> Result<(), Error> {
     let mut segments = Vec::new();
     for range in ranges {
-        match repository.archived_segment(cluster_id, *range, keys).await? {
+        match repository
+            .archived_segment(cluster_id, *range, keys)
+            .await?
+        {
             Some(segment) => segments.push(segment),
             // Pruned.
             None => return Ok(()),
@@ -60,7 +63,9 @@ pub(super) async fn merge(
     };
     let range = segment.range()?;
     let object = sealed(segment, cluster_id, keys).await?;
-    repository.create_archived(cluster_id, range, object).await?;
+    repository
+        .create_archived(cluster_id, range, object)
+        .await?;
     // One that was there before may be another's: it has to be whole.
     let read = repository.archived_segment(cluster_id, range, keys);
     if read.await?.is_none() {

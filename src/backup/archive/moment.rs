@@ -120,18 +120,17 @@ pub(super) fn choose(bases: &[Base], moment: Moment) -> Result<Vec<&Base>, Strin
     };
     let cluster_id = cluster_id.map_or(newest.cluster_id, |base| base.cluster_id);
     let own = bases.iter().filter(|base| base.cluster_id == cluster_id);
-    let mut before: Vec<&Base> = own.clone().filter(|base| base.precedes(moment)).collect();
-    // The nearest one first. One that has the revision already may hold more than the entry that reached it (a lease,
-    // a user), so it is the last resort.
-    let exact = |base: &Base| moment == Moment::Revision(base.revision);
-    before.sort_by_key(|base| (exact(base), std::cmp::Reverse(base.at.index)));
-    if let Some(first) = before.iter().position(|base| exact(base)) {
-        // Of several of these, the earliest holds the least.
-        before[first..].reverse();
-    }
-    before.dedup_by_key(|base| (exact(base), base.at.index));
-    if !before.is_empty() {
-        return Ok(before);
+    let before = own.clone().filter(|base| base.precedes(moment));
+    // One that has the revision already may hold more than the entry that reached it (a lease, a user): it is the last
+    // resort, and the earliest of them holds the least.
+    let exact = |base: &&Base| moment == Moment::Revision(base.revision);
+    // No older one leads further than the nearest.
+    let nearest = before.clone().filter(|base| !exact(base));
+    let nearest = nearest.max_by_key(|base| base.at.index);
+    let earliest = before.filter(exact).min_by_key(|base| base.at.index);
+    let chosen: Vec<&Base> = nearest.into_iter().chain(earliest).collect();
+    if !chosen.is_empty() {
+        return Ok(chosen);
     }
     let oldest = own.min_by_key(|base| base.at.index).unwrap_or(newest);
     Err(format!(

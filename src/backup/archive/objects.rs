@@ -1,5 +1,7 @@
 //! The objects of an archive in a store: lists, reads, writes and deletes them. Never decides which.
 
+use std::time::Duration;
+
 use futures::StreamExt as _;
 use jiff::Timestamp;
 use object_store::path::Path;
@@ -174,9 +176,9 @@ impl Repository {
         match read.await {
             Ok(bytes) => head((cluster_id, range), &bytes, keys).map(Some),
             Err(error) if is_absent(&error) => Ok(None),
-            Err(error) => {
-                Err(self.failed(&format!("reading {range} of the archive"))(error))
-            }
+            Err(error) => Err(self.failed(&format!("reading {range} of the archive"))(
+                error,
+            )),
         }
     }
 
@@ -186,6 +188,15 @@ impl Repository {
     /// Those of the store.
     pub async fn delete_archived(&self, cluster_id: u64, range: Range) -> Result<(), Error> {
         self.delete(&self.archive_path(cluster_id, range)).await
+    }
+
+    /// The store has not answered for so long.
+    pub(super) fn silent(&self, patience: Duration) -> Error {
+        let text = format!("no answer in {} s", patience.as_secs());
+        self.failed("archiving")(object_store::Error::Generic {
+            store: "archive",
+            source: text.into(),
+        })
     }
 
     /// The folder of a cluster, as a URL.

@@ -184,7 +184,14 @@ impl Attempt<'_> {
             });
             let done;
             (replay, done) = applied.await.map_err(ended)?;
-            let done = done.map_err(|error| damaged(cluster_id, range, &error.to_string()))?;
+            let done = done.map_err(|error| match error {
+                Discontinuity::Order { .. } => damaged(cluster_id, range, &error.to_string()),
+                // Of a newer version.
+                Discontinuity::Entry(unknown) => Error::Unclear {
+                    id: self.base.id.clone(),
+                    what: unknown.to_string(),
+                },
+            })?;
             if done {
                 break;
             }
@@ -217,7 +224,9 @@ impl Attempt<'_> {
         if newest.is_none_or(|newest| newest < time.as_millisecond()) {
             let newest = newest.and_then(|ms| Timestamp::from_millisecond(ms).ok());
             let end = newest.unwrap_or(self.base.completed);
-            return Err(Failed::Short(self.short(chain, Some(&format!(", of {end}")))));
+            return Err(Failed::Short(
+                self.short(chain, Some(&format!(", of {end}"))),
+            ));
         }
         let index = reached(&marks, time.as_millisecond());
         Ok((Stop::Index(index.max(self.base.at.index)), marks))
@@ -265,7 +274,10 @@ impl Attempt<'_> {
             ),
             None => "; for its end, give latest".to_owned(),
         };
-        format!("{moment} is not reached: behind {} {held}{then}", base.place())
+        format!(
+            "{moment} is not reached: behind {} {held}{then}",
+            base.place()
+        )
     }
 
     async fn finish(&self, replay: Replay, marks: &[Mark]) -> Result<(File, Reached), Failed> {

@@ -24,9 +24,8 @@ pub fn prunable<'a>(
     window: Duration,
     now: Timestamp,
 ) -> Vec<&'a Archived> {
-    let older = |at: Timestamp, than: Duration| {
-        at < now && now.duration_since(at).unsigned_abs() > than
-    };
+    let older =
+        |at: Timestamp, than: Duration| at < now && now.duration_since(at).unsigned_abs() > than;
     let goes = |object: &&Archived| match known.get(&object.cluster_id) {
         None => !unread && older(object.modified, ORPHANED),
         Some(good) => {

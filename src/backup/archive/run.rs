@@ -32,6 +32,8 @@ const ANSWER: Duration = Duration::from_secs(20);
 const WAIT: Duration = Duration::from_millis(2500);
 /// Longest pause between two calls while entries arrive.
 const PACE: Duration = Duration::from_millis(500);
+/// Characters of the place that members are told: they take 1024 bytes.
+const MOST_LOCATION: usize = 250;
 /// Once it is to end, what is here is stored within this.
 const LAST: Duration = Duration::from_secs(20);
 
@@ -108,11 +110,11 @@ impl Archive {
 
     /// Finds the cluster, and where to go on.
     async fn begin<'a>(&'a self, repository: &'a Repository) -> Result<Archiver<'a>, Error> {
-        let members = patiently(|| self.members.logs()).await?;
+        let members = patiently(repository, || self.members.logs()).await?;
         // There is one.
         let cluster_id = members.first().map_or(0, |member| member.cluster_id);
         let (run, starts) =
-            patiently(|| starts(repository, cluster_id, &self.keys)).await?;
+            patiently(repository, || starts(repository, cluster_id, &self.keys)).await?;
         let mut archiver = Archiver {
             settings: self,
             repository,
@@ -238,7 +240,8 @@ impl Archiver<'_> {
             Err(_) => format!("no answer in {} s", patience.as_secs()),
             Ok(Err(status)) => text(&status),
             Ok(Ok(answer)) => {
-                if self.collector.at().index + 1 < answer.first {
+                // What was read before it was dropped is taken.
+                if answer.entries.is_empty() && self.collector.at().index + 1 < answer.first {
                     return Ok(self.is_short(&member, answer.first).await);
                 }
                 match self.took(answer, (sent, received)) {
@@ -267,9 +270,12 @@ impl Archiver<'_> {
         if some {
             self.starts.clear();
         }
-        Ok(match some && self.collector.is_caught_up() {
-            true => (self.settings.interval / 10).min(PACE),
-            false => Duration::ZERO,
+        Ok(match (some, self.collector.is_caught_up()) {
+            // There is more, or the member has waited.
+            (true, false) | (false, true) => Duration::ZERO,
+            (true, true) => (self.settings.interval / 10).min(PACE),
+            // No quorum confirms that there is nothing.
+            (false, false) => PACE,
         })
     }
 
@@ -291,7 +297,10 @@ impl Archiver<'_> {
             archived: (self.first > 0).then(|| Told {
                 index: self.collector.stored_index(),
                 as_of_unix_ms: self.as_of_ms().unwrap_or_default(),
-                location: self.repository.archive_url(self.cluster_id),
+                location: {
+                    let url = self.repository.archive_url(self.cluster_id);
+                    url.chars().take(MOST_LOCATION).collect()
+                },
             }),
         }
     }
@@ -389,7 +398,10 @@ impl Archiver<'_> {
         let object = sealed(segment, self.cluster_id, keys).await?;
         let bytes = object.len() as u64;
         let (repository, id) = (self.repository, self.cluster_id);
-        patiently(|| repository.create_archived(id, range, object.clone())).await?;
+        patiently(repository, || {
+            repository.create_archived(id, range, object.clone())
+        })
+        .await?;
         self.collector.is_stored();
         self.objects += 1;
         if self.first == 0 {
@@ -400,7 +412,10 @@ impl Archiver<'_> {
             && let Err(error) = merge(repository, id, keys, &due).await
         {
             // They stay as they are.
-            eprintln!("quorate backup archive: objects are not merged: {}", causes(&error));
+            eprintln!(
+                "quorate backup archive: objects are not merged: {}",
+                causes(&error)
+            );
         }
         Ok(())
     }
@@ -446,18 +461,18 @@ fn millis(time: Duration) -> u64 {
 
 /// Repeats what may succeed later.
 async fn patiently<T, F: Future<Output = Result<T, Error>>>(
+    repository: &Repository,
     mut act: impl FnMut() -> F,
 ) -> Result<T, Error> {
     let began = Instant::now();
     loop {
         let left = PATIENCE.saturating_sub(began.elapsed());
-        let error = match timeout(left.max(ANSWER), act()).await {
+        let patience = left.max(ANSWER);
+        let error = match timeout(patience, act()).await {
             Ok(Ok(done)) => return Ok(done),
             Ok(Err(error)) => error,
-            Err(_) => Error::Interrupted(format!(
-                "no answer in {} s",
-                left.max(ANSWER).as_secs()
-            )),
+            // Members have times of their own.
+            Err(_) => return Err(repository.silent(patience)),
         };
         let passing = matches!(
             &error,

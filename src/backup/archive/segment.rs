@@ -169,11 +169,7 @@ impl Segment {
 ///
 /// # Errors
 /// As [`Segment::decode`].
-pub(super) fn head(
-    place: (u64, Range),
-    object: &[u8],
-    keys: &[Key],
-) -> Result<Head, Error> {
+pub(super) fn head(place: (u64, Range), object: &[u8], keys: &[Key]) -> Result<Head, Error> {
     read_head(place, object, keys).map(|(head, _, _)| head)
 }
 

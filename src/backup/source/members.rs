@@ -5,9 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::sink::{Sink, Written};
-use super::{
-    ANSWER, Asked, Error, SILENCE, Standing, candidates, several_clusters, silent, text,
-};
+use super::{ANSWER, Asked, Error, SILENCE, Standing, candidates, several_clusters, silent, text};
 use crate::server::operator_api::auth::Key;
 use crate::server::operator_api::backup_client::{BackupClient, READ};
 use crate::server::operator_api::client::AddressError;

@@ -11,8 +11,8 @@ use std::path::Path;
 use std::time::Duration;
 
 pub use clients::Clients;
-pub use members::Members;
 pub(super) use members::LogMember;
+pub use members::Members;
 use sink::Sink;
 pub use survivor::Survivor;
 

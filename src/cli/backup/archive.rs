@@ -41,7 +41,9 @@ pub(super) struct Arguments {
 }
 
 fn interval(text: &str) -> Result<Duration, String> {
-    let time: jiff::SignedDuration = text.parse().map_err(|error: jiff::Error| error.to_string())?;
+    let time: jiff::SignedDuration = text
+        .parse()
+        .map_err(|error: jiff::Error| error.to_string())?;
     let time = Duration::try_from(time).map_err(|error| error.to_string())?;
     match INTERVALS.contains(&time) {
         true => Ok(time),
@@ -108,5 +110,8 @@ fn text(ended: &archive::Ended) -> String {
         None => String::new(),
     };
     let objects = ended.objects;
-    format!("{held}{as_of}; {objects} objects were written; {}", ended.message)
+    format!(
+        "{held}{as_of}; {objects} objects were written; {}",
+        ended.message
+    )
 }

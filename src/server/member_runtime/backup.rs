@@ -9,8 +9,8 @@ use bytes::Bytes;
 use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status};
 
-use super::backup_file::{self, Abandoned, Slot};
 use super::backup_entries::Entries;
+use super::backup_file::{self, Abandoned, Slot};
 use super::{MemberRuntime, backup_tail, lock};
 use crate::server::core::handle::{Health, Phase, Published, Role};
 use crate::server::etcd::VERSION;
@@ -259,9 +259,7 @@ fn refusal(local: &MemberRuntime, published: &Published) -> Option<String> {
         return Some("this member has just started and has not read its data yet".to_owned());
     }
     if local.handle.held() {
-        return Some(
-            "this member's data have not been compared with the others' yet".to_owned(),
-        );
+        return Some("this member's data have not been compared with the others' yet".to_owned());
     }
     let corrupt = local.shared.is_corrupt(status.member_id);
     match (corrupt, local.handle.live()) {

@@ -75,8 +75,7 @@ impl Entries {
         })
     }
 
-    /// Entries up to `applied`, as far as the log has them: a leader applies none before its own disk has it, but what a
-    /// checkpoint brought is in no log.
+    /// Entries up to `applied`, as far as the log has them: what a checkpoint brought is in no log.
     async fn entries(
         &self,
         log: &LogReader,
