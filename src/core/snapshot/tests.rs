@@ -9,7 +9,7 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 use super::*;
 use crate::bolt::HEAD_BYTES;
-use crate::node::{InitialMember, Membership};
+use crate::node::{InitialMember, LogPayload, Membership};
 use crate::store::*;
 
 struct Generator(Xoshiro256PlusPlus);
@@ -173,6 +173,96 @@ fn restored_store_behaves_like_its_source() {
         let again = Store::import(back.publish().export()).expect("a checkpoint");
         same(&back, &again);
     }
+}
+
+/// The entry that proposes an operation, of the second term from the 60th on.
+fn entry(index: u64, operation: &Operation) -> replay::Entry {
+    replay::Entry {
+        term: 3 + index / 60,
+        index,
+        kind: 0,
+        data: LogPayload::command(None, Command::from(operation.clone())),
+    }
+}
+
+/// What a member applied, and what is replayed behind any of its snapshots, are the same at each entry.
+#[test]
+fn replay_is_what_a_member_applies() {
+    for seed in 0..40 {
+        let mut generator = Generator(Xoshiro256PlusPlus::seed_from_u64(seed));
+        let mut store = Store::new();
+        let length = 20 + generator.below(80);
+        let saved = generator.below(length);
+        let mut replay = None;
+        for index in 1..=length {
+            let operation = match generator.below(12) {
+                0 => Operation::LeaseExpire(LeaseExpire {
+                    ids: vec![1, 2, 3],
+                    term: 3 + generator.below(2),
+                }),
+                _ => generator.operation(store.revision()),
+            };
+            let entry = entry(index, &operation);
+            let position = entry.position();
+            // Refusals are part of the story.
+            let _ = store.apply(&Command::from(operation), position);
+            if index == saved {
+                let at = position;
+                let file = database(&store);
+                replay = Some(replay::Replay::begin(&file[..], at).expect("a database"));
+            }
+            let Some(replay) = replay.as_mut().filter(|_| index > saved) else {
+                continue;
+            };
+            let before = replay.at();
+            replay.follows(index, before.term).expect("the next one");
+            replay.apply(&entry).expect("the next one");
+            assert_eq!(
+                (replay.at(), replay.revision()),
+                (position, store.revision())
+            );
+            if generator.below(10) == 0 || index == length {
+                let contents = replay.contents();
+                assert_eq!((contents.index, contents.term), (index, entry.term));
+                same(&store, &Store::continued(&contents.view));
+            }
+        }
+    }
+}
+
+#[test]
+fn replay_passes_over_nothing() {
+    let file = database(&Store::new());
+    let at = replay::Position { index: 7, term: 3 };
+    let mut replay = replay::Replay::begin(&file[..], at).expect("a database");
+    let put = Operation::Put(Put {
+        key: Bytes::from_static(b"k"),
+        ..Put::default()
+    });
+    for (first, term) in [(7, 3), (9, 3), (8, 2), (8, 4)] {
+        replay.follows(first, term).expect_err("another one");
+    }
+    for wrong in [entry(7, &put), entry(9, &put)] {
+        let error = replay.apply(&wrong).expect_err("out of order");
+        assert!(
+            matches!(error, replay::Discontinuity::Order { .. }),
+            "{error}"
+        );
+    }
+    let older = replay::Entry {
+        term: 2,
+        ..entry(8, &put)
+    };
+    replay.apply(&older).expect_err("of an older term");
+    let unknown = replay::Entry {
+        data: Bytes::from_static(b"\x08\x63"),
+        ..entry(8, &put)
+    };
+    let error = replay.apply(&unknown).expect_err("of a newer version");
+    assert!(error.to_string().contains("run the version"), "{error}");
+    assert_eq!((replay.at(), replay.revision()), (at, 1));
+    replay.apply(&entry(8, &put)).expect("the next one");
+    assert_eq!(replay.revision(), 2);
 }
 
 /// What a summary of the database of a store has to say.
