@@ -46,14 +46,14 @@ impl Sizes {
 }
 
 /// A tmpfs at `at`, in a mount namespace that exists while its holder process runs.
-struct Volume {
+pub(super) struct Volume {
     holder: Child,
-    wrapper: Vec<String>,
+    pub(super) wrapper: Vec<String>,
     inside: PathBuf,
 }
 
 impl Volume {
-    async fn mount(at: &Path, bytes: usize) -> Option<Volume> {
+    pub(super) async fn mount(at: &Path, bytes: usize) -> Option<Volume> {
         std::fs::create_dir(at).unwrap();
         let ready = at.with_extension("ready");
         let script = format!(

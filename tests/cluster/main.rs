@@ -4,12 +4,14 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod address;
+mod archives;
 mod backups;
 mod copies;
 mod corruption;
 mod faults;
 mod fixture;
 mod full;
+mod held;
 mod ipv6;
 mod operated;
 mod recovered_hosts;
