@@ -60,6 +60,14 @@ pub(crate) fn annotate(world: &mut World, name: &str, key: &str, value: &str) {
     debug_assert!(changed.is_ok(), "{changed:?}");
 }
 
+/// Sets the finalizers of a resource.
+pub(crate) fn finalizers(world: &mut World, name: &str, all: &[&str]) {
+    let patch = Patch::Merge(json!({"metadata": {"finalizers": all}}));
+    let id = (NAMESPACE, name);
+    let changed = world.api.lock().patch(ACTOR, Kind::EtcdCluster, id, patch);
+    debug_assert!(changed.is_ok(), "{changed:?}");
+}
+
 /// Deletes an object of any kind.
 pub(crate) fn delete(world: &mut World, kind: Kind, name: &str) {
     let namespace = if kind.is_namespaced() { NAMESPACE } else { "" };

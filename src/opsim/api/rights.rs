@@ -71,7 +71,9 @@ mod tests {
         let rules = build::rules();
         for (verb, kind, part, allowed) in [
             (Verb::Patch, Kind::EtcdCluster, "status", true),
-            (Verb::Patch, Kind::EtcdCluster, "", false),
+            // For the finalizer of a cluster that is saved before it is deleted.
+            (Verb::Patch, Kind::EtcdCluster, "", true),
+            (Verb::Update, Kind::EtcdCluster, "", false),
             (Verb::Delete, Kind::EtcdCluster, "", false),
             (Verb::Delete, Kind::Pod, "", true),
             (Verb::Create, Kind::Pod, "eviction", true),

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::crd::{LABEL_CLUSTER_UID, LABEL_MEMBER, LABEL_RELEASED, pod_name, pvc_name};
+use crate::crd::{
+    FINALIZER_BACKUP, LABEL_CLUSTER_UID, LABEL_MEMBER, LABEL_RELEASED, pod_name, pvc_name,
+};
 use crate::opsim::api::{ApiServer, Kind, object};
 use crate::opsim::kube::slices;
 use crate::opsim::servers::{Group, Servers};
@@ -26,7 +28,7 @@ pub(crate) struct GroundTruth {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ClusterTruth {
     pub(crate) name: String,
-    /// The resource is there and not on its way out.
+    /// The resource is there and not on its way out, or waits for its last backup.
     pub(crate) exists: bool,
     pub(crate) generation: i64,
     pub(crate) target: usize,
@@ -213,13 +215,18 @@ impl ClusterTruth {
     }
 }
 
+/// Whether it waits for its last backup: until then it is as any other.
+fn is_held(resource: &Value) -> bool {
+    object::finalizers(resource).any(|finalizer| finalizer == FINALIZER_BACKUP)
+}
+
 fn of_resource(resource: &Value) -> ClusterTruth {
     let number = |path: &[&str]| object::number(resource, path);
     let replace = object::items(resource, &["spec", "replaceMembers"]);
     let seconds = number(&["spec", "healing", "unhealthySeconds"]).unwrap_or(600);
     ClusterTruth {
         name: object::name(resource).to_owned(),
-        exists: !object::is_deleting(resource),
+        exists: !object::is_deleting(resource) || is_held(resource),
         generation: number(&["metadata", "generation"]).unwrap_or(0),
         target: usize::try_from(number(&["spec", "replicas"]).unwrap_or(3)).unwrap_or(0),
         replace: replace

@@ -2,13 +2,15 @@
 
 use serde_json::json;
 
+use crate::crd::FINALIZER_BACKUP;
 use crate::opsim::api::{Kind, object};
+use crate::opsim::faults;
 use crate::opsim::harness::request_faults::lock;
 use crate::opsim::harness::world::{Failure, World};
 use crate::opsim::run::Scenario;
 use crate::opsim::user::{self, SOON_MS};
 
-pub(super) const SCENARIOS: [Scenario; 14] = [
+pub(super) const SCENARIOS: [Scenario; 15] = [
     Scenario {
         name: "create-1",
         story: "a cluster of one is asked for",
@@ -73,6 +75,11 @@ pub(super) const SCENARIOS: [Scenario; 14] = [
         name: "deleted-without-volumes",
         story: "the resource is deleted and its volumes stay; one of the same name never touches them (scenario 19)",
         script: |world| Box::pin(recreated(world, "Retain")),
+    },
+    Scenario {
+        name: "deleted-held",
+        story: "the resource is deleted and waits for its last backup: a lost disk is replaced and a size is reached meanwhile; let go, everything goes",
+        script: |world| Box::pin(deleted_held(world)),
     },
     Scenario {
         name: "removed-volumes-kept",
@@ -234,6 +241,25 @@ async fn recreated(world: &mut World, when_deleted: &str) -> Result<(), Failure>
         return Err(world.unexpected(format!("{pvcs} PVCs of {wanted}")));
     }
     Ok(())
+}
+
+/// The backup itself is made apart from the cluster's reconciles: here the finalizer is put on and taken off as they do.
+async fn deleted_held(world: &mut World) -> Result<(), Failure> {
+    create(world, 3).await?;
+    user::finalizers(world, "demo", &[FINALIZER_BACKUP]);
+    user::delete(world, Kind::EtcdCluster, "demo");
+    world.settle(SOON_MS).await?;
+    let victim = user::follower(world);
+    faults::disk_is_emptied(world, &victim);
+    user::replaced(world, &victim).await?;
+    user::edit(world, "demo", &json!({"replicas": 1}));
+    world.settle(SOON_MS).await?;
+    user::finalizers(world, "demo", &[]);
+    world.settle(SOON_MS).await?;
+    match user::objects(world, Kind::StatefulSet).is_empty() {
+        true => Ok(()),
+        false => Err(world.unexpected("something runs on")),
+    }
 }
 
 async fn removed_volumes_kept(world: &mut World) -> Result<(), Failure> {
