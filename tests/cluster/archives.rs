@@ -22,11 +22,15 @@ use super::operated::{call, joins, standbys};
 
 /// Of archivers, where nothing else is said.
 const FAST: &str = "--interval=200ms";
+/// 32 bytes in base64.
+const BACKUP_KEY: &str = "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=\n";
 const FOLDER: &str = "default/demo";
 
 struct World {
     home: tempfile::TempDir,
     servers: Vec<Server>,
+    /// What is stored is encrypted.
+    sealed: bool,
 }
 
 /// An archiver that runs; killed when it is dropped.
@@ -99,7 +103,11 @@ impl World {
         std::fs::create_dir(home.path().join("store")).expect("a directory");
         let key = Key::new(SECRET.as_bytes()).for_backups();
         std::fs::write(home.path().join("key"), key.bytes()).expect("a file");
-        World { home, servers }
+        World {
+            home,
+            servers,
+            sealed: false,
+        }
     }
 
     fn path(&self, name: &str) -> String {
@@ -112,6 +120,9 @@ impl World {
             .args(["backup", subcommand])
             .arg(format!("--to=file://{}", self.path("store")))
             .stdin(Stdio::null());
+        if self.sealed {
+            command.arg(format!("--key-file={}", self.path("backup-key")));
+        }
         command
     }
 
@@ -567,7 +578,9 @@ async fn writes(server: &Server, name: usize, until: Instant) -> i64 {
 /// Whatever is killed, and whoever else writes the same, each revision is there once and as it was.
 #[tokio::test]
 async fn killed_archivers_lose_and_double_nothing() {
-    let world = World::new(&["demo-1", "demo-2"], &[]).await;
+    let mut world = World::new(&["demo-1", "demo-2"], &[]).await;
+    std::fs::write(world.path("backup-key"), BACKUP_KEY).expect("a file");
+    world.sealed = true;
     world.save("one");
     let began = world.servers[0].put("first", "1").await.expect("a write");
     let end = Instant::now() + Duration::from_secs(12);
@@ -610,6 +623,11 @@ async fn killed_archivers_lose_and_double_nothing() {
     let latest = Truth::in_file(&world.fetched("latest"));
     assert_eq!(latest, client.truth().await);
 
+    // Nobody reads it without the key.
+    world.sealed = false;
+    let error = world.refused("latest");
+    assert!(error.contains("is encrypted with the key"), "{error}");
+    world.sealed = true;
     // A damaged object, and one that is gone, are named.
     let folder = std::fs::read_dir(world.path(&format!("store/{FOLDER}/archive")));
     let folder = folder.expect("a folder").next().expect("one").expect("one");

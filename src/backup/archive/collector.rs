@@ -4,6 +4,8 @@ use super::segment::{Mark, Segment};
 use crate::snapshot::replay::{Entry, Position};
 use crate::wire::member::EntriesResponse;
 
+/// Answers in a row that no quorum confirms, after which another member is asked.
+const UNCONFIRMED: u32 = 3;
 /// Bytes of entries with which an object is full.
 const FULL: u64 = 8 << 20;
 
@@ -23,6 +25,8 @@ pub(super) struct Collector {
     since_ms: Option<u64>,
     /// Everything that was committed then is here or stored.
     caught_up: bool,
+    /// Answers that no quorum has confirmed since the last one that was.
+    unconfirmed: u32,
 }
 
 impl Collector {
@@ -37,6 +41,7 @@ impl Collector {
             mark: None,
             since_ms: None,
             caught_up: false,
+            unconfirmed: 0,
         }
     }
 
@@ -82,6 +87,10 @@ impl Collector {
                 self.at.index, answer.committed
             ));
         }
+        self.unconfirmed = match answer.confirmed {
+            true => 0,
+            false => self.unconfirmed + 1,
+        };
         self.caught_up = answer.confirmed && answer.committed == at.index;
         let as_of_ms = self.caught_up.then_some(sent);
         match self.mark.as_mut().filter(|mark| mark.index == at.index) {
@@ -122,6 +131,15 @@ impl Collector {
     /// Whether the last answer held everything.
     pub(super) fn is_caught_up(&self) -> bool {
         self.caught_up
+    }
+
+    /// Whether the member that answers may be cut off from the others, which go on; asked once, it begins anew.
+    pub(super) fn is_cut_off(&mut self) -> bool {
+        let cut_off = self.unconfirmed >= UNCONFIRMED;
+        if cut_off {
+            self.unconfirmed = 0;
+        }
+        cut_off
     }
 
     /// Milliseconds until what is here is to be stored; `None` if nothing is here.

@@ -247,7 +247,9 @@ impl Archiver<'_> {
                 match self.took(answer, (sent, received)) {
                     Ok(pause) => {
                         self.failing = None;
-                        self.member = Some(member);
+                        // The members are asked again which of them knows a leader.
+                        let cut_off = self.collector.is_cut_off();
+                        self.member = (!cut_off).then_some(member);
                         sleep(pause).await;
                         return Ok(None);
                     }

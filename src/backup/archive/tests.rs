@@ -315,8 +315,17 @@ fn collector_takes_nothing_that_does_not_follow() {
         confirmed: false,
         ..nothing(9)
     };
-    it.take(behind, (0, 0), 0).expect("it waits");
+    it.take(behind.clone(), (0, 0), 0).expect("it waits");
     assert_eq!(it.as_of_ms(), None);
+    // But not for long: the others may have a quorum.
+    it.take(behind.clone(), (0, 0), 0).expect("it waits");
+    assert!(!it.is_cut_off());
+    it.take(nothing(10), (0, 0), 0).expect("a quorum");
+    for _ in 0..3 {
+        assert!(!it.is_cut_off());
+        it.take(behind.clone(), (0, 0), 0).expect("it waits");
+    }
+    assert!(it.is_cut_off() && !it.is_cut_off());
 }
 
 #[test]
