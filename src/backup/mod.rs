@@ -128,6 +128,9 @@ pub enum Error {
 
 /// What to do about an error of a store, behind the text.
 fn advice(error: &object_store::Error) -> &'static str {
+    if is_elsewhere(error) {
+        return " (it is in another region: set AWS_REGION, or `region` of the EtcdBackupStore)";
+    }
     match is_refused(error) {
         false => "",
         true if is_unknown(error)
@@ -139,6 +142,14 @@ fn advice(error: &object_store::Error) -> &'static str {
             " (its credentials do not permit this: they need to list, read, write and delete objects below the prefix)"
         }
     }
+}
+
+/// Whether a store of S3's API is in another region than the request was signed for: its servers say so, or where to
+/// go instead.
+fn is_elsewhere(error: &object_store::Error) -> bool {
+    let text = error.to_string();
+    let codes = ["AuthorizationHeaderMalformed", "PermanentRedirect"];
+    codes.iter().any(|code| text.contains(code)) && text.contains("egion")
 }
 
 /// Whether a store refuses whoever asks. The errors of lists are generic ones, with the status in their text.

@@ -17,6 +17,10 @@ pub(super) fn pack(
     bytes: &[u8],
     keys: Option<&AttemptKeys>,
 ) -> Result<(Part, Vec<u8>), Error> {
+    if bytes.len() as u64 > MOST_BYTES {
+        let text = format!("a part of {} bytes is longer than any part is", bytes.len());
+        return Err(Error::Usage(text));
+    }
     let unfit = |error: std::io::Error| Error::Usage(format!("zstd: {error}"));
     let mut object = zstd::bulk::compress(bytes, LEVEL).map_err(unfit)?;
     if let Some(keys) = keys {

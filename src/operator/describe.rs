@@ -73,6 +73,7 @@ pub fn description(described: &Described, age_ms: u64) -> Description {
 fn archived(told: &proto::Archived) -> Option<Archived> {
     let as_of_ms = u64::try_from(told.as_of_unix_ms).ok();
     Some(Archived {
+        location: told.location.clone(),
         as_of_ms: as_of_ms.filter(|at| *at > 0)?,
         index: told.index,
     })

@@ -3,6 +3,7 @@
 
 use std::io::Write as _;
 use std::net::TcpListener;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -66,6 +67,42 @@ impl Store {
             address,
             tls,
             process,
+        };
+        store.wait();
+        store
+    }
+
+    /// One with room for so many bytes: its bucket is a tmpfs, in a mount namespace that ends with it.
+    fn start_small(binaries: &Path, bytes: u64) -> Store {
+        let folder = tempfile::tempdir().expect("a folder");
+        let sidecar = folder.path().join("attributes");
+        std::fs::create_dir(&sidecar).expect("a folder");
+        let data = folder.path().join("data");
+        std::fs::create_dir(&data).expect("a folder");
+        let free = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = free.local_addr().expect("an address").to_string();
+        drop(free);
+        let script = "mount -t tmpfs -o size=$1 tmpfs $2 && mkdir $2/bucket && shift && data=$1 && shift && exec \"$@\" $data";
+        let mut command = Command::new("unshare");
+        // Root may, others may where users have namespaces.
+        let root = std::fs::metadata("/proc/self").is_ok_and(|it| it.uid() == 0);
+        if !root {
+            command.args(["--user", "--map-root-user"]);
+        }
+        command.args(["--mount", "sh", "-c", script, "store"]);
+        command.arg(bytes.to_string()).arg(&data);
+        command.arg(binaries.join("versitygw"));
+        command.args(["--port", &address, "posix", "--sidecar"]);
+        command.arg(&sidecar);
+        command.env("ROOT_ACCESS_KEY", ACCESS);
+        command.env("ROOT_SECRET_KEY", SECRET);
+        let silent = command.stdout(Stdio::null()).stderr(Stdio::null());
+        let store = Store {
+            binaries: binaries.to_owned(),
+            folder,
+            address,
+            tls: None,
+            process: silent.spawn().expect("starts"),
         };
         store.wait();
         store
@@ -280,6 +317,104 @@ async fn store_that_fails_leaves_no_backup() {
     done(&store.run("save", &[&given[..], &["--id=two"]].concat()));
     let pruned = done(&store.run("prune", &["--keep-last=1"]));
     assert_eq!(pruned, "keep two: newest good, last\ndelete one\n");
+}
+
+/// A store that answers byte by byte is only slow, one in another region says where, and a full one leaves no backup and
+/// loses none that it has.
+#[tokio::test]
+async fn store_that_is_slow_elsewhere_or_full() {
+    let Some(binaries) = stores("store_that_is_slow_elsewhere_or_full") else {
+        return;
+    };
+    let server = filled().await;
+    let scratch = tempfile::tempdir().expect("a folder");
+    let given = flags(&server, scratch.path());
+    let given = given.each_ref().map(String::as_str);
+    let save = [&given[..], &["--store-retries=0"]].concat();
+
+    let store = Store::start(&binaries);
+    let mut command = store.command("save", &save);
+    command.env("AWS_REGION", "eu-central-1");
+    let error = failed(&command.output().expect("runs"), 1);
+    assert!(error.contains("another region: set AWS_REGION"), "{error}");
+
+    let slow = Slow::before(&store.address);
+    let mut command = store.command("save", &save);
+    command.args(["--id=slow", "--store-endpoint"]);
+    command.arg(format!("http://{}", slow.address));
+    let began = Instant::now();
+    done(&command.output().expect("runs"));
+    assert!(began.elapsed() > Slow::PAUSE * 8, "the store was not slow");
+    assert!(done(&store.run("list", &[])).contains("slow     Complete"));
+
+    // Room for one backup and a half.
+    let small = Store::start_small(&binaries, 5 << 20);
+    let mut values = server.kv().await;
+    for number in 0..3 {
+        let put = put(&format!("random{number}"), &random_text(1 << 20));
+        values.put(put).await.expect("a put");
+    }
+    done(&small.run("save", &[&save[..], &["--id=first"]].concat()));
+    let error = failed(
+        &small.run("save", &[&save[..], &["--id=second"]].concat()),
+        1,
+    );
+    assert!(error.contains("failed in the store"), "{error}");
+    let list = done(&small.run("list", &[]));
+    assert!(list.contains("first    Complete"), "{list}");
+    assert!(list.contains("second   Incomplete"), "{list}");
+    done(&small.run(
+        "verify",
+        &["first", "--scratch", &scratch.path().display().to_string()],
+    ));
+}
+
+/// Text that does not compress.
+fn random_text(length: usize) -> String {
+    use rand_xoshiro::Xoshiro256PlusPlus;
+    use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(length as u64);
+    let letters = std::iter::repeat_with(|| char::from(b' ' + (random.next_u64() % 90) as u8));
+    letters.take(length).collect()
+}
+
+/// A store behind a link that passes a few KiB at a time.
+struct Slow {
+    address: String,
+}
+
+impl Slow {
+    const PAUSE: Duration = Duration::from_millis(20);
+
+    fn before(store: &str) -> Slow {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address").to_string();
+        let store = store.to_owned();
+        std::thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                let server = std::net::TcpStream::connect(&store).expect("the store");
+                let other = (
+                    server.try_clone().expect("a handle"),
+                    client.try_clone().expect("a handle"),
+                );
+                std::thread::spawn(move || Slow::pass(client, server));
+                std::thread::spawn(move || Slow::pass(other.0, other.1));
+            }
+        });
+        Slow { address }
+    }
+
+    fn pass(mut from: std::net::TcpStream, mut to: std::net::TcpStream) {
+        use std::io::Read as _;
+        let mut bytes = [0; 4096];
+        while let Ok(some @ 1..) = from.read(&mut bytes) {
+            std::thread::park_timeout(Slow::PAUSE);
+            if to.write_all(&bytes[..some]).is_err() {
+                break;
+            }
+        }
+        let _ = to.shutdown(std::net::Shutdown::Write);
+    }
 }
 
 /// A process that is killed when it is dropped.

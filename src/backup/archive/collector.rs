@@ -9,6 +9,9 @@ const UNCONFIRMED: u32 = 3;
 /// Bytes of entries with which an object is full.
 const FULL: u64 = 8 << 20;
 
+/// Bytes of an entry beside its data, roughly.
+pub(super) const OVERHEAD: u64 = 32;
+
 /// Entries behind those that are stored.
 #[derive(Debug)]
 pub(super) struct Collector {
@@ -107,7 +110,7 @@ impl Collector {
             self.since_ms = (!answer.entries.is_empty()).then_some(now_ms);
         }
         for entry in answer.entries {
-            self.bytes += entry.payload.len() as u64 + 32;
+            self.bytes += entry.payload.len() as u64 + OVERHEAD;
             self.entries.push(Entry {
                 term: entry.term,
                 index: entry.index,

@@ -10,7 +10,7 @@ use crate::backup::save::random;
 
 /// Objects that are merged.
 const OBJECTS: usize = 64;
-/// Bytes of objects that are merged.
+/// Bytes of entries that are merged, before they are compressed: an object has to stay shorter than the longest part.
 const BYTES: u64 = 8 << 20;
 
 /// Objects that were not merged yet, in order and without a hole.
@@ -21,7 +21,7 @@ pub(super) struct Small {
 }
 
 impl Small {
-    /// An object was written.
+    /// An object was written, with so many bytes of entries.
     pub(super) fn push(&mut self, range: Range, bytes: u64) {
         self.ranges.push(range);
         self.bytes += bytes;

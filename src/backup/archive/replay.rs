@@ -30,6 +30,12 @@ const IN_FLIGHT: usize = 2;
 /// How often the archive is listed again, when an object has been merged with others meanwhile.
 const LISTINGS: usize = 5;
 
+/// Objects that are left out at most because they cannot be read.
+const MOST_BAD: usize = 16;
+/// For so long entries may have been committed of which the time is not known, where a time is asked for: twice the
+/// longest interval of an archive.
+const UNKNOWN_MS: i64 = 120_000;
+
 /// The moment, and what is needed to reach it.
 #[derive(Debug)]
 pub struct At<'a> {
@@ -76,7 +82,17 @@ enum Failed {
     Gone(Range),
     /// The entries do not lead so far.
     Short(String),
+    /// An object is not what was stored: others may lead around it.
+    Bad(Range, Error),
     Final(Error),
+}
+
+/// What reading an object failed with.
+fn unread(range: Range) -> impl Fn(Error) -> Failed {
+    move |error| match error {
+        Error::Archive(_) | Error::Key(_) => Failed::Bad(range, error),
+        error => Failed::Final(error),
+    }
 }
 
 impl From<Error> for Failed {
@@ -150,19 +166,37 @@ struct Attempt<'a> {
 impl Attempt<'_> {
     async fn run(&self) -> Result<(File, Reached), Failed> {
         let mut listings = 0;
+        let mut bad: Vec<Range> = Vec::new();
+        let mut why = None;
         loop {
-            listings += 1;
-            match self.once().await {
-                Err(Failed::Gone(_)) if listings < LISTINGS => {}
+            match self.once(&bad).await {
+                Err(Failed::Gone(_)) if listings < LISTINGS => listings += 1,
+                // Nothing leads around those that cannot be read: they are the reason.
+                Err(Failed::Short(short)) => {
+                    return Err(why.map_or(Failed::Short(short), Failed::Final));
+                }
+                Err(Failed::Bad(range, error)) if bad.len() < MOST_BAD => {
+                    bad.push(range);
+                    why.get_or_insert(error);
+                }
+                Err(Failed::Bad(_, error)) => return Err(Failed::Final(error)),
                 other => return other,
             }
         }
     }
 
-    async fn once(&self) -> Result<(File, Reached), Failed> {
+    /// One attempt, without the objects that cannot be read.
+    async fn once(&self, bad: &[Range]) -> Result<(File, Reached), Failed> {
         let cluster_id = self.base.cluster_id;
         let archived = self.folder.archived(Some(cluster_id)).await?;
-        let chain = chain(archived.iter().map(|it| it.range), self.base.at.index);
+        let ranges = || archived.iter().map(|it| it.range);
+        let whole = chain(ranges(), self.base.at.index);
+        let readable = ranges().filter(|range| !bad.contains(range));
+        let chain = chain(readable, self.base.at.index);
+        // The end of the archive is that with them.
+        if self.at.moment == Moment::Latest && chain.end < whole.end {
+            return Err(Failed::Short(self.short(&chain, None)));
+        }
         let (stop, mut marks) = self.stop(&chain).await?;
         let mut replay = self.begin().await?;
         let links = chain.links.iter().filter(|link| match stop {
@@ -172,11 +206,11 @@ impl Attempt<'_> {
         let gets = links.map(|range| async move {
             let keys = self.at.keys;
             let segment = self.folder.archived_segment(cluster_id, *range, keys).await;
-            segment.map(|segment| (*range, segment))
+            let segment = segment.map_err(unread(*range))?;
+            segment.map(|it| (*range, it)).ok_or(Failed::Gone(*range))
         });
         let mut segments = futures::stream::iter(gets).buffered(IN_FLIGHT);
         while let Some((range, segment)) = segments.try_next().await? {
-            let segment = segment.ok_or(Failed::Gone(range))?;
             marks.extend(&segment.marks);
             let applied = tokio::task::spawn_blocking(move || {
                 let done = apply(&mut replay, &segment, stop);
@@ -185,12 +219,14 @@ impl Attempt<'_> {
             let done;
             (replay, done) = applied.await.map_err(ended)?;
             let done = done.map_err(|error| match error {
-                Discontinuity::Order { .. } => damaged(cluster_id, range, &error.to_string()),
+                Discontinuity::Order { .. } => {
+                    Failed::Bad(range, damaged(cluster_id, range, &error.to_string()))
+                }
                 // Of a newer version.
-                Discontinuity::Entry(unknown) => Error::Unclear {
+                Discontinuity::Entry(unknown) => Failed::Final(Error::Unclear {
                     id: self.base.id.clone(),
                     what: unknown.to_string(),
-                },
+                }),
             })?;
             if done {
                 break;
@@ -214,7 +250,8 @@ impl Attempt<'_> {
         };
         let heads = chain.links.iter().map(|range| async move {
             let (id, keys) = (self.base.cluster_id, self.at.keys);
-            let head = self.folder.archived_head(id, *range, keys).await?;
+            let head = self.folder.archived_head(id, *range, keys).await;
+            let head = head.map_err(unread(*range))?;
             head.ok_or(Failed::Gone(*range))
         });
         let heads = futures::stream::iter(heads).buffered(READS);
@@ -228,8 +265,21 @@ impl Attempt<'_> {
                 self.short(chain, Some(&format!(", of {end}"))),
             ));
         }
-        let index = reached(&marks, time.as_millisecond());
-        Ok((Stop::Index(index.max(self.base.at.index)), marks))
+        let index = reached(&marks, time.as_millisecond()).max(self.base.at.index);
+        let known = known_until(&marks, index, self.base);
+        if let Some(next) = next_known(&marks, index)
+            && known < time.as_millisecond()
+            && next - known > UNKNOWN_MS
+        {
+            let ends = [known, next].map(|ms| Timestamp::from_millisecond(ms).unwrap_or_default());
+            return Err(Failed::Final(Error::Moment(format!(
+                "{time} is not reached exactly: the archive was behind between {} and {}, and does not know when the entries from {} on were committed. Give a time outside of that, index:N or revision:N",
+                ends[0],
+                ends[1],
+                index + 1
+            ))));
+        }
+        Ok((Stop::Index(index), marks))
     }
 
     /// The state of the backup.
@@ -310,6 +360,20 @@ impl Attempt<'_> {
 fn reached(marks: &[Mark], time_ms: i64) -> u64 {
     let by_then = marks.iter().filter(|mark| mark.known_ms <= time_ms);
     by_then.map(|mark| mark.index).max().unwrap_or_default()
+}
+
+/// Up to when nothing was committed behind an entry, as far as that is known.
+fn known_until(marks: &[Mark], index: u64, base: &Base) -> i64 {
+    let of_entry = marks.iter().filter(|mark| mark.index == index);
+    let known = of_entry.map(|mark| mark.as_of_ms.unwrap_or(mark.known_ms).max(mark.known_ms));
+    let of_backup = (index == base.at.index).then(|| base.started.as_millisecond());
+    known.chain(of_backup).max().unwrap_or_default()
+}
+
+/// When the next entry is known to have been committed.
+fn next_known(marks: &[Mark], index: u64) -> Option<i64> {
+    let later = marks.iter().filter(|mark| mark.index > index);
+    later.map(|mark| mark.known_ms).min()
 }
 
 /// Applies what is behind the state; whether the replay is to stop.

@@ -46,6 +46,8 @@ pub struct Archive {
     pub keys: Vec<Key>,
     /// New entries are stored after this at the latest.
     pub interval: Duration,
+    /// What members are told of the place; `None`: the URL of the cluster's folder.
+    pub location: Option<String>,
 }
 
 /// How an archiver ended.
@@ -154,7 +156,8 @@ async fn starts(
     let stored = repository.list(keys).await?;
     let bases = stored.iter().filter_map(Base::of);
     let own = bases.filter(|base| base.cluster_id == cluster_id);
-    if let Some(base) = own.max_by_key(|base| base.at.index)
+    let newest = own.max_by_key(|base| base.at.index);
+    if let Some(base) = &newest
         && run.is_none_or(|run| run.last < base.at.index)
     {
         starts.push(base.at);
@@ -166,7 +169,14 @@ async fn starts(
     // Of several, the shortest.
     let last = last.map(|it| it.range).max();
     let segment = match last {
-        Some(range) => repository.archived_segment(cluster_id, range, keys).await?,
+        Some(range) => match repository.archived_segment(cluster_id, range, keys).await {
+            // It leads nowhere: the archive goes on behind a backup, which a restore begins with as well.
+            Err(error @ (Error::Archive(_) | Error::Key(_))) => {
+                eprintln!("quorate backup archive: {error}: it goes on behind the newest backup");
+                return Ok((None, newest.map(|base| base.at).into_iter().collect()));
+            }
+            read => read?,
+        },
         None => None,
     };
     let segment = segment.ok_or_else(|| Error::Unclear {
@@ -199,8 +209,8 @@ struct Archiver<'a> {
     member: Option<LogMember>,
     /// Members whose logs begin behind what comes next.
     short: BTreeSet<u64>,
-    /// Since when no member has given what was asked for, and the one that was asked last.
-    failing: Option<(Instant, u64)>,
+    /// Since when no member has given what was asked for, and those that were asked.
+    failing: Option<(Instant, BTreeSet<u64>)>,
     began: Instant,
 }
 
@@ -238,11 +248,15 @@ impl Archiver<'_> {
         let received = Timestamp::now().as_millisecond();
         let failed = match answer {
             Err(_) => format!("no answer in {} s", patience.as_secs()),
+            // The next entry is too large for an archive, whoever is asked.
+            Ok(Err(status)) if status.code() == tonic::Code::OutOfRange => {
+                return Ok(self.goes_on_elsewhere(text(&status)));
+            }
             Ok(Err(status)) => text(&status),
             Ok(Ok(answer)) => {
                 // What was read before it was dropped is taken.
                 if answer.entries.is_empty() && self.collector.at().index + 1 < answer.first {
-                    return Ok(self.is_short(&member, answer.first).await);
+                    return self.is_short(&member, answer.first).await;
                 }
                 match self.took(answer, (sent, received)) {
                     Ok(pause) => {
@@ -308,25 +322,39 @@ impl Archiver<'_> {
     }
 
     /// A member's log begins too late. A text: so do all that answer, and there is nowhere else to go on.
-    async fn is_short(&mut self, member: &LogMember, first: u64) -> Option<String> {
+    async fn is_short(
+        &mut self,
+        member: &LogMember,
+        first: u64,
+    ) -> Result<Option<String>, Error> {
         self.short.insert(member.id);
-        let others = self.settings.members.logs().await.unwrap_or_default();
+        let others = match self.settings.members.logs().await {
+            Ok(others) => others,
+            // Whoever does not answer now may have it.
+            Err(error) => {
+                self.fails(member.id, error.to_string()).await?;
+                return Ok(None);
+            }
+        };
         let next = others
             .into_iter()
             .find(|it| !self.short.contains(&it.id) && it.cluster_id == self.cluster_id);
         if next.is_some() {
             self.member = next;
-            return None;
+            return Ok(None);
         }
         let at = self.collector.at().index;
         self.short.clear();
-        if self.collector.segment().is_none() && self.next_start() {
-            return None;
-        }
-        Some(format!(
+        Ok(self.goes_on_elsewhere(format!(
             "the members' log begins with entry {first}, and entry {} comes next in the archive: take a backup, behind which it goes on",
             at + 1
-        ))
+        )))
+    }
+
+    /// `None` if there is another place to go on, and nothing is here that follows this one; else why not.
+    fn goes_on_elsewhere(&mut self, why: String) -> Option<String> {
+        let goes_on = self.collector.segment().is_none() && self.next_start();
+        (!goes_on).then_some(why)
     }
 
     /// Goes on somewhere else, if there is such a place.
@@ -356,13 +384,20 @@ impl Archiver<'_> {
             }
             Err(error) => return Err(error),
         };
-        let failed = self.failing.map(|(_, id)| id);
+        let failed = self.failing.as_ref().map(|(_, ids)| ids);
+        let failed = |id: u64| failed.is_some_and(|ids| ids.contains(&id));
         let mut own: Vec<LogMember> = members
             .into_iter()
             .filter(|it| it.cluster_id == self.cluster_id)
             .collect();
         // The others first.
-        own.sort_by_key(|it| Some(it.id) == failed);
+        own.sort_by_key(|it| failed(it.id));
+        if own.first().is_some_and(|it| failed(it.id))
+            && let Some((_, ids)) = &mut self.failing
+        {
+            // All of them have failed: from the beginning.
+            ids.clear();
+        }
         match own.into_iter().next() {
             Some(member) => Ok(Some(member)),
             None => Err(Error::Source(format!(
@@ -374,8 +409,11 @@ impl Archiver<'_> {
 
     /// Nothing came of it: an error once that has lasted for too long.
     async fn fails(&mut self, member: u64, why: String) -> Result<(), Error> {
-        let (since, _) = self.failing.unwrap_or((Instant::now(), member));
-        self.failing = Some((since, member));
+        let (since, asked) = self
+            .failing
+            .get_or_insert_with(|| (Instant::now(), BTreeSet::new()));
+        asked.insert(member);
+        let since = *since;
         if since.elapsed() >= PATIENCE {
             return Err(Error::Source(format!(
                 "not for {} s; the last answer: {why}",
@@ -397,8 +435,8 @@ impl Archiver<'_> {
         };
         let range = segment.range()?;
         let keys = &self.settings.keys;
+        let bytes = segment.bytes();
         let object = sealed(segment, self.cluster_id, keys).await?;
-        let bytes = object.len() as u64;
         let (repository, id) = (self.repository, self.cluster_id);
         patiently(repository, || {
             repository.create_archived(id, range, object.clone())

@@ -36,6 +36,9 @@ pub(super) struct Arguments {
     /// New entries are stored after this at the latest: 200ms to 60s.
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = interval)]
     interval: Duration,
+    /// What the members are told, and describe, of the place that is archived to; by default the folder's URL.
+    #[arg(long, value_name = "TEXT")]
+    location: Option<String>,
     #[command(flatten)]
     pub(super) report: Report,
 }
@@ -57,6 +60,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Ended, Error> {
         members: arguments.members.members()?,
         keys: keys.collect::<Result<_, Error>>()?,
         interval: arguments.interval,
+        location: arguments.location,
     };
     let repository = arguments.store.open()?;
     let stop = signalled()?;

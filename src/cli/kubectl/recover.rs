@@ -325,7 +325,8 @@ fn archived(status: &EtcdClusterStatus) -> Option<&ArchivedPoint> {
     let backups = status.backup.as_ref()?;
     let last = backups.last_success.as_ref()?;
     let archived = backups.archived.as_ref()?;
-    (archived.time.0 > last.time.0).then_some(archived)
+    let behind = archived.time.0 > last.time.0 && last.url.as_ref() == Some(&archived.url);
+    behind.then_some(archived)
 }
 
 /// The EtcdRecovery for review.

@@ -60,7 +60,9 @@ pub use member::{
 pub use membership::{
     ChangeKind, ChangeRecord, FORMAT, MemberRecord, Membership, REMEMBERED_CHANGES, Tombstone,
 };
-pub use payload::{ConfigurationApplied, LogPayload, PayloadBody, RequestId, UnknownEntry};
+pub use payload::{
+    ConfigurationApplied, LogPayload, PayloadBody, RequestId, UnknownEntry, without_tokens,
+};
 pub use peer::{
     Forward, ForwardChange, ForwardedOutcome, ForwardedOutcomeKind, ForwardedOutcomes,
     LeaseAnswerRecord, LeaseAnswers, LeaseCall, LeaseCalls, LeaseTimes, PeerBody, PeerMessage,

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use prost::Message as _;
 
 use crate::raft::{Entry, EntryKind, Index, MemberId};
-use crate::store::Command;
+use crate::store::{AuthOperation, Command, Operation};
 
 use super::change::MembershipCommand;
 use super::membership::{FORMAT, Membership};
@@ -74,6 +74,30 @@ pub struct UnknownEntry {
     pub index: u64,
     /// What is wrong.
     pub why: String,
+}
+
+/// An entry as it may leave the members for good: without the letters of a simple token, which is valid for minutes.
+/// Whoever applies it has the same state, and no token. Anything else stays as it is, byte by byte.
+pub fn without_tokens(entry: Entry) -> Entry {
+    let Ok(Some(mut payload)) = LogPayload::of(&entry) else {
+        return entry;
+    };
+    let Some(PayloadBody::Command(command)) = &mut payload.body else {
+        return entry;
+    };
+    let Some(Operation::Auth(auth)) = &mut command.operation else {
+        return entry;
+    };
+    match &mut auth.operation {
+        Some(AuthOperation::Authenticate(token)) if !token.token_prefix.is_empty() => {
+            token.token_prefix.clear();
+        }
+        _ => return entry,
+    }
+    Entry {
+        data: payload.encode_to_vec().into(),
+        ..entry
+    }
 }
 
 impl LogPayload {

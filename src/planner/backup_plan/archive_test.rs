@@ -97,9 +97,14 @@ fn archive_that_runs_reports_what_the_members_were_told() {
     let through = observed.now - SignedDuration::from_secs(20);
     let mut facts = cluster();
     facts.archived = Some(ArchivedFacts {
+        location: "s3://elsewhere".to_owned(),
         through,
         index: 900,
     });
+    observed.cluster = Some(facts.clone());
+    let elsewhere = plan_archive(&observed).status.expect("a status");
+    assert_eq!(elsewhere.through, None, "that is another store's");
+    facts.archived.as_mut().expect("one").location = LOCATION.to_owned();
     observed.cluster = Some(facts);
     let plan = plan_archive(&observed);
     assert_eq!((plan.step, plan.problem), (None, None));
@@ -149,7 +154,11 @@ fn schedule_goes_on_beside_its_archive() {
 #[test]
 fn job_goes_where_no_archive_is_wanted() {
     type Break = fn(&mut ObservedSchedule);
-    let cases: [(Break, &str); 7] = [
+    let cases: [(Break, &str); 8] = [
+        (
+            |it| it.archiver = Some("older".to_owned()),
+            "the schedule older archives",
+        ),
         (|it| it.spec.archive = None, ""),
         (|it| it.spec.suspend = true, "suspended"),
         (|it| it.store = None, "no EtcdBackupStore store"),

@@ -30,5 +30,6 @@ fn last(backup: &BackupFacts) -> LastBackup {
         name: backup.name.clone(),
         time: Time(backup.taken()),
         revision: backup.status.revision.unwrap_or(0),
+        url: backup.status.url.clone(),
     }
 }

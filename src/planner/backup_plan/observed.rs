@@ -110,8 +110,10 @@ pub struct ClusterFacts {
 }
 
 /// How far a log is archived.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArchivedFacts {
+    /// Where to.
+    pub location: String,
     /// Everything that was committed then is stored.
     pub through: Timestamp,
     /// The last entry that is stored.
@@ -210,6 +212,8 @@ pub struct ObservedSchedule {
     pub store: Option<String>,
     /// Another schedule of the same cluster and location.
     pub rival: Option<String>,
+    /// An older schedule that archives the same cluster.
+    pub archiver: Option<String>,
     /// The backups of this cluster in this store.
     pub backups: Vec<BackupFacts>,
     /// Its Jobs.

@@ -33,6 +33,7 @@ pub(super) fn schedule(pattern: &str) -> ObservedSchedule {
         cluster: Some(cluster()),
         store: Some(LOCATION.to_owned()),
         rival: None,
+        archiver: None,
         backups: Vec::new(),
         jobs: Vec::new(),
         now: start(),

@@ -439,6 +439,8 @@ fn arguments(
         BackupWork::Archive { interval } => {
             all.extend(any_member(cluster));
             all.push(format!("--interval={interval}s"));
+            let location = backup_location(store, &cluster.namespace, &cluster.name);
+            all.push(format!("--location={location}"));
         }
         BackupWork::Restore { path, at, seed, .. } => {
             all.extend(into_seed(cluster, seed));

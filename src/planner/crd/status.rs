@@ -318,6 +318,8 @@ pub struct ArchivedPoint {
     pub time: Time,
     /// Index of the last entry that is in the store.
     pub raft_index: i64,
+    /// Where the archive is.
+    pub url: String,
 }
 
 /// How far a restore is.

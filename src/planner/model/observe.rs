@@ -78,7 +78,7 @@ impl Model {
                 _ => Phase::Member,
             },
             staged: self.staged(disk),
-            archived: self.faults.archived,
+            archived: self.faults.archived.clone(),
             nonce: disk.nonce.clone(),
             cluster_uid: Some(self.uid().to_owned()),
             retiring_ms: server.retires_ms.map(|at| now_ms.saturating_sub(at).max(1)),

@@ -500,8 +500,10 @@ pub struct NodeFacts {
 }
 
 /// How far a log is archived.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Archived {
+    /// Where to, as the archiver was told.
+    pub location: String,
     /// Everything that was committed at this time is stored, in Unix milliseconds.
     pub as_of_ms: u64,
     /// The last entry that is stored.

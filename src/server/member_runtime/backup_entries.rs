@@ -10,6 +10,7 @@ use tonic::Status;
 
 use super::MemberRuntime;
 use crate::disk::{self, LogReader};
+use crate::node::without_tokens;
 use crate::raft::Entry;
 use crate::server::operator_api::backup_client::{ENTRY, READ};
 use crate::wire::member as proto;
@@ -144,7 +145,9 @@ async fn wait(local: &MemberRuntime, asked: &proto::EntriesRequest) {
     let _ = tokio::time::timeout(patience, new).await;
 }
 
+/// As it leaves the member: a token that it would make known is still valid.
 fn sent(entry: Entry) -> Result<proto::LogEntry, Status> {
+    let entry = without_tokens(entry);
     if entry.data.len() as u64 > ENTRY {
         return Err(Status::out_of_range(format!(
             "entry {} has {} bytes, and an archive takes entries of at most {ENTRY}: lower --max-request-bytes, and take a backup",

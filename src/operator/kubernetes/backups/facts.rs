@@ -164,6 +164,7 @@ pub(super) fn backup(backup: &EtcdBackup, schedule: &str, now: Timestamp) -> Bac
 pub(super) fn archived(status: &EtcdClusterStatus) -> Option<ArchivedFacts> {
     let archived = status.backup.as_ref()?.archived.as_ref()?;
     Some(ArchivedFacts {
+        location: archived.url.clone(),
         through: archived.time.0,
         index: archived.raft_index,
     })

@@ -88,6 +88,7 @@ impl Backups {
                 build::backup_location(&store.spec, namespace, &spec.cluster_ref.name)
             }),
             rival: self.rival(namespace, &schedule),
+            archiver: self.archiver(namespace, &schedule),
             backups: self.backups_of(namespace, &schedule, freshness).await?,
             jobs: {
                 let uid = schedule.uid().unwrap_or_default();
@@ -150,6 +151,24 @@ impl Backups {
                 && place(other).as_ref() == Some(&own)
         });
         rival.map(ResourceExt::name_any)
+    }
+
+    /// The oldest other schedule that archives the same cluster, if it is older: a member is told of one archive.
+    fn archiver(&self, namespace: &str, schedule: &EtcdBackupSchedule) -> Option<String> {
+        let age = |schedule: &EtcdBackupSchedule| (facts::created(schedule), schedule.name_any());
+        let guards = self
+            .caches
+            .schedules
+            .select(|guard| kube::Resource::meta(guard).namespace.as_deref() == Some(namespace));
+        let others = guards.iter().filter_map(|guard| guard.0.as_ref().ok());
+        let older = others.filter(|other| {
+            let archives = other.spec.archive.is_some() && !other.spec.suspend;
+            archives
+                && other.spec.cluster_ref == schedule.spec.cluster_ref
+                && other.metadata.deletion_timestamp.is_none()
+                && age(other) < age(schedule)
+        });
+        older.min_by_key(|other| age(other)).map(ResourceExt::name_any)
     }
 
     pub(super) async fn jobs(

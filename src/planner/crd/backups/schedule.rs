@@ -227,4 +227,7 @@ pub struct LastBackup {
     pub time: Time,
     /// Their revision.
     pub revision: i64,
+    /// Where it is stored, with the other backups of the cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
 }

@@ -4,10 +4,14 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::crd::{ArchivedPoint, ClusterBackups};
+use crate::plan::observed::Archived;
 use crate::plan::situation::Situation;
 
 /// The archive goes on every few seconds; the status says so twice a minute.
 const STEP: SignedDuration = SignedDuration::from_secs(30);
+
+/// Clocks of nodes differ by less.
+const AHEAD_MS: u64 = 60_000;
 
 /// The cluster's backups; while they are not known, as they were last known.
 pub(super) fn status(s: &Situation<'_>) -> Option<ClusterBackups> {
@@ -26,7 +30,9 @@ fn archived(s: &Situation<'_>, before: Option<&ArchivedPoint>) -> Option<Archive
     let ours = s.o.descriptions.keys().filter_map(|name| {
         let description = s.description(name)?;
         let ours = description.cluster_uid.as_deref() == Some(s.cluster.life.as_str());
-        description.archived.filter(|_| ours)
+        // Nobody knows what will be committed: that clock is wrong, or it is a lie.
+        let known = |it: &Archived| it.as_of_ms <= s.o.now_ms.saturating_add(AHEAD_MS);
+        description.archived.clone().filter(|it| ours && known(it))
     });
     let newest = ours
         .max_by_key(|archived| archived.as_of_ms)
@@ -35,10 +41,13 @@ fn archived(s: &Situation<'_>, before: Option<&ArchivedPoint>) -> Option<Archive
             Some(ArchivedPoint {
                 time: Time(Timestamp::from_second(ms / 1000).ok()?),
                 raft_index: i64::try_from(archived.index).ok()?,
+                url: archived.location,
             })
         });
     match (newest, before) {
-        (Some(newest), Some(before)) if newest.time.0 < before.time.0 + STEP => {
+        (Some(newest), Some(before))
+            if newest.url == before.url && newest.time.0 < before.time.0 + STEP =>
+        {
             Some(before.clone())
         }
         (Some(newest), _) => Some(newest),

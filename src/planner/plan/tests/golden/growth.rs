@@ -543,6 +543,7 @@ fn archive_is_reported_every_half_minute() {
         (1010, 8, (1030, 11)),
     ] {
         world.faults.archived = Some(Archived {
+            location: "s3://bucket/default/demo".to_owned(),
             as_of_ms: second * 1000 + 400,
             index,
         });
