@@ -504,6 +504,12 @@ faults! {
     /// A voter for whose pod no node has room is replaced by one for which none has either.
     RoomForgotten "room-forgotten" in "planner/plan/evidence.rs",
         Test("plan::tests::golden::faults::a_voter_that_no_node_has_room_for");
+    /// A member is restarted with a template that selects no node that its volume can be used on.
+    ZoneForgotten "zone-forgotten" in "planner/plan/volumes.rs",
+        Test("plan::tests::golden::volumes::another_zone_replaces_members");
+    /// Volumes become smaller whether or not the data have room on them.
+    ShrunkUnmeasured "shrunk-unmeasured" in "planner/plan/volumes.rs",
+        Test("plan::tests::golden::volumes::data_that_do_not_fit_keep_their_volumes");
     /// A voter whose disk hangs counts as one that serves.
     HungDiskCounts "hung-disk-counts" in "planner/plan/evidence.rs",
         Test("plan::tests::golden::faults::a_voter_whose_disk_hangs_does_not_count");

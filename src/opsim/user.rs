@@ -68,6 +68,14 @@ pub(crate) fn finalizers(world: &mut World, name: &str, all: &[&str]) {
     debug_assert!(changed.is_ok(), "{changed:?}");
 }
 
+/// Raises the size that a PVC requests, by hand.
+pub(crate) fn grow(world: &mut World, pvc: &str, size: &str) {
+    let patch = Patch::Merge(json!({"spec": {"resources": {"requests": {"storage": size}}}}));
+    let (kind, id) = (Kind::PersistentVolumeClaim, (NAMESPACE, pvc));
+    let grown = world.api.lock().patch(ACTOR, kind, id, patch);
+    debug_assert!(grown.is_ok(), "{grown:?}");
+}
+
 /// Deletes an object of any kind.
 pub(crate) fn delete(world: &mut World, kind: Kind, name: &str) {
     let namespace = if kind.is_namespaced() { NAMESPACE } else { "" };

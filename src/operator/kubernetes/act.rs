@@ -14,8 +14,8 @@ use super::observe::read_identity_secret;
 use super::platform::OneCluster;
 use crate::build;
 use crate::crd::{
-    LABEL_CLAIM_STATE, LABEL_CLUSTER_UID, LABEL_RELEASED, MANAGER, ValidatedCluster,
-    identity_secret_name, operator_secret_name, pod_name,
+    ANNOTATION_STORAGE, LABEL_CLAIM_STATE, LABEL_CLUSTER_UID, LABEL_RELEASED, MANAGER,
+    ValidatedCluster, identity_secret_name, operator_secret_name, pod_name,
 };
 use crate::operator::platform::Failure;
 use crate::plan::{ObjectAction, ObjectKey, ObjectKind, PvcState};
@@ -48,15 +48,35 @@ pub(super) async fn apply_action(
         ObjectAction::CreatePvc {
             member,
             incarnation,
+            bytes,
+            asked,
             ..
         } => {
-            let pvc = build::pvc(cluster, member, *incarnation, PvcState::New);
+            let size = build::PvcSize {
+                bytes: *bytes,
+                asked: *asked,
+            };
+            let pvc = build::pvc(cluster, member, *incarnation, PvcState::New, size);
             let ours = Owned::Label(LABEL_CLUSTER_UID, &cluster.life);
             create(client, namespace, &pvc, ours).await.map(|_| ())
         }
-        ObjectAction::GrowPvc { pvc, uid, .. } => {
-            let size = &cluster.spec.storage.size;
-            let change = json!({"spec": {"resources": {"requests": {"storage": size}}}});
+        ObjectAction::GrowPvc {
+            pvc,
+            uid,
+            bytes,
+            asked,
+        } => {
+            let size = build::size_in_words(cluster, *bytes);
+            let mut change = json!({"spec": {"resources": {"requests": {"storage": size}}}});
+            if let Some(asked) = asked {
+                let asked = build::asked_storage(cluster, asked);
+                change["metadata"] = json!({"annotations": {ANNOTATION_STORAGE: asked}});
+            }
+            patch_pvc(one, pvc, uid, change).await
+        }
+        ObjectAction::RecordStorage { pvc, uid, asked } => {
+            let asked = build::asked_storage(cluster, asked);
+            let change = json!({"metadata": {"annotations": {ANNOTATION_STORAGE: asked}}});
             patch_pvc(one, pvc, uid, change).await
         }
         ObjectAction::MarkPvc { pvc, uid, state } => {

@@ -15,14 +15,14 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use crate::build;
 use crate::crd::{
-    ANNOTATION_INPUTS, LABEL_CLAIM_STATE, LABEL_CLUSTER_UID, LABEL_INCARNATION, LABEL_MEMBER,
-    LABEL_RELEASED, bytes_of,
+    ANNOTATION_INPUTS, ANNOTATION_STORAGE, LABEL_CLAIM_STATE, LABEL_CLUSTER_UID, LABEL_INCARNATION,
+    LABEL_MEMBER, LABEL_RELEASED, bytes_of,
 };
 use crate::operator::describe;
 use crate::operator::members::MadeOf;
 use crate::plan::{
-    Exit, ObjectFacts, Owner, PdbFacts, PodFacts, PodPhase, PvcFacts, PvcState, ServerFacts,
-    SetFacts, SlotFacts,
+    ClassFacts, Exit, ObjectFacts, Owner, PdbFacts, PodFacts, PodPhase, PvcFacts, PvcState,
+    ServerFacts, SetFacts, SlotFacts, StorageFacts,
 };
 
 /// The label that identifies a node.
@@ -279,6 +279,7 @@ pub(super) fn pvc(
         requested_bytes: requested
             .and_then(|size| bytes_of(&size.0).ok())
             .unwrap_or(0),
+        storage: storage(pvc),
         owned: owners.into_iter().any(|owner| owner.uid == cluster_uid),
     }
 }
@@ -287,6 +288,63 @@ pub(super) fn pvc(
 fn is_orphaned(meta: &ObjectMeta, cluster_uid: &str) -> bool {
     let mut owners = meta.owner_references.iter().flatten();
     owners.any(|owner| owner.kind == "EtcdCluster" && owner.uid != cluster_uid)
+}
+
+/// What a PVC's volume is, and what was asked of it.
+fn storage(pvc: &PersistentVolumeClaim) -> StorageFacts {
+    let status = pvc.status.as_ref();
+    let capacity = status.and_then(|status| status.capacity.as_ref()?.get("storage"));
+    let asked = annotation(&pvc.metadata, ANNOTATION_STORAGE);
+    let class = pvc
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.storage_class_name.clone());
+    StorageFacts {
+        asked: asked.and_then(|text| build::read_asked_storage(&text)),
+        class: class.filter(|class| !class.is_empty()),
+        capacity_bytes: capacity
+            .and_then(|size| bytes_of(&size.0).ok())
+            .unwrap_or(0),
+        resize_problem: resize_problem(pvc),
+    }
+}
+
+/// Why a volume does not become as large as its PVC requests.
+fn resize_problem(pvc: &PersistentVolumeClaim) -> Option<String> {
+    let status = pvc.status.as_ref()?;
+    let mut failed = status.conditions.iter().flatten().filter(|condition| {
+        let kinds = ["ControllerResizeError", "NodeResizeError"];
+        kinds.contains(&condition.type_.as_str()) && condition.status == "True"
+    });
+    if let Some(condition) = failed.next() {
+        let message = condition.message.clone().unwrap_or_default();
+        return Some(cut(format!("{}: {message}", condition.type_)));
+    }
+    let stages = status.allocated_resource_statuses.as_ref()?;
+    let stage = stages.get("storage")?;
+    stage.ends_with("Infeasible").then(|| stage.clone())
+}
+
+/// The storage classes. Of several default ones Kubernetes uses the newest.
+pub(super) fn classes(classes: &[Arc<StorageClass>]) -> BTreeMap<String, ClassFacts> {
+    let default = default_class(classes).and_then(|class| class.metadata.name.clone());
+    let facts = |class: &Arc<StorageClass>| {
+        let name = class.metadata.name.clone()?;
+        let facts = ClassFacts {
+            expands: class.allow_volume_expansion == Some(true),
+            is_default: default.as_ref() == Some(&name),
+        };
+        Some((name, facts))
+    };
+    classes.iter().filter_map(facts).collect()
+}
+
+fn default_class(classes: &[Arc<StorageClass>]) -> Option<&Arc<StorageClass>> {
+    let is_default = |class: &&Arc<StorageClass>| {
+        annotation(&class.metadata, DEFAULT_CLASS).as_deref() == Some("true")
+    };
+    let defaults = classes.iter().filter(is_default);
+    defaults.max_by_key(|class| milliseconds(class.metadata.creation_timestamp.as_ref()))
 }
 
 /// Whether a volume can be used on one node only: each way to satisfy its affinity names one host.
@@ -319,18 +377,11 @@ pub(super) fn class_node_bound(
     wanted: Option<&str>,
     classes: &[Arc<StorageClass>],
 ) -> Option<bool> {
-    let default = |class: &&Arc<StorageClass>| {
-        annotation(&class.metadata, DEFAULT_CLASS).as_deref() == Some("true")
-    };
     let class = match wanted {
         Some(name) => classes
             .iter()
             .find(|class| class.metadata.name.as_deref() == Some(name)),
-        // Of several default classes Kubernetes uses the newest.
-        None => classes
-            .iter()
-            .filter(default)
-            .max_by_key(|class| milliseconds(class.metadata.creation_timestamp.as_ref())),
+        None => default_class(classes),
     };
     (class?.provisioner == "kubernetes.io/no-provisioner").then_some(true)
 }

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::plan::AskedStorage;
 
 fn of<T: serde::de::DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).expect("a valid object")
@@ -282,6 +283,72 @@ fn node_bound_storage_classes_are_recognised() {
     let other = [class("local", static_, "false", late)];
     assert_eq!(class_node_bound(None, &other), None);
     assert_eq!(class_node_bound(None, &[]), None);
+}
+
+#[test]
+fn storage_facts_hold_what_was_asked_and_what_became_of_it() {
+    let of_pvc = |annotation: &str, status: Value| {
+        let object = json!({
+            "metadata": {"annotations": {"quorate.dev/storage": annotation}},
+            "spec": {"storageClassName": "fast", "resources": {"requests": {"storage": "3Gi"}}},
+            "status": status,
+        });
+        pvc(&of(object), "u1", None, &[]).storage
+    };
+    let facts = of_pvc(
+        r#"{"size":"2Gi","storageClassName":"fast"}"#,
+        json!({"phase": "Bound", "capacity": {"storage": "2Gi"}}),
+    );
+    let asked = AskedStorage {
+        bytes: 2 << 30,
+        class: Some("fast".into()),
+    };
+    assert_eq!(facts.asked, Some(asked));
+    assert_eq!(facts.class.as_deref(), Some("fast"));
+    assert_eq!(
+        (facts.capacity_bytes, facts.resize_problem),
+        (2 << 30, None)
+    );
+    // What is not ours, or was edited, records nothing.
+    for text in [
+        "",
+        "2Gi",
+        "{}",
+        r#"{"size":2}"#,
+        r#"{"size":"2Gi","storageClassName":7}"#,
+    ] {
+        assert_eq!(of_pvc(text, json!({})).asked, None, "{text}");
+    }
+    let failed = json!({"conditions": [
+        {"type": "FileSystemResizePending", "status": "True"},
+        {"type": "ControllerResizeError", "status": "True", "message": "no space"}]});
+    let problem = of_pvc("{}", failed).resize_problem.expect("a problem");
+    assert!(problem.contains("no space"), "{problem}");
+    let never = json!({"allocatedResourceStatuses": {"storage": "NodeResizeInfeasible"}});
+    assert!(of_pvc("{}", never).resize_problem.is_some());
+    let on_its_way = json!({"allocatedResourceStatuses": {"storage": "NodeResizePending"}});
+    assert_eq!(of_pvc("{}", on_its_way).resize_problem, None);
+}
+
+#[test]
+fn storage_classes_expand_and_one_is_the_default() {
+    let class = |name: &str, expands: bool, at: &str| -> Arc<StorageClass> {
+        Arc::new(of(
+            json!({"provisioner": "csi.example", "allowVolumeExpansion": expands,
+            "metadata": {"name": name, "creationTimestamp": at,
+                "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}}}),
+        ))
+    };
+    let found = classes(&[
+        class("old", true, "1970-01-01T00:00:05Z"),
+        class("new", false, "1970-01-01T00:00:09Z"),
+    ]);
+    let facts = |expands, is_default| ClassFacts {
+        expands,
+        is_default,
+    };
+    assert_eq!(found["old"], facts(true, false));
+    assert_eq!(found["new"], facts(false, true));
 }
 
 #[test]

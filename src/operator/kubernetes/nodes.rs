@@ -30,7 +30,9 @@ pub(super) fn node(node: &Node, cluster: Option<&ValidatedCluster>) -> NodeFacts
     let mut conditions = conditions.into_iter().flatten().flatten();
     let taints = spec.and_then(|spec| spec.taints.as_deref());
     let taints = taints.unwrap_or_default();
+    let unselected = cluster.is_some_and(|cluster| !is_selected(node, cluster));
     NodeFacts {
+        unselected,
         ready: conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True"),
         drain_reason: drain_reason(node, taints, cluster),
         closed: cluster.map_or_else(
@@ -90,6 +92,12 @@ fn refuses(node: &Node, taints: &[Taint], cluster: &ValidatedCluster) -> bool {
         effect: "NoSchedule".to_owned(),
         ..Taint::default()
     });
+    cordon.iter().chain(taints).any(keeps_away) || !is_selected(node, cluster)
+}
+
+/// Whether the pod template selects a node, by its node selector and a required affinity.
+fn is_selected(node: &Node, cluster: &ValidatedCluster) -> bool {
+    let template = &cluster.spec.pod_template.spec;
     let selects = |selector: &BTreeMap<String, String>| {
         let mut wanted = selector.iter();
         wanted.all(|(key, value)| facts::has_label(&node.metadata, key, value))
@@ -105,7 +113,7 @@ fn refuses(node: &Node, taints: &[Taint], cluster: &ValidatedCluster) -> bool {
         let mut terms = required.node_selector_terms.iter();
         terms.any(|term| facts::fits(term, node))
     });
-    cordon.iter().chain(taints).any(keeps_away) || !selects(&template.node_selector) || !fits
+    fits && selects(&template.node_selector)
 }
 
 /// Whether a toleration covers a taint.

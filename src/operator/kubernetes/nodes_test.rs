@@ -135,6 +135,11 @@ fn a_node_is_closed_to_pods_that_do_not_fit_it() {
     let labels = |value: &str| json!({"labels": {"disk": value}});
     assert!(!facts_of(labels("fast"), json!({}), &chosen).1);
     assert!(facts_of(labels("slow"), json!({}), &chosen).1);
+    // A cordoned one is closed, and selected all the same.
+    let cordoned = of(labels("fast"), json!({"unschedulable": true}));
+    let facts = node(&cordoned, Some(&chosen));
+    assert!(facts.closed && !facts.unselected);
+    assert!(node(&of(labels("slow"), json!({})), Some(&chosen)).unselected);
     let required = cluster(|cluster| {
         let affinity = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
             {"nodeSelectorTerms": [{"matchExpressions": [{"key": "disk", "operator": "Exists"}]}]}}});

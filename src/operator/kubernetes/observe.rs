@@ -283,6 +283,7 @@ impl OneCluster {
             pvcs: related_objects::pvcs(caches, &found.pvcs, &found.nodes, &uid),
             class_node_bound: valid
                 .and_then(|cluster| related_objects::class_node_bound(caches, cluster)),
+            classes: related_objects::classes(caches),
             nodes: nodes(&found, valid),
             denied: related_objects::denied(caches, routed.is_none()),
             routed: routed.unwrap_or_default(),

@@ -15,7 +15,7 @@ use super::context::Caches;
 use super::facts;
 use super::workers::Key;
 use crate::crd::{LABEL_CLUSTER, ValidatedCluster, identity_secret_name, slot_number};
-use crate::plan::{ObjectFacts, ObjectKey, ObjectKind, PvcFacts, SlotFacts};
+use crate::plan::{ClassFacts, ObjectFacts, ObjectKey, ObjectKind, PvcFacts, SlotFacts};
 
 /// The objects that carry the cluster's name, without its identity Secret and its slots, which are facts of
 /// their own.
@@ -94,6 +94,11 @@ pub(super) fn pvcs(
 pub(super) fn class_node_bound(caches: &Caches, cluster: &ValidatedCluster) -> Option<bool> {
     let wanted = cluster.spec.storage.storage_class_name.as_deref();
     facts::class_node_bound(wanted, &caches.classes.select(|_| true))
+}
+
+/// The storage classes.
+pub(super) fn classes(caches: &Caches) -> BTreeMap<String, ClassFacts> {
+    facts::classes(&caches.classes.select(|_| true))
 }
 
 /// The kinds that the operator may not read, in the plural. `slices`: EndpointSlices are one of them.

@@ -12,15 +12,15 @@ use super::console::Console;
 use super::home::{self, Home, IdentityRecord, Ports, PvcState, SetRecord};
 use super::pods::{PodView, Pods};
 use crate::build::spec_hash;
-use crate::crd::{EtcdCluster, EtcdClusterStatus, Invalid, ValidatedCluster, validate};
+use crate::crd::{EtcdCluster, EtcdClusterStatus, Invalid, ValidatedCluster, bytes_of, validate};
 use crate::operator::clock::Clock;
 use crate::operator::describe;
 use crate::operator::members::{Described, Members, network};
 use crate::operator::platform::{Act, Failure, Freshness, Observation, Platform, Report, Severity};
 use crate::plan::status_memory;
 use crate::plan::{
-    self, Action, DeletionPolicy, IdentitySecret, InvalidCluster, Observed, Owner, PodFacts,
-    PodPhase, PvcFacts, SetFacts, SpecFacts,
+    self, Action, AskedStorage, DeletionPolicy, IdentitySecret, InvalidCluster, Observed, Owner,
+    PodFacts, PodPhase, PvcFacts, SetFacts, SpecFacts, StorageFacts,
 };
 use crate::server::operator_api::auth::Key;
 
@@ -256,6 +256,7 @@ impl Local {
                 .collect(),
             pvcs: self.pvcs()?,
             class_node_bound: None,
+            classes: BTreeMap::new(),
             pdb: None,
             nodes: BTreeMap::new(),
             routed: BTreeSet::new(),
@@ -298,6 +299,12 @@ impl Local {
 
     fn pvcs(&self) -> Result<BTreeMap<String, PvcFacts>, Failure> {
         let pvcs = self.home.pvcs().map_err(broken)?;
+        // A directory has no class, and nothing makes it smaller: it is always as was asked.
+        let class = self.effective.spec.storage.storage_class_name.clone();
+        let asked = AskedStorage {
+            bytes: bytes_of(&self.effective.spec.storage.size).unwrap_or(0),
+            class: class.clone(),
+        };
         let facts = |pvc: home::PvcRecord| PvcFacts {
             uid: pvc.uid,
             cluster_uid: Some(pvc.cluster_uid),
@@ -315,6 +322,12 @@ impl Local {
             node_bound: None,
             nodes: None,
             requested_bytes: pvc.bytes,
+            storage: StorageFacts {
+                asked: Some(asked.clone()),
+                class: class.clone(),
+                capacity_bytes: pvc.bytes,
+                resize_problem: None,
+            },
             owned: pvc.owned,
         };
         Ok(pvcs
@@ -380,13 +393,18 @@ impl Local {
                     .update(|state| drop(state.identity_secret.take_if(|it| former(it))))
                     .map_err(broken)?;
             }
-            ObjectAction::CreatePvc { member, pvc, .. } => {
-                let bytes = self.storage_bytes();
-                self.home.create_pvc(pvc, member, bytes).map_err(broken)?;
+            ObjectAction::CreatePvc {
+                member, pvc, bytes, ..
+            } => {
+                self.home.create_pvc(pvc, member, *bytes).map_err(broken)?;
             }
-            ObjectAction::GrowPvc { pvc, uid, bytes } => {
+            ObjectAction::GrowPvc {
+                pvc, uid, bytes, ..
+            } => {
                 self.change_pvc(pvc, uid, |record| record.bytes = *bytes)?;
             }
+            // Never planned: see `pvcs`.
+            ObjectAction::RecordStorage { .. } => {}
             ObjectAction::MarkPvc { pvc, uid, state } => {
                 let state = match state {
                     plan::PvcState::New => PvcState::New,
@@ -474,14 +492,6 @@ impl Local {
             .update_pvc(pvc, uid, change)
             .map_err(broken)
             .map(|_| ())
-    }
-
-    fn storage_bytes(&self) -> u64 {
-        let seen = self
-            .seen
-            .as_ref()
-            .and_then(|seen| seen.observed.cluster.as_ref().ok());
-        seen.map_or(0, |cluster| cluster.storage_bytes)
     }
 }
 

@@ -247,6 +247,11 @@ fn parsed(text: &str) -> Result<EtcdCluster, ParseError> {
         let why = "spec.backupBeforeDeletion: a cluster on this machine is saved with `quorate backup save`: take the field out";
         return Err(ParseError::Invalid(vec![why.to_owned()]));
     }
+    if cluster.spec.storage.autogrow.is_some() {
+        let why =
+            "spec.storage.autogrow: a directory on this machine has no size: take the field out";
+        return Err(ParseError::Invalid(vec![why.to_owned()]));
+    }
     if cluster.spec.bootstrap.is_some() {
         let why = "spec.bootstrap: a cluster on this machine starts empty: take the field out, or restore a backup with `quorate backup fetch` and `quorate restore`, and run the members with `quorate server`";
         return Err(ParseError::Invalid(vec![why.to_owned()]));

@@ -506,9 +506,9 @@ fn a_cluster_is_kept_by_its_schema() {
         let changed = server.patch("user", Kind::EtcdCluster, ("prod", "demo"), patch);
         assert_eq!(changed.is_ok(), fits, "{changed:?}");
     }
-    let shrink = json!({"spec": {"storage": {"size": "4Gi"}}});
+    let tiny = json!({"spec": {"storage": {"size": "4Mi"}}});
     let id = ("prod", "demo");
-    let refused = server.patch("user", Kind::EtcdCluster, id, Patch::Merge(shrink));
+    let refused = server.patch("user", Kind::EtcdCluster, id, Patch::Merge(tiny));
     assert_eq!(code(refused), (422, "Invalid".into()));
     let typed: crate::crd::EtcdCluster = serde_json::from_value((*made).clone()).expect("typed");
     assert_eq!(typed.spec.replicas, 3);

@@ -114,19 +114,28 @@ fn members() -> Vec<Field> {
             json!([]),
             json!(["Memory", 1]),
         ),
-        // In this order: the size only grows.
+        // The servers hold 100 MiB; a smaller volume comes with another member.
         field(
             "storage.size",
-            json!(["1Gi", "1500Mi", "2Gi", "3Gi"]),
-            json!([]),
-            json!(["500Mi", "1Mi", "large", ""]),
+            json!(["1Gi", "1500Mi", "2Gi", "600Mi"]),
+            // Less than the data need.
+            json!(["430Mi"]),
+            json!(["1Mi", "large", ""]),
         ),
-        // A volume stays in its class: a cluster is made with one, and keeps it.
         field(
             "storage.storageClassName",
             json!([null, "standard", "local"]),
+            // There is none of this name.
+            json!(["another"]),
+            json!([""]),
+        ),
+        // Nothing is so full that it would grow.
+        field(
+            "storage.autogrow",
+            json!([null, {"max": "4Gi"}, {"at": 60, "by": "512Mi", "max": "3Gi"}]),
             json!([]),
-            json!(["another", ""]),
+            json!([{}, {"max": "100Mi"}, {"max": "lots"}, {"at": 40, "max": "4Gi"},
+                {"at": 96, "max": "4Gi"}, {"by": "0%", "max": "4Gi"}, {"by": "a lot", "max": "4Gi"}]),
         ),
         field(
             "storage.retention.whenDeleted",
@@ -205,7 +214,7 @@ fn servers() -> Vec<Field> {
         // A quarter of the smallest volume at most.
         field(
             "server.quota",
-            json!([null, "16Mi", "128Mi", "256Mi"]),
+            json!([null, "16Mi", "64Mi", "100Mi"]),
             json!([]),
             json!(["lots", "", "1Ki", "-1Gi", "4Gi"]),
         ),

@@ -112,10 +112,7 @@ impl Maker {
             // The members to begin with were drawn, and a pause would forbid to begin.
             let fixed = ["replicas", "paused"].contains(&field.path);
             if !fixed && self.chance(if class { 0.4 } else { 0.15 }) {
-                let value = match field.path {
-                    "storage.size" => field.good[0].clone(),
-                    _ => self.pick(&field.good),
-                };
+                let value = self.pick(&field.good);
                 set(&mut self.spec, field.path, &value);
             }
         }
@@ -202,14 +199,10 @@ impl Maker {
     /// Up to two good values, other than the one that is there where there are others.
     fn goods(&mut self, field: &Field) -> Vec<Value> {
         let now = get(&self.spec, field.path);
-        if ["storage.storageClassName", "bootstrap"].contains(&field.path) {
+        if field.path == "bootstrap" {
             return vec![now];
         }
         let mut goods = field.good.clone();
-        if field.path == "storage.size" {
-            let at = self.random.random_range(1..goods.len());
-            return goods.split_off(at);
-        }
         shuffle(&mut self.random, &mut goods);
         if field.path == "tls" {
             // Once on it stays on, and its certificates come from where they came from first.

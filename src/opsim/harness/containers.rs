@@ -3,7 +3,7 @@
 
 use base64::Engine as _;
 
-use crate::crd::{LABEL_CLUSTER_UID, TlsPort};
+use crate::crd::{LABEL_CLUSTER_UID, TlsPort, bytes_of};
 use crate::opsim::api::{self, Kind, object};
 use crate::opsim::kube::{Class, Kube, Process, Running};
 use crate::opsim::servers::{Container, Health, Servers, Texts};
@@ -74,8 +74,13 @@ impl Containers {
         });
         servers.run(own.map(container).collect());
         let api = self.kube.api().lock();
-        let volumes = api.all(Kind::PersistentVolume);
-        servers.keep_only(&volumes.map(|one| object::name(one).to_owned()).collect());
+        let volumes = || api.all(Kind::PersistentVolume);
+        servers.keep_only(&volumes().map(|one| object::name(one).to_owned()).collect());
+        let size = |volume: &std::sync::Arc<serde_json::Value>| {
+            let bytes = bytes_of(object::text(volume, &["spec", "capacity", "storage"]));
+            (object::name(volume).to_owned(), bytes.unwrap_or(0))
+        };
+        servers.sizes = volumes().map(size).collect();
         changed
     }
 

@@ -18,6 +18,7 @@ mod servers;
 mod strangers;
 mod tls;
 mod tls_user_certificates;
+mod volumes;
 
 use super::run::Scenario;
 
@@ -41,6 +42,7 @@ pub fn all() -> Vec<Scenario> {
         &clients::SCENARIOS[..],
         &tls::SCENARIOS[..],
         &tls_user_certificates::SCENARIOS[..],
+        &volumes::SCENARIOS[..],
     ]
     .concat()
 }

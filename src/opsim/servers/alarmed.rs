@@ -5,7 +5,7 @@ use tonic::Status;
 
 use crate::wire::member as proto;
 
-use super::{Group, Servers};
+use super::{Container, Group, Servers};
 
 /// Bytes that every server holds.
 pub(super) const USED: i64 = 100 << 20;
@@ -14,14 +14,15 @@ const KEPT: usize = 3;
 
 impl Servers {
     /// How full a member is.
-    pub(super) fn space(&self, member: &str) -> proto::Space {
+    pub(super) fn space(&self, member: &Container) -> proto::Space {
         let used = u64::try_from(USED).unwrap_or_default();
+        let size = self.sizes.get(&member.volume).copied().unwrap_or(0);
         proto::Space {
-            quota_bytes: match self.full.contains(member) {
+            quota_bytes: match self.full.contains(&member.name) {
                 true => used,
                 false => 2 * used,
             },
-            volume_free_bytes: 8 * used,
+            volume_free_bytes: size.saturating_sub(self.behaviour.filled_bytes),
             volume_needed_bytes: 2 * used,
         }
     }

@@ -89,7 +89,7 @@ impl Servers {
             peer_security: Some(process.security(TlsPort::Peer)),
             client_security: Some(process.security(TlsPort::Client)),
             readable_since: self.behaviour.readable_since.clone(),
-            space: Some(self.space(&container.name)),
+            space: Some(self.space(container)),
             comparisons: match group.filter(|_| leads) {
                 Some(group) => group.comparisons(self.now_ms),
                 None => Vec::new(),

@@ -152,6 +152,8 @@ pub(crate) struct Behaviour {
     pub(crate) readable_since: String,
     /// How often a leader compares the members' data under the alarm CORRUPT.
     pub(crate) compare_ms: u64,
+    /// Bytes that are taken on every volume.
+    pub(crate) filled_bytes: u64,
 }
 
 impl Default for Behaviour {
@@ -161,6 +163,7 @@ impl Default for Behaviour {
             writes_per_second: 20,
             readable_since: "0.1.0".to_owned(),
             compare_ms: 5_000,
+            filled_bytes: 200 << 20,
         }
     }
 }
@@ -203,6 +206,8 @@ pub(crate) struct Servers {
     pub(crate) deceived: Vec<String>,
     /// The Secrets with certificates, by name.
     mounted: BTreeMap<String, certificates::Mounted>,
+    /// Bytes of each volume.
+    pub(crate) sizes: BTreeMap<String, u64>,
     /// Volumes that a fault destroyed.
     gone: BTreeSet<String>,
     /// Volumes that a fault took away or emptied, with what they held.
@@ -233,6 +238,7 @@ impl Servers {
             liars: BTreeMap::new(),
             deceived: Vec::new(),
             mounted: BTreeMap::new(),
+            sizes: BTreeMap::new(),
             gone: BTreeSet::new(),
             lost: BTreeMap::new(),
             random,

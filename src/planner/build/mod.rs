@@ -53,7 +53,7 @@ pub use member::{client_endpoint, client_url, host, peer_url, server_arguments, 
 pub use network::network_policy;
 pub use pdb::{pdb_with_min_available, pdb_without_evictions};
 pub use pod::{CONTAINER, SetOptions, stateful_set};
-pub use pvc::pvc;
+pub use pvc::{PvcSize, asked_storage, pvc, read_asked_storage, size_in_words};
 pub use rbac::{cluster_role_yaml, every_rule, lease_rules, rules, rules_yaml};
 pub use revision::{revision, spec_hash, spec_of};
 pub use secret::{identity_secret, operator_key, operator_secret, read_identity_secret};

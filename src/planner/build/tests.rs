@@ -97,6 +97,11 @@ pub(super) mod erased {
 #[test]
 fn objects_of_a_plain_cluster() {
     let cluster = cluster("spec: {}");
+    let asked = cluster.storage_bytes;
+    let size = PvcSize {
+        bytes: asked,
+        asked,
+    };
     let objects: [&dyn erased::Yaml; 9] = [
         &identity_secret(&cluster, 1, "demo-1", "n0nce"),
         &operator_secret(&cluster, "k3y"),
@@ -105,7 +110,7 @@ fn objects_of_a_plain_cluster() {
         &slot_service(&cluster, 0, "demo-1"),
         &pdb_without_evictions(&cluster),
         &network_policy(&cluster, &settings()),
-        &pvc(&cluster, "demo-1", 1, PvcState::New),
+        &pvc(&cluster, "demo-1", 1, PvcState::New, size),
         &stateful_set(&cluster, &settings(), "demo-1", how(false)),
     ];
     golden("plain.yaml", &yaml(&objects));
@@ -191,11 +196,20 @@ fn further_names_restart_no_member() {
 #[test]
 fn objects_with_every_field() {
     let cluster = cluster(EVERYTHING);
+    let asked = cluster.storage_bytes;
+    let size = PvcSize {
+        bytes: asked,
+        asked,
+    };
+    let grown = PvcSize {
+        bytes: 2 * asked,
+        asked,
+    };
     let objects: [&dyn erased::Yaml; 5] = [
         &client_service(&cluster),
         &network_policy(&cluster, &settings()),
-        &pvc(&cluster, "demo-4", 1, PvcState::Joined),
-        &pvc(&cluster, "demo-2", 1, PvcState::Retired),
+        &pvc(&cluster, "demo-4", 1, PvcState::Joined, size),
+        &pvc(&cluster, "demo-2", 1, PvcState::Retired, grown),
         &stateful_set(&cluster, &settings(), "demo-4", how(false)),
     ];
     golden("everything.yaml", &yaml(&objects));

@@ -28,6 +28,8 @@ pub const ANNOTATION_ROTATE_CLIENT: &str = "quorate.dev/rotate-client-ca";
 pub const ANNOTATION_ROTATE_PEER: &str = "quorate.dev/rotate-peer-ca";
 /// Hash of the inputs that an object was rendered from.
 pub const ANNOTATION_INPUTS: &str = "quorate.dev/inputs";
+/// On a PVC: the storage that the specification asked for when the PVC was created or last followed it, as JSON.
+pub const ANNOTATION_STORAGE: &str = "quorate.dev/storage";
 /// Number of the builder that rendered an object.
 pub const ANNOTATION_BUILDER: &str = "quorate.dev/builder";
 

@@ -4,6 +4,7 @@
 //! strictly), and [`parse()`] refuses it for files that are not sent to an API server. Types and rules only: nothing
 //! here talks to Kubernetes.
 
+mod autogrow;
 pub mod backups;
 mod bootstrap;
 mod condition;
@@ -28,6 +29,7 @@ mod server_test;
 #[cfg(test)]
 mod tests;
 
+pub use autogrow::{Autogrow, Growth};
 pub use bootstrap::{Adopt, Bootstrap, Moment, Restore};
 pub use condition::{ConditionStatus, ConditionType};
 pub use deletion::BackupBeforeDeletion;

@@ -9,6 +9,7 @@ use kube_derive::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::autogrow::Autogrow;
 use super::bootstrap::Bootstrap;
 use super::deletion::BackupBeforeDeletion;
 use super::network::NetworkAccess;
@@ -172,23 +173,29 @@ impl Default for EtcdClusterSpec {
 /// The members' volumes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
-#[schemars(extend("x-kubernetes-validations" = schema::rules(&[("!isQuantity(self.size) || !isQuantity(oldSelf.size) || quantity(self.size).compareTo(quantity(oldSelf.size)) >= 0", "storage.size can only grow: set it back to the old size or above; a smaller volume needs a new cluster"), ("has(self.storageClassName) == has(oldSelf.storageClassName) && (!has(self.storageClassName) || self.storageClassName == oldSelf.storageClassName)", "storage.storageClassName is immutable: restore it, or create a new cluster with the other class")])))]
+#[schemars(extend("x-kubernetes-validations" = schema::rules(&[("!has(self.autogrow) || !isQuantity(self.autogrow.max) || !isQuantity(self.size) || quantity(self.autogrow.max).compareTo(quantity(self.size)) >= 0", "storage.autogrow.max must be at least storage.size: raise it")])))]
 pub struct Storage {
     /// Kind of storage: one PVC for each member.
     #[serde(rename = "type")]
     pub type_: StorageType,
-    /// Size of each member's volume, such as 8Gi. Can be raised where the storage class allows expansion, but not
-    /// lowered.
+    /// Size of each member's volume, such as 8Gi. Volumes grow where their storage class allows expansion. If it is
+    /// lowered, members are replaced one at a time by new ones with smaller volumes; refused while the data are more
+    /// than a quarter of the smaller size.
     #[schemars(length(max = 32))]
     #[schemars(extend("x-kubernetes-validations" = schema::rules(&[("isQuantity(self) && quantity(self).isGreaterThan(quantity('16Mi'))", "storage.size must be a quantity of more than 16Mi, such as 8Gi")])))]
     pub size: String,
-    /// Storage class of the volumes; by default the default class of the Kubernetes cluster.
+    /// Storage class of the volumes; by default the default class of the Kubernetes cluster. If it is changed, members
+    /// are replaced one at a time by new ones with volumes of the other class.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     #[schemars(extend("x-kubernetes-validations" = schema::rules(&[("self != ''", "storage.storageClassName must not be empty: leave the field out for the default class")])))]
     pub storage_class_name: Option<String>,
     /// What happens to volumes that are no longer used.
     pub retention: Retention,
+    /// Growth of the volumes before they are full, where their storage class allows expansion. `size` stays as it is:
+    /// the largest volume decides about the others and about those of new members.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub autogrow: Option<Autogrow>,
 }
 
 impl Default for Storage {
@@ -198,6 +205,7 @@ impl Default for Storage {
             size: "8Gi".to_owned(),
             storage_class_name: None,
             retention: Retention::default(),
+            autogrow: None,
         }
     }
 }

@@ -252,34 +252,24 @@ fn another_kind_is_refused_by_name() {
     assert!(matches!(parse("{"), Err(ParseError::Yaml(_))));
 }
 
+/// Members are replaced for these.
 #[test]
-fn a_volume_only_grows_and_stays_in_its_class() {
+fn volumes_may_become_smaller_and_change_their_class() {
     let cluster = |spec: &str| parse(&text("demo", spec)).expect("valid");
     let old = cluster("{storage: {size: 8Gi}}");
-    cluster("{storage: {size: 8192Mi}}")
-        .validate_cel_update(&old)
-        .expect("the same size");
-    cluster("{storage: {size: 9Gi}}")
-        .validate_cel_update(&old)
-        .expect("larger");
-    for (spec, words) in [
-        ("{storage: {size: 7Gi}}", "storage.size can only grow"),
-        (
-            "{storage: {size: 8Gi, storageClassName: fast}}",
-            "storageClassName is immutable",
-        ),
-    ] {
-        let errors = cluster(spec)
-            .validate_cel_update(&old)
-            .expect_err(spec)
-            .to_string();
-        assert!(errors.contains(words), "{spec}: {errors}");
+    let fast = "{storage: {size: 8Gi, storageClassName: fast}}";
+    for spec in ["{storage: {size: 9Gi}}", "{storage: {size: 7Gi}}", fast] {
+        let changed = cluster(spec).validate_cel_update(&old);
+        changed.unwrap_or_else(|errors| panic!("{spec}: {errors}"));
     }
-    let fast = cluster("{storage: {storageClassName: fast}}");
-    assert!(
-        old.validate_cel_update(&fast).is_err(),
-        "the class cannot be dropped"
-    );
+    old.validate_cel_update(&cluster(fast))
+        .expect("the class may be left out again");
+    let errors = parse(&text(
+        "demo",
+        "{storage: {size: 7Gi}, server: {quota: 2Gi}}",
+    ));
+    let errors = errors.expect_err("too small for the quota").to_string();
+    assert!(errors.contains("at most a quarter"), "{errors}");
 }
 
 /// Trust would have to overlap between CAs that the operator cannot compare.

@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 
 use kube_core::cel::{CompiledSchema, ValidationErrors, Validator, compile_schema};
 
+use super::autogrow::Growth;
 use super::quantity::bytes_of;
 use super::spec::{EtcdCluster, EtcdClusterSpec};
 use super::tls::Tls;
@@ -33,6 +34,12 @@ impl ValidatedCluster {
     /// The number of voters that the user wants; 0 for a cluster that hibernates.
     pub fn target(&self) -> usize {
         usize::try_from(self.spec.replicas).unwrap_or(1)
+    }
+
+    /// When volumes grow by themselves, if they do.
+    pub fn autogrow(&self) -> Option<Growth> {
+        // It was checked that these are numbers.
+        self.spec.storage.autogrow.as_ref()?.growth().ok()
     }
 }
 
@@ -81,6 +88,9 @@ pub fn validate(cluster: &EtcdCluster) -> Result<ValidatedCluster, Invalid> {
             0
         }
     };
+    if let Some(autogrow) = &cluster.spec.storage.autogrow {
+        problems.extend(autogrow.growth().err());
+    }
     if let Some(quota) = &cluster.spec.server.quota
         && let Err(error) = bytes_of(quota)
     {

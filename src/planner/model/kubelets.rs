@@ -35,6 +35,7 @@ impl Model {
         });
         self.end_pods();
         self.let_pvcs_go();
+        self.grow_volumes();
         let awake = self.api.sets.iter().filter(|(_, set)| !set.hibernated);
         let members: Vec<String> = awake.map(|(name, _)| name.clone()).collect();
         for member in members {
@@ -76,6 +77,15 @@ impl Model {
             }
             stays
         });
+    }
+
+    /// Volumes become as large as requested.
+    fn grow_volumes(&mut self) {
+        for pvc in self.api.pvcs.values_mut().filter(|pvc| pvc.bound) {
+            if pvc.storage.resize_problem.is_none() {
+                pvc.storage.capacity_bytes = pvc.requested_bytes;
+            }
+        }
     }
 
     fn make_pod(&mut self, member: &str) {
@@ -163,6 +173,13 @@ impl Model {
         let Some(pvc) = self.api.pvcs.get(&name).filter(|pvc| !pvc.terminating) else {
             return Err(format!("Unschedulable: PVC {name} not found"));
         };
+        // Where classes are seen, one that does not exist makes no volume.
+        let class = pvc.storage.class.as_ref();
+        let exists = class.is_none_or(|class| self.api.classes.contains_key(class));
+        if !pvc.bound && !exists && !self.api.classes.is_empty() {
+            let why = "Unschedulable: pod has unbound immediate PersistentVolumeClaims";
+            return Err(why.into());
+        }
         if self.api.nodes.is_empty() {
             return Ok(None);
         }
@@ -208,6 +225,7 @@ impl Model {
         let bound_here = self.pace.node_bound;
         if let Some(pvc) = self.api.pvcs.get_mut(&name).filter(|pvc| !pvc.bound) {
             pvc.bound = true;
+            pvc.storage.capacity_bytes = pvc.requested_bytes;
             pvc.node_bound = Some(bound_here);
             pvc.nodes = node.filter(|_| bound_here).map(|node| [node].into());
         }

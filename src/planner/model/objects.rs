@@ -31,9 +31,17 @@ impl Model {
                 member,
                 pvc,
                 incarnation,
-            } => self.create_pvc(member, pvc, *incarnation),
-            ObjectAction::GrowPvc { pvc, uid, bytes } => {
-                self.change_pvc(pvc, uid, |facts| facts.requested_bytes = *bytes)
+                bytes,
+                asked,
+            } => self.create_pvc(member, pvc, *incarnation, (*bytes, *asked)),
+            ObjectAction::GrowPvc {
+                pvc,
+                uid,
+                bytes,
+                asked,
+            } => self.grow_pvc(pvc, uid, *bytes, asked.clone()),
+            ObjectAction::RecordStorage { pvc, uid, asked } => {
+                self.change_pvc(pvc, uid, |facts| facts.storage.asked = Some(asked.clone()))
             }
             ObjectAction::MarkPvc { pvc, uid, state } => {
                 self.change_pvc(pvc, uid, |facts| facts.state = *state)

@@ -3,7 +3,7 @@
 
 use super::{Model, Refused};
 use crate::crd::RetentionPolicy;
-use crate::plan::{PvcFacts, PvcState};
+use crate::plan::{AskedStorage, PvcFacts, PvcState, StorageFacts};
 
 impl Model {
     pub(super) fn create_pvc(
@@ -11,6 +11,7 @@ impl Model {
         member: &str,
         pvc: &str,
         incarnation: u64,
+        (bytes, asked): (u64, u64),
     ) -> Result<(), Refused> {
         if let Some(found) = self.api.pvcs.get(pvc) {
             if found.terminating {
@@ -35,7 +36,15 @@ impl Model {
             no_node: None,
             node_bound: None,
             nodes: None,
-            requested_bytes: cluster.map_or(0, |cluster| cluster.storage_bytes),
+            requested_bytes: bytes,
+            storage: StorageFacts {
+                asked: Some(AskedStorage {
+                    bytes: asked,
+                    class: self.wanted_class(),
+                }),
+                class: self.wanted_class().or_else(|| self.default_class()),
+                ..StorageFacts::default()
+            },
             owned: cluster.is_some_and(|cluster| {
                 cluster.spec.storage.retention.when_deleted == RetentionPolicy::Delete
             }),
@@ -56,6 +65,42 @@ impl Model {
         };
         change(found);
         Ok(())
+    }
+
+    /// Its volume follows: see `kubelets`.
+    pub(super) fn grow_pvc(
+        &mut self,
+        pvc: &str,
+        uid: &str,
+        bytes: u64,
+        asked: Option<AskedStorage>,
+    ) -> Result<(), Refused> {
+        let class = self
+            .api
+            .pvcs
+            .get(pvc)
+            .and_then(|pvc| pvc.storage.class.as_ref());
+        let class = class.and_then(|class| self.api.classes.get(class));
+        if class.is_some_and(|class| !class.expands) {
+            return Refused::changed(format!("the class of PVC {pvc} does not let volumes grow"));
+        }
+        self.change_pvc(pvc, uid, |facts| {
+            facts.requested_bytes = bytes;
+            if asked.is_some() {
+                facts.storage.asked = asked;
+            }
+        })
+    }
+
+    fn wanted_class(&self) -> Option<String> {
+        let storage = &self.cluster()?.spec.storage;
+        storage.storage_class_name.clone()
+    }
+
+    fn default_class(&self) -> Option<String> {
+        let mut classes = self.api.classes.iter();
+        let default = classes.find(|(_, class)| class.is_default);
+        default.map(|(name, _)| name.clone())
     }
 
     /// It goes once no pod uses it.

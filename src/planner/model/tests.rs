@@ -196,6 +196,8 @@ fn pvc_in_use_is_deleted_after_its_pod() {
         incarnation: 1,
         member: "demo-3".into(),
         pvc: pvc.clone(),
+        bytes: 1 << 30,
+        asked: 1 << 30,
     };
     let terminating = Err(Refused::Terminating(pvc.clone()));
     assert_eq!(object(&mut model, create), terminating);
@@ -214,6 +216,8 @@ fn existing_objects_are_not_created_again() {
         incarnation: 1,
         member: "demo-1".into(),
         pvc: pvc.clone(),
+        bytes: 1 << 30,
+        asked: 1 << 30,
     };
     assert_eq!(object(&mut model, create.clone()), Ok(()));
     let identity = ObjectAction::CreateIdentitySecret {

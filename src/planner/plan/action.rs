@@ -3,7 +3,7 @@
 
 use crate::crd::TlsPort;
 
-use super::observed::{ObjectKey, PvcState};
+use super::observed::{AskedStorage, ObjectKey, PvcState};
 
 /// One mutating act. It names everything that it needs: execution has no choice left.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -210,6 +210,10 @@ pub enum ObjectAction {
         incarnation: u64,
         /// The PVC.
         pvc: String,
+        /// Bytes that it requests.
+        bytes: u64,
+        /// Of those, what the specification asks for; the others were grown beyond that.
+        asked: u64,
     },
     /// Raise the size that a PVC asks for.
     GrowPvc {
@@ -217,8 +221,20 @@ pub enum ObjectAction {
         pvc: String,
         /// Its UID.
         uid: String,
-        /// The new size in bytes (the spec's size as written).
+        /// The new size in bytes.
         bytes: u64,
+        /// What to record as asked for, where it grows to the size that the specification asks for.
+        asked: Option<AskedStorage>,
+    },
+    /// Record on a PVC what the specification asks of its volume: it was already so, or was asked of it before this
+    /// was recorded.
+    RecordStorage {
+        /// The PVC.
+        pvc: String,
+        /// Its UID.
+        uid: String,
+        /// What to record.
+        asked: AskedStorage,
     },
     /// Record on a PVC what it has been.
     MarkPvc {
@@ -482,6 +498,7 @@ impl ObjectAction {
             Self::DeleteIdentitySecret { .. } => "DeleteIdentitySecret",
             Self::CreatePvc { .. } => "CreatePVC",
             Self::GrowPvc { .. } => "GrowPVC",
+            Self::RecordStorage { .. } => "RecordStorage",
             Self::MarkPvc { .. } => "MarkPVC",
             Self::OwnPvc { .. } => "OwnPVC",
             Self::ApplySet { .. } => "ApplySet",
@@ -519,6 +536,7 @@ impl ObjectAction {
             | Self::MarkPvc { .. }
             | Self::OwnPvc { .. }
             | Self::GrowPvc { .. }
+            | Self::RecordStorage { .. }
             | Self::DeletePvc { .. }
             | Self::DeleteSet { .. } => false,
         }
@@ -548,6 +566,7 @@ impl ObjectAction {
             | Self::SetPdb { .. }
             | Self::DropSlot { .. }
             | Self::GrowPvc { .. }
+            | Self::RecordStorage { .. }
             | Self::MarkPvc { .. }
             | Self::OwnPvc { .. }
             | Self::DeletePvc { .. } => None,

@@ -4,6 +4,7 @@
 mod alarms;
 mod mounts;
 mod recovery;
+mod volumes;
 
 use crate::crd::{
     ClientAuth, DisruptionPolicy, NodeReplacement, TlsPort, ValidatedCluster,
@@ -153,6 +154,9 @@ impl Facts<'_> {
                 self.delete_pod(member)
             }
             Action::Object(ObjectAction::DeleteSet { member, .. }) => {
+                if self.never_held_data(&pvc_name(member, &self.cluster.uid)) {
+                    return Ok(());
+                }
                 refuse(self.leader.is_none(), "no leader with a quorum was seen")?;
                 refuse(
                     self.members().any(|m| m.name == *member),
@@ -160,6 +164,7 @@ impl Facts<'_> {
                 )
             }
             Action::Object(ObjectAction::DeletePvc { pvc, .. }) => self.delete_pvc(pvc),
+            Action::Object(ObjectAction::GrowPvc { pvc, bytes, .. }) => self.grow_pvc(pvc, *bytes),
             Action::Object(ObjectAction::CreatePvc { member, .. }) => {
                 refuse(
                     self.members().any(|m| m.name == *member),
@@ -207,7 +212,7 @@ impl Facts<'_> {
             | Action::Certificate(CertificateAction::IssueCertificate { .. })
             | Action::Certificate(CertificateAction::RotateAuthority { .. })
             | Action::Certificate(CertificateAction::TrustAuthorities { .. })
-            | Action::Object(ObjectAction::GrowPvc { .. })
+            | Action::Object(ObjectAction::RecordStorage { .. })
             | Action::Object(ObjectAction::MarkPvc { .. })
             | Action::Object(ObjectAction::OwnPvc { .. })
             | Action::Object(ObjectAction::HoldPod { .. })
@@ -299,6 +304,9 @@ impl Facts<'_> {
     /// specification: a smaller size needs no successor, what `whenRemoved` keeps is not deleted at all, and deletion
     /// of the resource is not part of a plan.
     fn delete_pvc(&self, pvc: &str) -> Result<(), String> {
+        if self.never_held_data(pvc) {
+            return Ok(());
+        }
         refuse(self.leader.is_none(), "no leader with a quorum was seen")?;
         let mut names = self
             .members()
@@ -542,6 +550,9 @@ impl Facts<'_> {
             "it serves clients: it retires first",
         )?;
         self.returns(member)?;
+        if self.healthy(view) {
+            self.follows(member)?;
+        }
         let rest = healthy - usize::from(self.healthy(view));
         refuse(rest < voters / 2 + 1, "I3: the rest has no quorum")
     }

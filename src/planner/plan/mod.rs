@@ -25,6 +25,7 @@ mod step;
 pub mod testing;
 mod text;
 mod victims;
+mod volumes;
 
 #[cfg(test)]
 mod tests;

@@ -60,9 +60,13 @@ impl<'a> Situation<'a> {
         Some(Way::Stay("NoSpareNode", self.no_spare(member, node, why)))
     }
 
-    /// Why the operator does not wait for a new member that does not vote yet: it is on a node where it cannot stay,
-    /// and another one could be created elsewhere. A learner that can follow is promoted, and moves then.
+    /// Why the operator does not wait for a new member that does not vote yet: its volume is not one that the spec asks
+    /// for any more, or it is on a node where it cannot stay, and another one could be created elsewhere. A learner that
+    /// can follow is promoted, and moves then.
     pub(super) fn turned_back(&self, member: &str) -> Option<String> {
+        if let Some(why) = self.unfit(member) {
+            return Some(format!("{why}, and it is no voter yet"));
+        }
         let (node, why) = self.leaves(member)?;
         let mut others = self.o.nodes.keys().filter(|other| *other != node);
         let learner = self.learners.contains_key(member);

@@ -72,6 +72,8 @@ pub struct Observed {
     /// Whether the storage class creates volumes that only one node can use, as far as the class alone shows; `None` if
     /// it does not, or cannot be read.
     pub class_node_bound: Option<bool>,
+    /// Storage classes by name. Empty where the platform has none, or they cannot be read.
+    pub classes: BTreeMap<String, ClassFacts>,
     /// Nodes by name. Empty where the platform has none, or they cannot be read.
     pub nodes: BTreeMap<String, NodeFacts>,
     /// Members that send their clients away, and that a Service still sends clients to.
@@ -470,8 +472,42 @@ pub struct PvcFacts {
     pub nodes: Option<BTreeSet<String>>,
     /// Requested bytes.
     pub requested_bytes: u64,
+    /// What its volume is, and what it was asked to be.
+    pub storage: StorageFacts,
     /// It is deleted with the resource.
     pub owned: bool,
+}
+
+/// What the volume of a PVC is, and what the specification asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StorageFacts {
+    /// What the specification asked for when the PVC was created or last followed it; `None`: not recorded, as by
+    /// version 0.1.0.
+    pub asked: Option<AskedStorage>,
+    /// Its storage class, as the API server has it.
+    pub class: Option<String>,
+    /// Bytes of its volume; 0 while it has none.
+    pub capacity_bytes: u64,
+    /// Why its volume does not become as large as requested, as reported by Kubernetes.
+    pub resize_problem: Option<String>,
+}
+
+/// The storage that a specification asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AskedStorage {
+    /// Bytes of each volume.
+    pub bytes: u64,
+    /// The storage class; `None`: the default one.
+    pub class: Option<String>,
+}
+
+/// A storage class as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClassFacts {
+    /// Its volumes can grow.
+    pub expands: bool,
+    /// PVCs without a class get this one.
+    pub is_default: bool,
 }
 
 /// What a PVC has been.
@@ -495,6 +531,8 @@ pub struct NodeFacts {
     /// The scheduler puts no member's pod there: it is cordoned, or has a taint that members do not
     /// tolerate, or is none that the pod template selects.
     pub closed: bool,
+    /// It is none that the pod template selects, by its node selector or a required affinity.
+    pub unselected: bool,
     /// It has the out-of-service taint: nothing runs on it any more.
     pub out_of_service: bool,
 }

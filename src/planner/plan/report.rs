@@ -277,7 +277,8 @@ fn status(s: &Situation<'_>, draft: &Draft) -> EtcdClusterStatus {
         s.o.status_memory.voters.len()
     };
     let ready = ready_voters(s);
-    let updated = s.voters.keys().filter(|name| s.updated(name)).count();
+    let current = |name: &&String| s.updated(name) && s.unfit(name).is_none();
+    let updated = s.voters.keys().filter(current).count();
     let (ca_secret_ref, client_secret_ref) = certificates::references(s);
     let (leftovers, leftovers_omitted) = leftovers(s);
     EtcdClusterStatus {

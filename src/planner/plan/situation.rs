@@ -296,13 +296,14 @@ impl<'a> Situation<'a> {
     }
 
     /// Whether this voter is replaced by another member: `replaceMembers` names it, or it is outdated and not
-    /// restarted, or it cannot stay on its node and does not move.
+    /// restarted, or its volume is another one than the spec asks for, or it cannot stay on its node and does not move.
     pub(super) fn is_replaced(&self, member: &str) -> bool {
         let ours = self.voters.get(member).is_some_and(|seat| seat.ours);
         let way = if ours { self.way(member) } else { None };
         let retires = self.retires(member) && way != Some(Way::Move);
         let changes = ours && (!self.updated(member) || retires);
         self.to_replace(member)
+            || ours && self.unfit(member).is_some()
             || way == Some(Way::AddFirst)
             || self.updates_by_replacement() && changes
     }
@@ -313,10 +314,14 @@ impl<'a> Situation<'a> {
         self.cluster.spec.update_strategy.type_ == UpdateType::Replace || self.cluster.target() <= 2
     }
 
-    /// The inputs of a new member and its deadline: a failure does not apply to a member for which these differ.
+    /// The inputs of a new member, its deadline and its volume: a failure does not apply to a member for which these
+    /// differ.
     pub(super) fn attempt(&self) -> String {
         let patience = self.cluster.spec.healing.learner_deadline_seconds;
-        format!("{}-{patience}s", self.o.wanted_inputs)
+        let storage = &self.cluster.spec.storage;
+        let class = storage.storage_class_name.as_deref().unwrap_or("-");
+        let (inputs, size) = (&self.o.wanted_inputs, &storage.size);
+        format!("{inputs}-{patience}s-{size}-{class}")
     }
 
     /// Whether a member's pod was created from the current inputs, as far as recorded.

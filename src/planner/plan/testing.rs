@@ -43,6 +43,7 @@ pub fn observed_at(now_ms: u64) -> Observed {
         pods: [].into(),
         pvcs: [].into(),
         class_node_bound: None,
+        classes: [].into(),
         nodes: [].into(),
         routed: [].into(),
         denied: [].into(),

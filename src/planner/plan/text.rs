@@ -82,6 +82,7 @@ impl ObjectAction {
             | Self::AdmitSpec { .. }
             | Self::CreateIdentitySecret { .. }
             | Self::MarkPvc { .. }
+            | Self::RecordStorage { .. }
             | Self::OwnPvc { .. }
             | Self::DropSlot { .. } => None,
         }
@@ -157,6 +158,7 @@ impl fmt::Display for ObjectAction {
             Self::GrowPvc { pvc, bytes, .. } => {
                 write!(f, "grow PVC {pvc} to {bytes} bytes")
             }
+            Self::RecordStorage { pvc, .. } => write!(f, "record the storage asked of PVC {pvc}"),
             Self::MarkPvc { pvc, state, .. } => write!(f, "mark PVC {pvc} {state:?}"),
             Self::OwnPvc {
                 pvc, owned: true, ..

@@ -8,7 +8,7 @@ use super::alarms;
 use super::situation::Situation;
 
 /// Our voters in the order in which they would be removed: unhealthy, named by the alarm CORRUPT, already retiring, on
-/// a drained node, named in `replaceMembers`, on the most crowded node, outdated, not leading, highest number.
+/// a drained node, named in `replaceMembers` or on a volume that is not wanted, on the most crowded node, outdated, not leading, highest number.
 /// (Learners go before any voter.)
 pub(super) fn voters_in_order<'s>(s: &'s Situation<'_>) -> Vec<&'s str> {
     let mut crowd: BTreeMap<&str, usize> = BTreeMap::new();
@@ -41,7 +41,7 @@ pub(super) fn voters_in_order<'s>(s: &'s Situation<'_>) -> Vec<&'s str> {
             !corrupt.contains(&s.voters.get(*name).map_or(0, |seat| seat.view.id)),
             !s.retires(name),
             !leaving,
-            !s.to_replace(name),
+            !(s.to_replace(name) || s.unfit(name).is_some()),
             Reverse(crowded),
             s.updated(name),
             leads,

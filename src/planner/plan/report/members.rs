@@ -129,7 +129,7 @@ fn blank(s: &Situation<'_>, name: &str, role: MemberRole) -> MemberStatus {
         node_name: pod.and_then(|pod| pod.node.clone()),
         volume_claim_name: s.pvc(name).map(|_| s.pvc_name(name)),
         disk: disk(s, name),
-        updated: pod.is_some() && s.updated(name),
+        updated: pod.is_some() && s.updated(name) && s.unfit(name).is_none(),
         restarts: None,
     }
 }

@@ -8,7 +8,7 @@ use crate::plan::action::{Action, MemberAction, ObjectAction};
 use crate::plan::alarms;
 use crate::plan::draft::Draft;
 use crate::plan::evidence::pod_in_words;
-use crate::plan::observed::{IdentitySecret, Phase, PvcState};
+use crate::plan::observed::{IdentitySecret, Phase, PvcFacts, PvcState};
 use crate::plan::situation::{Situation, quorum};
 use crate::plan::step::Class;
 
@@ -46,6 +46,8 @@ pub(super) fn seed(s: &Situation<'_>, draft: &mut Draft) -> bool {
             member: seed.to_owned(),
             incarnation: s.incarnation,
             pvc: pvc_name,
+            bytes: s.cluster.storage_bytes,
+            asked: s.cluster.storage_bytes,
         });
         draft.step(Rule::Bootstrap, action, "the seed needs a volume");
         return true;
@@ -58,6 +60,13 @@ pub(super) fn seed(s: &Situation<'_>, draft: &mut Draft) -> bool {
             format!("PVC {pvc_name} to be deleted"),
         );
         return true;
+    }
+    if let Some(why) = s.waits_in_vain(pvc) {
+        start_again(s, draft, seed, pvc, why);
+        return true;
+    }
+    if let Some(why) = s.lacks_its_class() {
+        draft.stall("NoStorageClass", why);
     }
     let current =
         s.o.sets
@@ -172,6 +181,27 @@ fn mark_joined(s: &Situation<'_>, draft: &mut Draft) -> bool {
         }
     }
     false
+}
+
+/// The seed's PVC never had a volume, and gets none of the class that it asks for: it is created again. Its set goes
+/// first: one without its PVC would count as one that lost its disk.
+fn start_again(s: &Situation<'_>, draft: &mut Draft, seed: &str, pvc: &PvcFacts, why: String) {
+    let action = match s.o.sets.get(seed) {
+        Some(set) if set.terminating => {
+            let what = format!("set {seed} to be deleted");
+            draft.wait("Bootstrap", seed, "Terminating", what);
+            return;
+        }
+        Some(set) => ObjectAction::DeleteSet {
+            member: seed.to_owned(),
+            uid: set.uid.clone(),
+        },
+        None => ObjectAction::DeletePvc {
+            pvc: s.pvc_name(seed),
+            uid: pvc.uid.clone(),
+        },
+    };
+    draft.step(Rule::Bootstrap, Action::Object(action), why);
 }
 
 /// Reports that a formed cluster has no leader with a quorum. Returns whether there is none.

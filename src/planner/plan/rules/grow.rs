@@ -8,6 +8,7 @@ use crate::plan::draft::Draft;
 use crate::plan::nodes::Way;
 use crate::plan::situation::{Situation, in_ms};
 use crate::plan::step::Class;
+use crate::plan::victims;
 
 use super::sets;
 
@@ -73,6 +74,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
             return;
         }
     }
+    let volume = s.new_volume();
     let member = s.next_name();
     let pvc = s.pvc_name(&member);
     let mut reason = format!("{} of {target} members", s.seats());
@@ -80,12 +82,18 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
     if let Some((node, why)) = s.voters.keys().find_map(leaver).flatten() {
         reason += &format!(": {node} {why}, and its member is replaced");
     }
+    let mut leavers = victims::voters_in_order(s).into_iter();
+    if let Some((name, why)) = leavers.find_map(|name| Some((name, s.unfit(name)?))) {
+        reason += &format!(": {name} is replaced, because {why}");
+    }
     draft.step(
         Rule::Grow,
         Action::Object(ObjectAction::CreatePvc {
             member,
             incarnation: s.incarnation,
             pvc,
+            bytes: volume.bytes,
+            asked: volume.asked,
         }),
         reason,
     );

@@ -4,6 +4,7 @@
 mod admitted;
 mod adopt;
 mod alarms;
+mod autogrow;
 pub(super) mod bootstrap;
 pub(super) mod certificates;
 mod conflict;
@@ -166,6 +167,7 @@ fn run_in_order(s: &Situation<'_>, draft: &mut Draft) {
     // Volumes grow after everything else, so that a class that refuses blocks nothing.
     if !mutant!(VolumesForgotten) {
         objects::volumes(s, draft);
+        autogrow::rule(s, draft);
     }
     // What the alarm waits for: after what the others do.
     draft.waits.extend(pauses);

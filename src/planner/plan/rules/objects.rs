@@ -59,7 +59,7 @@ fn apply(s: &Situation<'_>, draft: &mut Draft, wanted: impl Fn(ObjectKind) -> bo
 /// The owner and the size of the PVCs of this life.
 pub(super) fn volumes(s: &Situation<'_>, draft: &mut Draft) {
     let goes = s.cluster.spec.storage.retention.when_deleted == RetentionPolicy::Delete;
-    let wanted = s.cluster.storage_bytes;
+    let wanted = s.asked().bytes;
     for (name, pvc) in s.our_pvcs().filter(|(_, pvc)| !pvc.terminating) {
         let owned = goes && pvc.state != PvcState::Retired;
         let (pvc_name, uid) = (name.to_owned(), pvc.uid.clone());
@@ -74,13 +74,29 @@ pub(super) fn volumes(s: &Situation<'_>, draft: &mut Draft) {
                 action,
                 "as set by storage.retention.whenDeleted",
             );
-        } else if pvc.requested_bytes < wanted && pvc.state != PvcState::Retired {
+        } else if pvc.state == PvcState::Retired {
+            continue;
+        } else if pvc.requested_bytes < wanted && pvc.bound {
             let action = Action::Object(ObjectAction::GrowPvc {
                 pvc: pvc_name,
                 uid,
                 bytes: wanted,
+                asked: Some(s.asked_by_growth(pvc)),
             });
             draft.step(Rule::Objects, action, "storage.size was raised");
+        } else if let Some(asked) = s.unrecorded(pvc) {
+            let action = Action::Object(ObjectAction::RecordStorage {
+                pvc: pvc_name,
+                uid,
+                asked,
+            });
+            draft.step(Rule::Objects, action, "its volume is as the spec asks for");
         }
+    }
+    if let Some(why) = s.lacks_its_class() {
+        draft.stall("NoStorageClass", why);
+    }
+    if let Some(why) = s.refused_size() {
+        draft.stall("VolumeTooSmall", why);
     }
 }

@@ -70,6 +70,8 @@ fn remove(s: &Situation<'_>, draft: &mut Draft, victim: &str) {
         reason += &format!(", and its node {node} {why}");
     } else if s.to_replace(victim) {
         reason += ", and replaceMembers names it";
+    } else if let Some(why) = s.unfit(victim) {
+        reason += &format!(", and {why}");
     } else if s.is_replaced(victim) && !s.updated(victim) {
         reason += ", and it runs an older spec";
     }

@@ -120,6 +120,10 @@ pub(super) fn unstick(s: &Situation<'_>, draft: &mut Draft, name: &str, why: &st
     if s.pvc(name).is_none() || mutant!(StuckForGood) {
         return false;
     }
+    // With the current template no node would take it.
+    if s.would_be_stranded(name) {
+        return false;
+    }
     if set.inputs.as_ref() != Some(&s.o.wanted_inputs) {
         let reason = format!("it does not serve ({why}) and the spec has changed since");
         sets::apply(s, draft, Rule::RollUnhealthy, name, reason);

@@ -284,6 +284,8 @@ fn paused_deletes_and_restarts_nothing() {
         incarnation: 1,
         member: "demo-2".into(),
         pvc: "c".into(),
+        bytes: 1 << 30,
+        asked: 1 << 30,
     });
     assert_refused(&world, pvc, "I6: a member has this name");
     let to_id = id(&world, "demo-2");
@@ -499,6 +501,8 @@ fn unfit_certificates_start_no_member() {
         incarnation: 1,
         member: "demo-4".into(),
         pvc: pvc_name("demo-4", CLUSTER_UID),
+        bytes: 1 << 30,
+        asked: 1 << 30,
     });
     assert_eq!(refused(&world, std::slice::from_ref(&pvc)), "");
     world.skip_days(91);

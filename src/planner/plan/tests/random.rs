@@ -9,7 +9,7 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use super::world::World;
 use crate::crd::NodeReplacement::{AddFirst, Auto, Move, RemoveFirst};
 use crate::crd::{DisruptionPolicy, EtcdClusterStatus, Tls, TlsPort};
-use crate::plan::plan;
+use crate::plan::{ClassFacts, PvcFacts, plan};
 
 fn one_in(rng: &mut Xoshiro256PlusPlus, n: u64) -> bool {
     rng.next_u64().is_multiple_of(n)
@@ -140,6 +140,38 @@ fn certificates(world: &mut World, rng: &mut Xoshiro256PlusPlus) {
     }
 }
 
+/// Another class, one that does not exist, another size, or nodes that the pod template selects no more.
+fn ask_for_volumes(world: &mut World, rng: &mut Xoshiro256PlusPlus) {
+    match rng.next_u64() % 4 {
+        0 => {
+            let classes = [None, Some("standard"), Some("fast"), Some("missing")];
+            let class = pick(rng, &classes).flatten().map(str::to_owned);
+            world.cluster.spec.storage.storage_class_name = class;
+        }
+        1 | 2 => {
+            let mebibytes = pick(rng, &[512, 768, 1024, 2048]).unwrap_or(1024);
+            world.cluster.spec.storage.size = format!("{mebibytes}Mi");
+            world.cluster.storage_bytes = mebibytes << 20;
+        }
+        _ => {
+            select_all(world);
+            let nodes: Vec<String> = world.api.nodes.keys().cloned().collect();
+            for node in nodes.iter().filter(|_| one_in(rng, 3)) {
+                let facts = world.api.nodes.get_mut(node).expect("a node");
+                (facts.unselected, facts.closed) = (true, true);
+            }
+            world.api.wanted_inputs = format!("spec-zone-{}", rng.next_u64() % 1000);
+        }
+    }
+}
+
+fn select_all(world: &mut World) {
+    for facts in world.api.nodes.values_mut() {
+        facts.closed = facts.closed && !facts.unselected || facts.drain_reason.is_some();
+        facts.unselected = false;
+    }
+}
+
 pub(super) fn uncordon(world: &mut World) {
     let nodes: Vec<String> = world.api.nodes.keys().cloned().collect();
     nodes.iter().for_each(|node| world.cordon(node, false));
@@ -176,7 +208,22 @@ fn run(seed: u64) {
             world.api.nodes.insert(name.into(), node);
         }
     }
+    // In every other life volumes are asked for that there are not; likewise by a number of their own.
+    let mut volumes = Xoshiro256PlusPlus::seed_from_u64(seed ^ 0x0701);
+    let changes = one_in(&mut volumes, 2);
+    if changes {
+        for name in ["standard", "fast"] {
+            let class = ClassFacts {
+                expands: true,
+                is_default: name == "standard",
+            };
+            world.api.classes.insert(name.into(), class);
+        }
+    }
     for _ in 0..(20 + rng.next_u64() % 150) {
+        if changes && one_in(&mut volumes, 20) {
+            ask_for_volumes(&mut world, &mut volumes);
+        }
         if counts && one_in(&mut policies, 20) {
             let both = [DisruptionPolicy::Gate, DisruptionPolicy::Budget];
             world.cluster.spec.disruption.policy = pick(&mut policies, &both).unwrap_or_default();
@@ -216,12 +263,27 @@ fn run(seed: u64) {
     world.faults.side.clear();
     world.pace.catch_up = 1000;
     world.api.wanted_inputs = "spec-good".into();
+    if changes {
+        let class = world.cluster.spec.storage.storage_class_name.as_mut();
+        class.into_iter().for_each(|class| *class = "fast".into());
+        select_all(&mut world);
+    }
     world.cluster.spec.replicas = world.cluster.spec.replicas.max(1);
     let plans = world.settle(6000);
     let last = plans.last().expect("a plan");
     let target = world.cluster.target();
     if std::env::var("TRACE").is_ok() {
         println!("{world:#?}");
+    }
+    if changes {
+        let wanted = world.cluster.spec.storage.storage_class_name.as_deref();
+        let wanted = wanted.unwrap_or("standard");
+        let bytes = world.cluster.storage_bytes;
+        let fits = |pvc: &PvcFacts| {
+            pvc.storage.class.as_deref() == Some(wanted) && pvc.requested_bytes == bytes
+        };
+        let all = world.api.pvcs.values().all(fits);
+        assert!(all, "seed {seed}: volumes {:?}\n{last}", world.api.pvcs);
     }
     assert!(
         world.voters() == target && world.raft.members.len() == target,

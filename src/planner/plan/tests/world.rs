@@ -198,7 +198,7 @@ impl World {
     pub(super) fn cordon(&mut self, node: &str, cordoned: bool) {
         let facts = self.api.nodes.get_mut(node).expect("a node");
         facts.drain_reason = cordoned.then(|| "is cordoned".into());
-        facts.closed = cordoned;
+        facts.closed = cordoned || facts.unselected;
     }
 
     pub(super) fn node_of(&self, member: &str) -> String {

@@ -18,3 +18,4 @@ mod tls;
 mod tls_missing;
 mod tls_user_certificates;
 mod version;
+mod volumes;

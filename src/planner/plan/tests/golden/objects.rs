@@ -5,7 +5,9 @@ use std::fmt::Write as _;
 use crate::crd::{MemberRole, pvc_name};
 use crate::plan::tests::script::{Script, rested};
 use crate::plan::tests::world::{CLUSTER_UID, World};
-use crate::plan::{ObjectFacts, ObjectKey, ObjectKind, Owner, PvcFacts, PvcState, SetFacts};
+use crate::plan::{
+    ObjectFacts, ObjectKey, ObjectKind, Owner, PvcFacts, PvcState, SetFacts, StorageFacts,
+};
 
 #[test]
 fn paused() {
@@ -74,6 +76,7 @@ fn conflicts_and_earlier_lives() {
         nodes: None,
         node_bound: None,
         requested_bytes: 1 << 30,
+        storage: StorageFacts::default(),
         owned: false,
     };
     world

@@ -172,6 +172,7 @@ impl World {
             Action::Object(
                 ObjectAction::DeletePvc { pvc, uid }
                 | ObjectAction::GrowPvc { pvc, uid, .. }
+                | ObjectAction::RecordStorage { pvc, uid, .. }
                 | ObjectAction::MarkPvc { pvc, uid, .. }
                 | ObjectAction::OwnPvc { pvc, uid, .. },
             ) => (self.api.pvcs.get(pvc).map(|facts| &facts.uid), uid),
