@@ -46,8 +46,9 @@ resource "$(printf 'a%.0s' {1..41})" '{replicas: 3, storage: {size: 1Gi}}' | ref
 apply_cluster demo 1
 ready demo 1
 patched() { kubectl -n "$ns" patch qec demo --type=merge -p "$1" 2>&1; }
-if message=$(patched '{"spec":{"storage":{"size":"512Mi"}}}'); then die "a shrinking volume was accepted"; fi
-grep -qi 'grow' <<<"$message" || die "the message about a shrinking volume lacks that it only grows: $message"
-if message=$(patched '{"spec":{"storage":{"storageClassName":"local"}}}'); then die "another storage class was accepted"; fi
+if message=$(patched '{"spec":{"storage":{"size":"8Mi"}}}'); then die "a volume for no data was accepted"; fi
+contains "$message" 'storage.size must be a quantity of more than 16Mi'
+if message=$(patched '{"spec":{"storage":{"autogrow":{"max":"512Mi"}}}}'); then die "volumes that grow to less than they are were accepted"; fi
+contains "$message" 'storage.autogrow.max must be at least storage.size'
 log "refused: $(tail -1 <<<"$message")"
 drop_cluster demo
