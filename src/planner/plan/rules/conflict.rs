@@ -28,8 +28,13 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) -> bool {
             &identity_secret.owner,
         )
     });
+    // Certificates of a deleted cluster are no longer there once a member has started with them.
+    let certificates = s.o.tls.secrets.iter();
+    let certificates = certificates.filter(|(_, facts)| facts.owner == Owner::EarlierLife);
+    let certificates = certificates.map(|(name, facts)| ("Secret", name.clone(), &facts.owner));
+    let all = identity_secret.chain(objects).chain(slots).chain(sets);
     let mut waits = false;
-    for (kind, name, owner) in identity_secret.chain(objects).chain(slots).chain(sets) {
+    for (kind, name, owner) in all.chain(certificates) {
         let whose = match owner {
             Owner::Ours => continue,
             Owner::EarlierLife => {

@@ -4,7 +4,7 @@ use super::recovery::asks;
 use crate::crd::{Tls, pvc_name};
 use crate::plan::tests::script::{Script, rested, wait};
 use crate::plan::tests::world::{CLUSTER_UID, World};
-use crate::plan::{Action, Exit, MemberAction, ObjectAction, PvcState, plan};
+use crate::plan::{Action, Exit, MemberAction, ObjectAction, Owner, PvcState, plan};
 
 /// What must be so once an adopted cluster rests: it was formed once, and nothing of its data is another.
 fn goes_on(world: &World, voters: usize) {
@@ -67,6 +67,27 @@ fn adopted_with_certificates_of_another_authority() {
     world.settle(1000);
     goes_on(&world, 3);
     assert_eq!(world.cluster.spec.tls, Some(Tls::default()));
+}
+
+/// A member that starts with a certificate of the deleted cluster would lose it to the garbage collection.
+#[test]
+fn certificates_of_the_deleted_cluster_go_first() {
+    let mut world = World::new(3).with_tls();
+    world.settle(1000);
+    let mut secrets = world.api.tls.secrets.clone();
+    world.adopt();
+    for facts in secrets.values_mut() {
+        facts.owner = Owner::EarlierLife;
+    }
+    world.api.tls.secrets = secrets;
+    for _ in 0..5 {
+        let plan = world.reconcile();
+        assert!(plan.steps.is_empty(), "{plan}");
+        assert!(plan.summary.contains("garbage collection"), "{plan}");
+    }
+    world.api.tls.secrets.clear();
+    world.settle(1000);
+    goes_on(&world, 3);
 }
 
 /// Without certificates before, and with them from the adoption on: the members' URLs are of before.
