@@ -125,7 +125,7 @@ pub(in crate::backup) async fn file(
             // A later one may be behind the hole.
             Err(Failed::Short(short)) if why.is_empty() => why = short,
             Err(Failed::Short(_)) => {}
-            Err(Failed::Final(error)) => return Err(error),
+            Err(Failed::Final(error) | Failed::Bad(_, error)) => return Err(error),
             Err(Failed::Gone(range)) => {
                 return Err(Error::Unclear {
                     id: base.id.clone(),

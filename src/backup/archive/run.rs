@@ -322,11 +322,7 @@ impl Archiver<'_> {
     }
 
     /// A member's log begins too late. A text: so do all that answer, and there is nowhere else to go on.
-    async fn is_short(
-        &mut self,
-        member: &LogMember,
-        first: u64,
-    ) -> Result<Option<String>, Error> {
+    async fn is_short(&mut self, member: &LogMember, first: u64) -> Result<Option<String>, Error> {
         self.short.insert(member.id);
         let others = match self.settings.members.logs().await {
             Ok(others) => others,

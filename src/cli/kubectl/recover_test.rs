@@ -150,7 +150,8 @@ fn recovery_from_a_backup_if_no_member_is_left() {
     )]);
     compare("recover-backup", &printed(&all_gone));
     let mut backups = nightly();
-    backups["archived"] = json!({"time": "2026-05-01T11:49:30Z", "raftIndex": 9_204, "url": "s3://b/tenants/demo"});
+    backups["archived"] =
+        json!({"time": "2026-05-01T11:49:30Z", "raftIndex": 9_204, "url": "s3://b/tenants/demo"});
     backups["lastSuccess"]["url"] = json!("s3://b/tenants/demo");
     all_gone.cluster.status = lost(status(&members, backups)).cluster.status;
     compare("recover-archive", &printed(&all_gone));

@@ -83,7 +83,9 @@ fn hindrance(observed: &ObservedSchedule) -> Option<String> {
         return Some(format!("EtcdCluster {name} is not set up yet"));
     }
     if let Some(archiver) = &observed.archiver {
-        return Some(format!("the schedule {archiver} archives EtcdCluster {name}, and one archive is enough"));
+        return Some(format!(
+            "the schedule {archiver} archives EtcdCluster {name}, and one archive is enough"
+        ));
     }
     let rival = observed.rival.as_ref();
     rival.map(|rival| format!("the schedule {rival} is about the same cluster and store"))
@@ -290,7 +292,10 @@ fn waits(observed: &ObservedSchedule, message: String, again_ms: u64) -> Archive
 /// The status of an archive that no Job runs for, with what is stored already.
 fn pending(observed: &ObservedSchedule, message: String) -> ArchiveStatus {
     let known = observed.status.archive.as_ref();
-    let archived = observed.cluster.as_ref().and_then(|it| it.archived.as_ref());
+    let archived = observed
+        .cluster
+        .as_ref()
+        .and_then(|it| it.archived.as_ref());
     let archived = archived.filter(|it| observed.store.as_ref() == Some(&it.location));
     ArchiveStatus {
         phase: ArchivePhase::Pending,

@@ -252,7 +252,11 @@ fn an_adopting_resource_owns_what_carries_the_adopted_uid() {
     let yaml = "spec: {bootstrap: {adopt: {clusterUID: 0ld1-2222}}, storage: {retention: {whenDeleted: Delete}}}";
     let cluster = cluster(yaml);
     let set = stateful_set(&cluster, &settings(), "demo-1", how(false));
-    let claim = pvc(&cluster, "demo-1", 2, PvcState::Joined);
+    let size = PvcSize {
+        bytes: 8 << 30,
+        asked: 8 << 30,
+    };
+    let claim = pvc(&cluster, "demo-1", 2, PvcState::Joined, size);
     let identity = identity_secret(&cluster, 2, "demo-1", "nonce");
     let service = peers_service(&cluster);
     let key = crate::crd::LABEL_CLUSTER_UID;

@@ -87,7 +87,8 @@ pub struct EtcdClusterSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bootstrap: Option<Bootstrap>,
     /// While this is true the resource cannot be deleted, by anyone: a ValidatingAdmissionPolicy, which the chart brings,
-    /// refuses it. Set it to false first. The deletion of its namespace does not end before that either.
+    /// refuses it. Set it to false first. Members and volumes are not protected from the deletion of the namespace; only
+    /// the resource stays then, and the namespace does not go before it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub deletion_protection: bool,
     /// Save the cluster before it is deleted: the resource stays, and its members serve, until one EtcdBackup that was

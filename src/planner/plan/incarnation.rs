@@ -97,7 +97,9 @@ fn apart(mut o: Observed, cluster: &ValidatedCluster, number: u64, first: u64) -
         descriptions: taken(&mut o.descriptions, |name, _| is_earlier(name)),
         pvcs: taken(&mut o.pvcs, |_, pvc| {
             let ours = pvc.cluster_uid.as_deref() == Some(cluster.life.as_str());
-            ours && pvc.member.as_deref().is_some_and(is_earlier)
+            // By its label too: a volume that somebody brings back has a name that was not known of.
+            let before = pvc.incarnation > 0 && pvc.incarnation < number;
+            ours && (before || pvc.member.as_deref().is_some_and(is_earlier))
         }),
     };
     o.status_memory.voters.retain(|name| !is_earlier(name));

@@ -154,7 +154,7 @@ impl Facts<'_> {
                 self.delete_pod(member)
             }
             Action::Object(ObjectAction::DeleteSet { member, .. }) => {
-                if self.never_held_data(&pvc_name(member, &self.cluster.uid)) {
+                if self.never_held_data(&pvc_name(member, &self.cluster.life)) {
                     return Ok(());
                 }
                 refuse(self.leader.is_none(), "no leader with a quorum was seen")?;

@@ -64,7 +64,10 @@ impl<'a> Situation<'a> {
     /// for any more, or it is on a node where it cannot stay, and another one could be created elsewhere. A learner that
     /// can follow is promoted, and moves then.
     pub(super) fn turned_back(&self, member: &str) -> Option<String> {
-        if let Some(why) = self.unfit(member) {
+        // One that completes the voters comes first, and is replaced like any other voter then.
+        let needed =
+            self.learners.contains_key(member) && self.voters.len() < self.cluster.target();
+        if let Some(why) = self.unfit(member).filter(|_| !needed) {
             return Some(format!("{why}, and it is no voter yet"));
         }
         let (node, why) = self.leaves(member)?;

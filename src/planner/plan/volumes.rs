@@ -42,11 +42,16 @@ impl<'a> Situation<'a> {
         }
     }
 
-    /// The largest request of a member whose volume is not to become smaller.
+    /// The largest volume of a member that is not to become smaller. What was requested and never given counts for nobody
+    /// else: a new member would wait for it in vain.
     pub(super) fn largest(&self) -> Option<u64> {
         let kept = self.seated_pvcs().map(|(_, pvc)| pvc);
         let kept = kept.filter(|pvc| !self.becomes_smaller(pvc));
-        kept.map(|pvc| pvc.requested_bytes).max()
+        let given = |pvc: &PvcFacts| match pvc.storage.capacity_bytes {
+            0 => pvc.requested_bytes,
+            given => pvc.requested_bytes.min(given),
+        };
+        kept.map(given).max()
     }
 
     /// The PVCs of voters and learners.
@@ -136,7 +141,7 @@ impl<'a> Situation<'a> {
     }
 
     /// Whether `storage.size` was lowered since it was asked of this PVC, and the data have room in the smaller size.
-    fn becomes_smaller(&self, pvc: &PvcFacts) -> bool {
+    pub(super) fn becomes_smaller(&self, pvc: &PvcFacts) -> bool {
         self.was_lowered_for(pvc) && self.has_room().is_ok()
     }
 

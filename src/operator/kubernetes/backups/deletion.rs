@@ -2,6 +2,7 @@
 //! (`crate::backup_plan::plan_deletion`), carries out one step, and notes for the cluster's own reconcile what the deletion
 //! waits for. What it writes of the resource is its own finalizer, and nothing else.
 
+use jiff::SignedDuration;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::runtime::events::{Event, EventType};
 use kube::{Api, Resource, ResourceExt};
@@ -17,6 +18,9 @@ use crate::operator::kubernetes::objects::failure;
 use crate::operator::platform::{Failure, Freshness};
 use crate::operator::queue::Ended;
 use crate::plan::LastBackupFacts;
+
+/// Clocks of API servers differ by less.
+const CLOCKS: SignedDuration = SignedDuration::from_secs(60);
 
 /// The finalizer that Kubernetes itself adds for `--cascade=foreground`.
 const FOREGROUND: &str = "foregroundDeletion";
@@ -212,9 +216,12 @@ fn of_resource(cluster: &EtcdCluster) -> ObservedDeletion {
         held: is_held(meta),
         deleting: meta.deletion_timestamp.is_some(),
         foreground: finalizers.any(|finalizer| finalizer == FOREGROUND),
-        // An adopted cluster has data, also where its members never came up.
-        formed: status.is_some_and(|status| status.cluster_id.is_some())
-            || cluster.spec.adopts().is_some(),
+        // One that is being recovered has data, and an adopted one whose members never came up, if it has any.
+        formed: status.is_some_and(|status| {
+            let adopted = cluster.spec.adopts().is_some() && !status.members.is_empty();
+            let recovered = status.incarnation.is_some_and(|number| number > 1);
+            status.cluster_id.is_some() || adopted || recovered
+        }),
         waived: waived.is_some_and(|value| value != "false"),
         backup: None,
     }
@@ -226,7 +233,8 @@ fn seen(cluster: &EtcdCluster, store: &str, backup: &EtcdBackup) -> SeenBackup {
         cluster.metadata.deletion_timestamp.as_ref(),
         backup.metadata.creation_timestamp.as_ref(),
     );
-    let younger = asked.is_some_and(|asked| made.is_some_and(|made| made.0 >= asked.0));
+    // The two times may be of two API servers.
+    let younger = asked.is_some_and(|asked| made.is_some_and(|made| made.0 + CLOCKS >= asked.0));
     let spec = &backup.spec;
     SeenBackup {
         is_last: younger

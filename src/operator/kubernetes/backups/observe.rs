@@ -168,7 +168,9 @@ impl Backups {
                 && other.metadata.deletion_timestamp.is_none()
                 && age(other) < age(schedule)
         });
-        older.min_by_key(|other| age(other)).map(ResourceExt::name_any)
+        older
+            .min_by_key(|other| age(other))
+            .map(ResourceExt::name_any)
     }
 
     pub(super) async fn jobs(

@@ -11,7 +11,7 @@ impl Facts<'_> {
             return Err("there is no such PVC".to_owned());
         };
         refuse(bytes <= facts.requested_bytes, "it would not grow")?;
-        let ours = |facts: &&PvcFacts| facts.cluster_uid.as_ref() == Some(&self.cluster.uid);
+        let ours = |facts: &&PvcFacts| facts.cluster_uid.as_ref() == Some(&self.cluster.life);
         let asked = |facts: &PvcFacts| facts.storage.asked.as_ref().map_or(0, |asked| asked.bytes);
         let before = self.o.pvcs.values().filter(ours).map(asked).max();
         let autogrow = self.cluster.spec.storage.autogrow.as_ref();
@@ -25,7 +25,7 @@ impl Facts<'_> {
     pub(super) fn never_held_data(&self, pvc: &str) -> bool {
         let facts = self.o.pvcs.get(pvc);
         let unused = facts.is_some_and(|facts| !facts.bound && facts.state == PvcState::New);
-        let uid = Some(&self.cluster.uid);
+        let uid = Some(&self.cluster.life);
         let mut ours = self
             .o
             .pvcs
@@ -37,7 +37,7 @@ impl Facts<'_> {
 
     /// A voter that serves is not restarted into a place where its volume cannot follow.
     pub(super) fn follows(&self, member: &str) -> Result<(), String> {
-        let pvc = self.o.pvcs.get(&pvc_name(member, &self.cluster.uid));
+        let pvc = self.o.pvcs.get(&pvc_name(member, &self.cluster.life));
         let stranded = pvc.is_some_and(|pvc| selects_none(self.o, pvc));
         refuse(
             stranded,

@@ -16,7 +16,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
         return;
     };
     let kept = s.seated_pvcs();
-    let kept = kept.filter(|(name, pvc)| pvc.bound && !pvc.terminating && s.unfit(name).is_none());
+    let kept = kept.filter(|(_, pvc)| pvc.bound && !pvc.terminating && !s.becomes_smaller(pvc));
     let kept: Vec<(&str, &PvcFacts)> = kept.collect();
     let grows = |(_, pvc): &&(&str, &PvcFacts)| pvc.storage.capacity_bytes < pvc.requested_bytes;
     if let Some((name, pvc)) = kept.iter().find(grows) {
