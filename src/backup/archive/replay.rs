@@ -83,14 +83,14 @@ enum Failed {
     /// The entries do not lead so far.
     Short(String),
     /// An object is not what was stored: others may lead around it.
-    Bad(Range, Error),
+    Bad(Range, Box<Error>),
     Final(Error),
 }
 
 /// What reading an object failed with.
 fn unread(range: Range) -> impl Fn(Error) -> Failed {
     move |error| match error {
-        Error::Archive(_) | Error::Key(_) => Failed::Bad(range, error),
+        Error::Archive(_) | Error::Key(_) => Failed::Bad(range, Box::new(error)),
         error => Failed::Final(error),
     }
 }
@@ -125,7 +125,8 @@ pub(in crate::backup) async fn file(
             // A later one may be behind the hole.
             Err(Failed::Short(short)) if why.is_empty() => why = short,
             Err(Failed::Short(_)) => {}
-            Err(Failed::Final(error) | Failed::Bad(_, error)) => return Err(error),
+            Err(Failed::Final(error)) => return Err(error),
+            Err(Failed::Bad(_, error)) => return Err(*error),
             Err(Failed::Gone(range)) => {
                 return Err(Error::Unclear {
                     id: base.id.clone(),
@@ -177,9 +178,9 @@ impl Attempt<'_> {
                 }
                 Err(Failed::Bad(range, error)) if bad.len() < MOST_BAD => {
                     bad.push(range);
-                    why.get_or_insert(error);
+                    why.get_or_insert(*error);
                 }
-                Err(Failed::Bad(_, error)) => return Err(Failed::Final(error)),
+                Err(Failed::Bad(_, error)) => return Err(Failed::Final(*error)),
                 other => return other,
             }
         }
@@ -220,7 +221,8 @@ impl Attempt<'_> {
             (replay, done) = applied.await.map_err(ended)?;
             let done = done.map_err(|error| match error {
                 Discontinuity::Order { .. } => {
-                    Failed::Bad(range, damaged(cluster_id, range, &error.to_string()))
+                    let error = damaged(cluster_id, range, &error.to_string());
+                    Failed::Bad(range, Box::new(error))
                 }
                 // Of a newer version.
                 Discontinuity::Entry(unknown) => Failed::Final(Error::Unclear {

@@ -298,7 +298,7 @@ impl Sim {
     }
 
     fn one_of(&mut self, of: u64) -> bool {
-        self.random.next_u64() % of == 0
+        self.random.next_u64().is_multiple_of(of)
     }
 
     fn happens(&mut self) {

@@ -197,7 +197,7 @@ impl Backups {
         let (kind, name) = name.split_once('/').unwrap_or_default();
         let done = match kind {
             "backup" => Box::pin(self.reconcile_backup(namespace, name)).await,
-            "schedule" => self.reconcile_schedule(namespace, name).await,
+            "schedule" => Box::pin(self.reconcile_schedule(namespace, name)).await,
             "backups-of" => {
                 self.note_backups(namespace, name);
                 // A backup may vanish without an event.
