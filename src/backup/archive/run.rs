@@ -310,7 +310,8 @@ impl Archiver<'_> {
             term_before: term,
             max_bytes: READ,
             wait_ms,
-            archived: (self.first > 0).then(|| Told {
+            // Also while nothing is written behind the backup: everything is in it.
+            archived: (self.first > 0 || self.collector.as_of_ms().is_some()).then(|| Told {
                 index: self.collector.stored_index(),
                 as_of_unix_ms: self.as_of_ms().unwrap_or_default(),
                 location: {

@@ -93,11 +93,12 @@ fn a_field_is_described_as_in_the_definition() {
         replicas.limits[0].starts_with("Refused: \"replicas must be 0 (hibernation) to 9"),
         "{replicas:?}"
     );
-    let size = field("spec.storage");
+    let size = field("spec.tls.client");
     assert!(
         size.limits
             .iter()
-            .any(|limit| limit.starts_with("Refused on a change: \"storage.size can only grow")),
+            .any(|limit| limit
+                .starts_with("Refused on a change: \"the source of a port's certificates")),
         "{size:?}"
     );
     let names = field("spec.replaceMembers");

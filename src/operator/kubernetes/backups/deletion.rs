@@ -309,7 +309,15 @@ mod tests {
         let refused = json!({"annotations": {ANNOTATION_NO_LAST_BACKUP: "false"}});
         assert!(!of_resource(&cluster(refused, asked())).waived);
         let adopted = json!({"bootstrap": {"adopt": {"clusterUID": "u0"}}});
-        assert!(of_resource(&cluster(json!({}), adopted)).formed);
+        let mut adopts = cluster(json!({}), adopted);
+        assert!(!of_resource(&adopts).formed, "it found nothing to adopt");
+        let member = json!({"members": [{"name": "demo-1", "role": "Voter", "health": "Unknown"}]});
+        adopts.status = Some(serde_json::from_value(member).expect("a status"));
+        assert!(of_resource(&adopts).formed);
+        let mut recovers = cluster(json!({}), asked());
+        recovers.status =
+            Some(serde_json::from_value(json!({"incarnation": 2})).expect("a status"));
+        assert!(of_resource(&recovers).formed);
     }
 
     #[test]
@@ -329,7 +337,7 @@ mod tests {
             |created, name, store| seen(&goes, "nightly", &backup(created, name, store)).is_last;
         assert!(is_last("2026-03-01T00:00:00Z", "demo", "nightly"));
         assert!(
-            !is_last("2026-02-28T23:59:59Z", "demo", "nightly"),
+            !is_last("2026-02-28T23:58:59Z", "demo", "nightly"),
             "older than the deletion"
         );
         assert!(!is_last("2026-03-01T00:00:01Z", "other", "nightly"));
