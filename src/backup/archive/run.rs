@@ -315,8 +315,9 @@ impl Archiver<'_> {
                 index: self.collector.stored_index(),
                 as_of_unix_ms: self.as_of_ms().unwrap_or_default(),
                 location: {
-                    let url = self.repository.archive_url(self.cluster_id);
-                    url.chars().take(MOST_LOCATION).collect()
+                    let url = || self.repository.archive_url(self.cluster_id);
+                    let text = self.settings.location.clone().unwrap_or_else(url);
+                    text.chars().take(MOST_LOCATION).collect()
                 },
             }),
         }
