@@ -129,12 +129,17 @@ impl Store {
 
     /// A command with the credentials of this store.
     fn command(&self, what: &str, arguments: &[&str]) -> Command {
+        self.command_at(&self.address, what, arguments)
+    }
+
+    /// The same by another address.
+    fn command_at(&self, address: &str, what: &str, arguments: &[&str]) -> Command {
         let mut command = binary();
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         let url = "s3://bucket/some/where";
         command
             .args(["backup", what, "--to", url, "--store-endpoint"])
-            .arg(format!("{scheme}://{}", self.address))
+            .arg(format!("{scheme}://{address}"))
             .args(arguments)
             .env_remove("ETCDCTL_ENDPOINTS");
         command
@@ -339,16 +344,15 @@ async fn store_that_is_slow_elsewhere_or_full() {
     assert!(error.contains("another region: set AWS_REGION"), "{error}");
 
     let slow = Slow::before(&store.address);
-    let mut command = store.command("save", &save);
-    command.args(["--id=slow", "--store-endpoint"]);
-    command.arg(format!("http://{}", slow.address));
+    let by_slow = [&save[..], &["--id=slow"]].concat();
+    let mut command = store.command_at(&slow.address, "save", &by_slow);
     let began = Instant::now();
     done(&command.output().expect("runs"));
     assert!(began.elapsed() > Slow::PAUSE * 8, "the store was not slow");
     assert!(done(&store.run("list", &[])).contains("slow     Complete"));
 
     // Room for one backup and a half.
-    let small = Store::start_small(&binaries, 5 << 20);
+    let small = Store::start_small(&binaries, 4 << 20);
     let mut values = server.kv().await;
     for number in 0..3 {
         let put = put(&format!("random{number}"), &random_text(1 << 20));

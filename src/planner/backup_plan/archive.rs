@@ -6,8 +6,8 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::BackupStep;
-use super::observed::{JobFacts, JobKind, JobState, NODE_LOST, ObservedSchedule};
-use super::result::JobResult;
+use super::observed::{BackupFacts, JobFacts, JobKind, JobState, NODE_LOST, ObservedSchedule};
+use super::result::{Archived, JobResult};
 use crate::crd::backups::{ArchivePhase, ArchiveStatus, ScheduleArchive};
 
 /// A Job that failed is created again after this.
@@ -113,7 +113,7 @@ fn superseded(observed: &ObservedSchedule) -> Option<BackupStep> {
 
 fn begin(observed: &ObservedSchedule) -> ArchivePlan {
     if !has_backup(observed, None) {
-        return ask_for_backup(observed, "the archive begins behind a backup");
+        return ask_for_backup(observed, None, "the archive begins behind a backup");
     }
     let attempt = jobs(observed).map(|job| job.attempt).max().unwrap_or(0) + 1;
     ArchivePlan {
@@ -192,7 +192,7 @@ fn ended(
 ) -> ArchivePlan {
     let why = match result {
         Some(JobResult::Archived(archived)) if archived.gap => {
-            return after_gap(observed, job, at, &archived.message);
+            return after_gap(observed, job, at, archived);
         }
         // Its time was over: the next one has renewed credentials and the image of today.
         Some(JobResult::Archived(_)) => {
@@ -223,7 +223,7 @@ fn after_gap(
     observed: &ObservedSchedule,
     job: &JobFacts,
     at: Timestamp,
-    message: &str,
+    archived: &Archived,
 ) -> ArchivePlan {
     // By the resource's creation, which has the same clock as the Job's end.
     if has_backup(observed, Some(at)) {
@@ -235,24 +235,30 @@ fn after_gap(
     }
     let mut plan = ask_for_backup(
         observed,
+        Some(&archived.cluster_id),
         "the archive has a gap, and goes on behind a new backup",
     );
-    let text = match message {
+    let text = match &*archived.message {
         "" => "the archive has a gap until the next backup is stored".to_owned(),
-        _ => format!("the archive has a gap until the next backup is stored: {message}"),
+        why => format!("the archive has a gap until the next backup is stored: {why}"),
     };
     plan.problem = Some(("ArchiveGap", text));
     plan
 }
 
-/// Creates a backup, unless one is under way or there was one a moment ago.
-fn ask_for_backup(observed: &ObservedSchedule, why: &str) -> ArchivePlan {
+/// Creates a backup, unless one is under way or there was one a moment ago: of this cluster, for one that goes on as its
+/// next incarnation has none yet.
+fn ask_for_backup(observed: &ObservedSchedule, cluster_id: Option<&str>, why: &str) -> ArchivePlan {
     let ours = || observed.backups.iter().filter(|backup| backup.of_schedule);
     if let Some(backup) = ours().find(|backup| backup.unfinished()) {
         let text = format!("{why}: EtcdBackup {} is under way", backup.name);
         return waits(observed, text, MISSING_MS);
     }
-    let newest = ours().map(|backup| backup.created).max();
+    let of_cluster = |backup: &&BackupFacts| match (cluster_id, &backup.status.cluster_id) {
+        (Some(wanted), Some(saved)) => wanted == saved,
+        _ => true,
+    };
+    let newest = ours().filter(of_cluster).map(|backup| backup.created).max();
     let due = newest.map_or(observed.now, |newest| newest + BETWEEN_BACKUPS);
     if observed.now < due {
         let text = format!("{why}, at {}", due.strftime("%H:%M:%SZ"));

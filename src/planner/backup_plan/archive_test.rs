@@ -225,6 +225,12 @@ fn gap_asks_for_a_backup_once() {
     assert_eq!(plan.step, None);
     let message = plan.status.and_then(|it| it.message).unwrap_or_default();
     assert!(message.contains("at 00:45:00Z"), "{message}");
+    // A cluster that goes on as its next incarnation has none, and waits for nothing.
+    for backup in &mut observed.backups {
+        backup.status.cluster_id = Some("8a".to_owned());
+    }
+    let plan = plan_archive(&observed);
+    assert!(matches!(plan.step, Some(BackupStep::CreateBackup { .. })));
 }
 
 #[test]
