@@ -9,11 +9,11 @@ refused() { # refused WHAT MESSAGE-PART: the resource on standard input must be 
 resource() { printf 'apiVersion: quorate.dev/v1alpha1\nkind: EtcdCluster\nmetadata: {name: %s}\nspec: %s\n' "$1" "$2"; }
 # the operator's permissions, checked by the API server's own authorizer
 may() { kubectl auth can-i "$@" --as=system:serviceaccount:quorate-system:quorate 2>/dev/null || true; }
-for right in "create statefulsets.apps" "delete pods" "create pods --subresource=eviction" "patch etcdclusters.quorate.dev --subresource=status" "list nodes" "create tokenreviews.authentication.k8s.io"; do
+for right in "create statefulsets.apps" "delete pods" "create pods --subresource=eviction" "patch etcdclusters.quorate.dev" "patch etcdclusters.quorate.dev --subresource=status" "list nodes" "create tokenreviews.authentication.k8s.io"; do
   # shellcheck disable=SC2086
   equal "the operator may $right" yes "$(may $right -n "$ns")"
 done
-for right in "create pods" "create pods --subresource=exec" "get pods --subresource=log" "update secrets" "deletecollection secrets" "patch etcdclusters.quorate.dev" "delete etcdclusters.quorate.dev" "get leases.coordination.k8s.io" "create leases.coordination.k8s.io" \
+for right in "create pods" "create pods --subresource=exec" "get pods --subresource=log" "update secrets" "deletecollection secrets" "update etcdclusters.quorate.dev" "delete etcdclusters.quorate.dev" "get leases.coordination.k8s.io" "create leases.coordination.k8s.io" \
   "update nodes" "delete persistentvolumes" "create serviceaccounts --subresource=token" "impersonate users" "create clusterrolebindings.rbac.authorization.k8s.io" "escalate clusterroles.rbac.authorization.k8s.io"; do
   # shellcheck disable=SC2086
   equal "the operator may $right" no "$(may $right -n "$ns")"
