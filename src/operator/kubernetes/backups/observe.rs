@@ -139,38 +139,45 @@ impl Backups {
             let cluster = &schedule.spec.cluster_ref.name;
             Some(build::backup_location(&store.spec, namespace, cluster))
         };
-        let (name, own) = (schedule.name_any(), place(schedule)?);
-        let guards = self
-            .caches
-            .schedules
-            .select(|guard| kube::Resource::meta(guard).namespace.as_deref() == Some(namespace));
-        let mut others = guards.iter().filter_map(|guard| guard.0.as_ref().ok());
-        let rival = others.find(|other| {
-            other.name_any() != name
-                && other.metadata.deletion_timestamp.is_none()
-                && place(other).as_ref() == Some(&own)
-        });
+        let own = place(schedule)?;
+        let others = self.other_schedules(namespace, schedule);
+        let rival = others
+            .iter()
+            .find(|other| place(other).as_ref() == Some(&own));
         rival.map(ResourceExt::name_any)
     }
 
     /// The oldest other schedule that archives the same cluster, if it is older: a member is told of one archive.
     fn archiver(&self, namespace: &str, schedule: &EtcdBackupSchedule) -> Option<String> {
         let age = |schedule: &EtcdBackupSchedule| (facts::created(schedule), schedule.name_any());
-        let guards = self
-            .caches
-            .schedules
-            .select(|guard| kube::Resource::meta(guard).namespace.as_deref() == Some(namespace));
-        let others = guards.iter().filter_map(|guard| guard.0.as_ref().ok());
-        let older = others.filter(|other| {
+        let others = self.other_schedules(namespace, schedule);
+        let older = others.iter().filter(|other| {
             let archives = other.spec.archive.is_some() && !other.spec.suspend;
             archives
                 && other.spec.cluster_ref == schedule.spec.cluster_ref
-                && other.metadata.deletion_timestamp.is_none()
                 && age(other) < age(schedule)
         });
         older
             .min_by_key(|other| age(other))
             .map(ResourceExt::name_any)
+    }
+
+    /// The readable schedules of a namespace but this one, and none that is being deleted.
+    fn other_schedules(
+        &self,
+        namespace: &str,
+        schedule: &EtcdBackupSchedule,
+    ) -> Vec<EtcdBackupSchedule> {
+        let name = schedule.name_any();
+        let guards = self
+            .caches
+            .schedules
+            .select(|guard| kube::Resource::meta(guard).namespace.as_deref() == Some(namespace));
+        let all = guards.iter().filter_map(|guard| guard.0.as_ref().ok());
+        let others = all.filter(|other| {
+            other.name_any() != name && other.metadata.deletion_timestamp.is_none()
+        });
+        others.cloned().collect()
     }
 
     pub(super) async fn jobs(
