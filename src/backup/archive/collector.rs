@@ -10,7 +10,7 @@ const UNCONFIRMED: u32 = 3;
 const FULL: u64 = 8 << 20;
 
 /// Bytes of an entry beside its data, roughly.
-pub(super) const OVERHEAD: u64 = 32;
+const OVERHEAD: u64 = 32;
 
 /// Entries behind those that are stored.
 #[derive(Debug)]
@@ -59,6 +59,11 @@ impl Collector {
             Some(first) => first.index - 1,
             None => self.at.index,
         }
+    }
+
+    /// Bytes of the entries that are here.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// Takes an answer to a call that was sent and received at these Unix milliseconds; `now_ms` is of any clock.

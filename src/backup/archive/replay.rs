@@ -367,7 +367,7 @@ fn reached(marks: &[Mark], time_ms: i64) -> u64 {
 /// Up to when nothing was committed behind an entry, as far as that is known.
 fn known_until(marks: &[Mark], index: u64, base: &Base) -> i64 {
     let of_entry = marks.iter().filter(|mark| mark.index == index);
-    let known = of_entry.map(|mark| mark.as_of_ms.unwrap_or(mark.known_ms).max(mark.known_ms));
+    let known = of_entry.map(|mark| mark.known_ms.max(mark.as_of_ms.unwrap_or_default()));
     let of_backup = (index == base.at.index).then(|| base.started.as_millisecond());
     known.chain(of_backup).max().unwrap_or_default()
 }

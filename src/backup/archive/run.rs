@@ -433,7 +433,7 @@ impl Archiver<'_> {
         };
         let range = segment.range()?;
         let keys = &self.settings.keys;
-        let bytes = segment.bytes();
+        let bytes = self.collector.bytes();
         let object = sealed(segment, self.cluster_id, keys).await?;
         let (repository, id) = (self.repository, self.cluster_id);
         patiently(repository, || {

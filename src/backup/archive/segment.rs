@@ -6,7 +6,6 @@
 use prost::Message as _;
 use serde::{Deserialize, Serialize};
 
-use super::collector::OVERHEAD;
 use super::names::{Range, folder};
 use crate::backup::cipher::{AttemptKeys, Key};
 use crate::backup::manifest::{CIPHER, Encryption, Part, keys_of, open, seal};
@@ -77,12 +76,6 @@ impl Segment {
         let ends = (self.entries.first()).zip(self.entries.last());
         let range = ends.and_then(|(first, last)| Range::new(first.index, last.index));
         range.ok_or_else(|| Error::Archive("no entries are to be stored".to_owned()))
-    }
-
-    /// Bytes of its entries.
-    pub(super) fn bytes(&self) -> u64 {
-        let each = self.entries.iter();
-        each.map(|entry| entry.data.len() as u64 + OVERHEAD).sum()
     }
 
     /// The term at an index: of one of the entries, or of the one before them.

@@ -17,6 +17,8 @@ use crate::plan::DeletionPolicy;
 
 /// How often it is looked up.
 const PERIOD: Duration = Duration::from_secs(300);
+/// Longest look: a part of the time that the Lease is held without being renewed.
+const LONGEST: Duration = Duration::from_secs(3);
 const RESOURCE: &str = "etcdclusters";
 /// What the expression of the policy reads.
 const FIELD: &str = "oldObject.spec.deletionProtection";
@@ -50,7 +52,12 @@ async fn look(reader: &Client) -> DeletionPolicy {
     let all = ListParams::default();
     let policies: Api<ValidatingAdmissionPolicy> = Api::all(reader.clone());
     let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(reader.clone());
-    let found = tokio::try_join!(policies.list(&all), bindings.list(&all));
+    let both = async { tokio::try_join!(policies.list(&all), bindings.list(&all)) };
+    // The first time, the Lease waits for it.
+    let Ok(found) = tokio::time::timeout(LONGEST, both).await else {
+        tracing::debug!("the API server does not say in time whether deletions are refused");
+        return DeletionPolicy::Unknown;
+    };
     match found {
         Ok((policies, bindings)) => judge(&policies.items, &bindings.items),
         Err(error) => {

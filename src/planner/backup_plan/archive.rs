@@ -6,7 +6,9 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::BackupStep;
-use super::observed::{BackupFacts, JobFacts, JobKind, JobState, NODE_LOST, ObservedSchedule};
+use super::observed::{
+    BackupFacts, JobFacts, JobKind, JobState, NODE_LOST, ObservedSchedule, missing, newest_job,
+};
 use super::result::{Archived, JobResult};
 use crate::crd::backups::{ArchivePhase, ArchiveStatus, ScheduleArchive};
 
@@ -63,25 +65,15 @@ fn hindrance(observed: &ObservedSchedule) -> Option<String> {
     if spec.suspend {
         return Some("the schedule is suspended".to_owned());
     }
-    if observed.store.is_none() {
-        return Some(format!(
-            "there is no EtcdBackupStore {}",
-            spec.store_ref.name
-        ));
+    let missing = missing(
+        (&spec.store_ref, observed.store.as_ref()),
+        (&spec.cluster_ref, observed.cluster.as_ref()),
+        true,
+    );
+    if missing.is_some() {
+        return missing;
     }
     let name = &spec.cluster_ref.name;
-    let Some(cluster) = &observed.cluster else {
-        return Some(format!("there is no EtcdCluster {name}"));
-    };
-    if let Some(why) = &cluster.invalid {
-        return Some(format!("EtcdCluster {name}: {why}"));
-    }
-    if cluster.hibernated {
-        return Some(format!("EtcdCluster {name} is hibernated"));
-    }
-    if !cluster.has_key {
-        return Some(format!("EtcdCluster {name} is not set up yet"));
-    }
     if let Some(archiver) = &observed.archiver {
         return Some(format!(
             "the schedule {archiver} archives EtcdCluster {name}, and one archive is enough"
@@ -322,7 +314,7 @@ fn delete(job: &JobFacts) -> BackupStep {
 }
 
 fn newest(observed: &ObservedSchedule) -> Option<&JobFacts> {
-    jobs(observed).max_by_key(|job| job.attempt)
+    newest_job(&observed.jobs, JobKind::Archive)
 }
 
 fn jobs(observed: &ObservedSchedule) -> impl Iterator<Item = &JobFacts> {

@@ -4,7 +4,7 @@
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
-use super::observed::{ClusterFacts, JobFacts, JobKind, JobState, ObservedBackup};
+use super::observed::{JobFacts, JobKind, JobState, ObservedBackup, missing, newest_job};
 use super::result::{FailureClass, JobResult, Saved, Verified};
 use super::{BackupPlan, BackupStep};
 use crate::crd::backups::{BackupPhase, EtcdBackupStatus, READY, VerificationStatus};
@@ -227,28 +227,13 @@ impl Draft<'_> {
     fn begin(mut self, kind: JobKind) -> BackupPlan {
         let newest = self.newest(kind).map_or(0, |job| job.attempt);
         let counted = u32::try_from(self.status.attempts.unwrap_or(0)).unwrap_or(0);
-        let (cluster, store) = (
-            &self.observed.spec.cluster_ref,
-            &self.observed.spec.store_ref,
+        let spec = &self.observed.spec;
+        let missing = missing(
+            (&spec.store_ref, self.observed.store.as_ref()),
+            (&spec.cluster_ref, self.observed.cluster.as_ref()),
+            kind == JobKind::Save,
         );
-        let missing = match (&self.observed.cluster, &self.observed.store) {
-            (_, None) => Some(format!("there is no EtcdBackupStore {}", store.name)),
-            (None, _) => Some(format!("there is no EtcdCluster {}", cluster.name)),
-            (
-                Some(ClusterFacts {
-                    invalid: Some(why), ..
-                }),
-                _,
-            ) => Some(format!("EtcdCluster {}: {why}", cluster.name)),
-            (Some(facts), _) if kind == JobKind::Save && facts.hibernated => Some(format!(
-                "EtcdCluster {} is hibernated: set spec.replicas",
-                cluster.name
-            )),
-            (Some(facts), _) if !facts.has_key => {
-                Some(format!("EtcdCluster {} is not set up yet", cluster.name))
-            }
-            _ => self.moved(),
-        };
+        let missing = missing.or_else(|| self.moved());
         // What was asked for long ago is tried once all the same.
         let tried = kind == JobKind::Save || newest.max(counted) > 0;
         if tried && self.observed.now >= self.deadline() {
@@ -309,8 +294,7 @@ impl Draft<'_> {
     }
 
     fn newest(&self, kind: JobKind) -> Option<JobFacts> {
-        let jobs = self.observed.jobs.iter().filter(|job| job.kind == kind);
-        jobs.max_by_key(|job| job.attempt).cloned()
+        newest_job(&self.observed.jobs, kind).cloned()
     }
 
     fn record_saved(&mut self, saved: &Saved, location: &str) {

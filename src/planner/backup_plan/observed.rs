@@ -5,7 +5,8 @@ use jiff::tz::TimeZone;
 
 use super::result::JobResult;
 use crate::crd::backups::{
-    BackupPhase, EtcdBackupScheduleSpec, EtcdBackupScheduleStatus, EtcdBackupSpec, EtcdBackupStatus,
+    BackupPhase, EtcdBackupScheduleSpec, EtcdBackupScheduleStatus, EtcdBackupSpec,
+    EtcdBackupStatus, LocalRef,
 };
 
 /// What a Job does.
@@ -107,6 +108,36 @@ pub struct ClusterFacts {
     pub has_key: bool,
     /// How far its log is archived, as far as its members know.
     pub archived: Option<ArchivedFacts>,
+}
+
+/// The newest Job of a kind.
+pub(super) fn newest_job(jobs: &[JobFacts], kind: JobKind) -> Option<&JobFacts> {
+    let jobs = jobs.iter().filter(|job| job.kind == kind);
+    jobs.max_by_key(|job| job.attempt)
+}
+
+/// What a Job lacks, by the names of the store and the cluster; `serves`: it needs members that run.
+pub(super) fn missing(
+    (store, found): (&LocalRef, Option<&String>),
+    (cluster, facts): (&LocalRef, Option<&ClusterFacts>),
+    serves: bool,
+) -> Option<String> {
+    if found.is_none() {
+        return Some(format!("there is no EtcdBackupStore {}", store.name));
+    }
+    let name = &cluster.name;
+    let Some(facts) = facts else {
+        return Some(format!("there is no EtcdCluster {name}"));
+    };
+    if let Some(why) = &facts.invalid {
+        return Some(format!("EtcdCluster {name}: {why}"));
+    }
+    if serves && facts.hibernated {
+        return Some(format!(
+            "EtcdCluster {name} is hibernated: set spec.replicas"
+        ));
+    }
+    (!facts.has_key).then(|| format!("EtcdCluster {name} is not set up yet"))
 }
 
 /// How far a log is archived.

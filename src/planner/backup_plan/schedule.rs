@@ -8,7 +8,9 @@ use super::archive::plan_archive;
 use super::backup::condition;
 use super::cron::Calendar;
 use super::last::last_backups;
-use super::observed::{BackupFacts, ClusterFacts, JobFacts, JobKind, JobState, ObservedSchedule};
+use super::observed::{
+    BackupFacts, ClusterFacts, JobFacts, JobKind, JobState, ObservedSchedule, newest_job,
+};
 use super::result::{JobResult, Pruned};
 use super::{BackupStep, SchedulePlan};
 use crate::crd::backups::{BackupPhase, EtcdBackupScheduleStatus, EtcdBackupSpec};
@@ -275,9 +277,7 @@ impl<'a> Draft<'a> {
     }
 
     fn newest_prune(&self) -> Option<&'a JobFacts> {
-        let jobs = self.observed.jobs.iter();
-        let prunes = jobs.filter(|job| job.kind == JobKind::Prune);
-        prunes.max_by_key(|job| job.attempt)
+        newest_job(&self.observed.jobs, JobKind::Prune)
     }
 
     fn unfinished_prune(&mut self, job: &JobFacts) -> Option<BackupStep> {
