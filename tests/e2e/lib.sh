@@ -122,6 +122,20 @@ metadata: {name: s3}
 spec: {selector: {app: s3}, ports: [{port: 7070}]}
 EOF
 }
+# s3_store SECRET: the EtcdBackupStore "s3" on that gateway, encrypted, with this secret of the access key
+s3_store() {
+  kubectl -n "$ns" create secret generic s3-credentials --from-literal=AWS_ACCESS_KEY_ID=backup --from-literal=AWS_SECRET_ACCESS_KEY="$1" >/dev/null
+  kubectl -n "$ns" create secret generic backup-key --from-literal=key="$(head -c 32 /dev/urandom | base64)" >/dev/null
+  kubectl -n "$ns" apply -f - >/dev/null <<EOF
+apiVersion: quorate.dev/v1alpha1
+kind: EtcdBackupStore
+metadata: {name: s3}
+spec:
+  s3: {bucket: bucket, prefix: e2e, endpoint: "http://s3.$ns.svc:7070", region: us-east-1}
+  credentialsSecretRef: {name: s3-credentials}
+  encryption: {keySecretRef: {name: backup-key, key: key}}
+EOF
+}
 backup_volume() { # backup_volume [FIELDS]: the PVC "backups" and the EtcdBackupStore "volume" on it
   kubectl -n "$ns" apply -f - >/dev/null <<EOF
 apiVersion: v1
@@ -151,6 +165,12 @@ run_pod() {
 etcdctl_pod() { # etcdctl_pod CLUSTER ARGUMENT...
   local cluster=$1; shift
   etcdctl_at "http://$cluster-client:2379" "$@"
+}
+add_reader() { # add_reader CLUSTER KEY: a user "ann" who may read it
+  etcdctl_pod "$1" role add reader >/dev/null
+  etcdctl_pod "$1" role grant-permission reader read "$2" >/dev/null
+  etcdctl_pod "$1" user add ann:secret >/dev/null
+  etcdctl_pod "$1" user grant-role ann reader >/dev/null
 }
 etcdctl_at() { # etcdctl_at ENDPOINTS ARGUMENT...
   local endpoints=$1 pod=etcdctl-$RANDOM$RANDOM; shift

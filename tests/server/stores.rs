@@ -57,9 +57,7 @@ impl Store {
     fn start_with(binaries: &Path, tls: Option<[PathBuf; 2]>) -> Store {
         let folder = tempfile::tempdir().expect("a folder");
         std::fs::create_dir(folder.path().join("bucket")).expect("a bucket");
-        let free = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let address = free.local_addr().expect("an address").to_string();
-        drop(free);
+        let address = free_address();
         let process = spawn(binaries, folder.path(), &address, tls.as_ref());
         let store = Store {
             binaries: binaries.to_owned(),
@@ -79,9 +77,7 @@ impl Store {
         std::fs::create_dir(&sidecar).expect("a folder");
         let data = folder.path().join("data");
         std::fs::create_dir(&data).expect("a folder");
-        let free = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let address = free.local_addr().expect("an address").to_string();
-        drop(free);
+        let address = free_address();
         let script = "mount -t tmpfs -o size=$1 tmpfs $2 && mkdir $2/bucket && shift && data=$1 && shift && exec \"$@\" $data";
         let mut command = Command::new("unshare");
         // Root may, others may where users have namespaces.
@@ -178,6 +174,12 @@ impl Drop for Store {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
+}
+
+/// An address on which nobody listens.
+fn free_address() -> String {
+    let free = TcpListener::bind("127.0.0.1:0").expect("a port");
+    free.local_addr().expect("an address").to_string()
 }
 
 fn spawn(binaries: &Path, folder: &Path, address: &str, tls: Option<&[PathBuf; 2]>) -> Child {

@@ -6,18 +6,9 @@ store_reason() { kubectl -n "$ns" get qbs "$1" -o jsonpath='{.status.conditions[
 is_store() { [ "$(store_reason "$1")" = "$2" ]; }
 
 s3_gateway right-secret
-kubectl -n "$ns" create secret generic s3-credentials --from-literal=AWS_ACCESS_KEY_ID=backup --from-literal=AWS_SECRET_ACCESS_KEY=wrong-secret >/dev/null
-kubectl -n "$ns" create secret generic backup-key --from-literal=key="$(head -c 32 /dev/urandom | base64)" >/dev/null
+s3_store wrong-secret
 apply_cluster demo 3
 kubectl -n "$ns" apply -f - >/dev/null <<EOF
-apiVersion: quorate.dev/v1alpha1
-kind: EtcdBackupStore
-metadata: {name: s3}
-spec:
-  s3: {bucket: bucket, prefix: e2e, endpoint: "http://s3.$ns.svc:7070", region: us-east-1}
-  credentialsSecretRef: {name: s3-credentials}
-  encryption: {keySecretRef: {name: backup-key, key: key}}
----
 apiVersion: quorate.dev/v1alpha1
 kind: EtcdBackup
 metadata: {name: first}

@@ -16,18 +16,9 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 s3_gateway secret
-kubectl -n "$ns" create secret generic s3-credentials --from-literal=AWS_ACCESS_KEY_ID=backup --from-literal=AWS_SECRET_ACCESS_KEY=secret >/dev/null
-kubectl -n "$ns" create secret generic backup-key --from-literal=key="$(head -c 32 /dev/urandom | base64)" >/dev/null
+s3_store secret
 apply_cluster demo 3
 kubectl -n "$ns" apply -f - >/dev/null <<YAML
-apiVersion: quorate.dev/v1alpha1
-kind: EtcdBackupStore
-metadata: {name: s3}
-spec:
-  s3: {bucket: bucket, prefix: e2e, endpoint: "http://s3.$ns.svc:7070", region: us-east-1}
-  credentialsSecretRef: {name: s3-credentials}
-  encryption: {keySecretRef: {name: backup-key, key: key}}
----
 apiVersion: quorate.dev/v1alpha1
 kind: EtcdBackupSchedule
 metadata: {name: often}
@@ -46,10 +37,7 @@ backups() { kubectl -n "$ns" get qb -o name | wc -l; }
 equal "backups" 1 "$(backups)"
 lease=$(etcdctl_pod demo lease grant 3600 | grep -oE 'lease [0-9a-f]+' | cut -d' ' -f2)
 put data/leased value --lease="$lease"
-etcdctl_pod demo role add reader >/dev/null
-etcdctl_pod demo role grant-permission reader read data/ >/dev/null
-etcdctl_pod demo user add ann:secret >/dev/null
-etcdctl_pod demo user grant-role ann reader >/dev/null
+add_reader demo data/
 run_pod witness-before "$quorate_image" witness --endpoints=http://demo-client:2379 --prefix=data/ --seconds=2
 pod_ends witness-before >/dev/null || die "the writes failed"
 # The Job's pod is taken away, and the operator dies: the archive goes on by itself.

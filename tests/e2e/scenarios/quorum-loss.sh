@@ -64,10 +64,7 @@ run_pod witness-lost "$quorate_image" witness --endpoints=http://demo-client:237
 pod_ends witness-lost >/dev/null || die "the writes failed"
 lease=$(etcdctl_pod demo lease grant 3600 | grep -oE 'lease [0-9a-f]+' | cut -d' ' -f2)
 etcdctl_pod demo put leased value --lease="$lease" >/dev/null
-etcdctl_pod demo role add reader >/dev/null
-etcdctl_pod demo role grant-permission reader read leased >/dev/null
-etcdctl_pod demo user add ann:secret >/dev/null
-etcdctl_pod demo user grant-role ann reader >/dev/null
+add_reader demo leased
 
 # --- a cluster that lives is not recovered
 if said=$(recover --plan); then die "a recovery of a living cluster was planned: $said"; fi

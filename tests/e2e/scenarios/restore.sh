@@ -5,8 +5,6 @@ is_phase() { [ "$(phase "$1")" = "$2" ]; }
 
 s3_gateway secret
 backup_volume
-kubectl -n "$ns" create secret generic s3-credentials --from-literal=AWS_ACCESS_KEY_ID=backup --from-literal=AWS_SECRET_ACCESS_KEY=secret >/dev/null
-kubectl -n "$ns" create secret generic backup-key --from-literal=key="$(head -c 32 /dev/urandom | base64)" >/dev/null
 apply_cluster old 1
 # It waits: for the store, then for the backup to be stored.
 kubectl -n "$ns" apply -f - >/dev/null <<EOF
@@ -29,19 +27,9 @@ run_pod witness-old "$quorate_image" witness --endpoints=http://old-client:2379 
 pod_ends witness-old >/dev/null || die "the writes failed"
 lease=$(etcdctl_pod old lease grant 3600 | grep -oE 'lease [0-9a-f]+' | cut -d' ' -f2)
 etcdctl_pod old put leased value --lease="$lease" >/dev/null
-etcdctl_pod old role add reader >/dev/null
-etcdctl_pod old role grant-permission reader read leased >/dev/null
-etcdctl_pod old user add ann:secret >/dev/null
-etcdctl_pod old user grant-role ann reader >/dev/null
+add_reader old leased
+s3_store secret
 kubectl -n "$ns" apply -f - >/dev/null <<EOF
-apiVersion: quorate.dev/v1alpha1
-kind: EtcdBackupStore
-metadata: {name: s3}
-spec:
-  s3: {bucket: bucket, prefix: e2e, endpoint: "http://s3.$ns.svc:7070", region: us-east-1}
-  credentialsSecretRef: {name: s3-credentials}
-  encryption: {keySecretRef: {name: backup-key, key: key}}
----
 apiVersion: quorate.dev/v1alpha1
 kind: EtcdBackup
 metadata: {name: first}
