@@ -17,7 +17,7 @@ use crate::wire::member as proto;
 
 /// Calls at the same time, waiting ones included.
 const CALLS: usize = 16;
-/// Calls that hold entries in memory.
+/// Calls that read the disk at the same time.
 const READERS: usize = 2;
 /// Longest wait for a new entry.
 const MOST_WAIT_MS: u64 = 10_000;
