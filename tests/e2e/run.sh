@@ -57,7 +57,7 @@ for name in "${wanted[@]}"; do if marked "$name" 'by chart'; then scenarios+=("$
 for name in "${wanted[@]}"; do if ! marked "$name" 'by chart'; then scenarios+=("$name"); fi; done
 
 declare -A running=() began=() # by process id (each leads a process group): the name of each running scenario, and its start
-passed=0 failed=0 table=()
+passed=0 failed=0 table=() count=1 # how many run at a time
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
 trap 'exit 129' HUP
@@ -108,16 +108,16 @@ install_by_manifest() {
 # the title: the first line of a scenario's head that is not a mark
 title() { grep -m1 -vE '^# (shellcheck |alone$|own cluster$|by chart$|soak$)' "tests/e2e/scenarios/$1.sh" | sed 's/^# //'; }
 
-start() { # start NAME [FILE]: its output goes to the file
-  local name=$1 namespace=e2e-$1 out=1
+start() { # start NAME beside|alone: its output goes to a file, that of one alone is printed as it comes too
+  local name=$1 namespace=e2e-$1 out
   kubectl create namespace "$namespace" >/dev/null
   kubectl label namespace "$namespace" quorate.dev/e2e=scenario pod-security.kubernetes.io/enforce=restricted >/dev/null
   began[$name]=$SECONDS
-  [ $# = 1 ] || exec {out}>"$2"
+  if [ "$2" = alone ]; then exec {out}> >(exec tee "$logs/$name" 8>&-); else exec {out}>"$logs/$name"; fi
   # a separate shell, because errexit does not apply inside a condition
   ns=$namespace setsid bash -euo pipefail -c '. tests/e2e/lib.sh; . "$1"' - "tests/e2e/scenarios/$name.sh" </dev/null >&"$out" 2>&1 8>&- &
   running[$!]=$name
-  [ $# = 1 ] || exec {out}>&-
+  exec {out}>&-
 }
 
 # Waits for the first of the running ones to end, and prints its output.
@@ -133,16 +133,20 @@ finish() {
     kubectl delete namespace "e2e-$name" --wait=false >/dev/null
   else
     failed=$((failed + 1)); echo "=== $name FAILED after $seconds s"
+    why "$name" >"$logs/$name.failed"
     end_running "$name failed"
   fi
 }
 
-# show NAME: its output, unless that was printed already
+# show NAME: its output, unless that was printed as it came
 show() {
-  [ -f "$logs/$1" ] || return 0
+  [ "$count" -gt 1 ] || return 0
   echo "=== scenario $1: $(title "$1")"
   cat "$logs/$1"
 }
+
+# why NAME: what it said last, without the objects and logs that it printed when it failed
+why() { echo "$1:"; grep -E '^[0-9]{2}(:[0-9]{2}){2}  ' "$logs/$1" | tail -n 12; }
 
 # end_running WHY: the scenarios that still run get a SIGTERM, and after 20 s a SIGKILL
 end_running() {
@@ -162,17 +166,17 @@ end_running() {
 # run COUNT NAME...: so many at a time; after a failure no further ones are started, because they would run on a
 # cluster in an unknown state
 run() {
-  local count=$1 name; shift
+  local name; count=$1; shift
   [ $# -gt 1 ] || count=1
   for name in "$@"; do
     [ ${#running[@]} -lt "$count" ] || finish
     [ $failed = 0 ] || return 0
     if [ "$count" = 1 ]; then
       echo "=== scenario $name: $(title "$name")"
-      start "$name"
+      start "$name" alone
     else
       log "$name begins"
-      start "$name" "$logs/$name"
+      start "$name" beside
     fi
   done
   while [ ${#running[@]} -gt 0 ]; do finish; done
@@ -230,7 +234,7 @@ fi
 [ ${#table[@]} -eq 0 ] || printf '%s\n' "--- seconds a scenario" "${table[@]}" "$(printf '%6d s  in all' $SECONDS)"
 # tests/soak.sh parses the beginning of this line
 [ $failed -gt 0 ] || echo "test result: ok. $passed passed"
-[ $failed -eq 0 ] || echo "$passed passed, $failed failed"
+[ $failed -eq 0 ] || { echo "$passed passed, $failed failed:"; cat "$logs"/*.failed; }
 [ $failed -eq 0 ]
 [ -n "${E2E_EXISTING:-}" ] || ns=default bash -euo pipefail -c '. tests/e2e/lib.sh; store_verdict; store_figures'
 
