@@ -17,6 +17,7 @@
 pub mod archive;
 pub mod cipher;
 pub mod fetch;
+pub mod follow;
 pub mod location;
 pub mod manifest;
 mod part;
@@ -102,6 +103,9 @@ pub enum Error {
         /// What is wrong.
         what: String,
     },
+    /// A cluster that follows another one cannot go on.
+    #[error("{0}")]
+    Follow(String),
     /// A file on this machine.
     #[error("{}", path.display())]
     File {

@@ -5,6 +5,7 @@ mod bench;
 mod certs;
 mod demo;
 mod describe;
+mod follow;
 mod generate;
 mod kubectl;
 mod local;
@@ -37,6 +38,7 @@ Usage: quorate <subcommand> [arguments]
   restore    a member's data directory from a snapshot of etcd's or of ours
   recover    what is left of a cluster without a quorum, from the directories of stopped servers
   backup     snapshots in an object store or a directory: save, list, fetch, verify, prune, restore
+  follow     the writes of another living cluster, until this one takes its place
   operator   runs EtcdClusters on Kubernetes
   local      a cluster as processes of this machine, by the operator's own plan
   demo       shows the life of a cluster in a minute, on this machine
@@ -67,6 +69,7 @@ enum Command {
     Restore(restore::Arguments),
     Recover(recover::Arguments),
     Backup(Box<backup::Arguments>),
+    Follow(follow::Arguments),
     Operator(operator::Arguments),
     Local(local::Arguments),
     Demo(demo::Arguments),
@@ -136,6 +139,7 @@ fn dispatch(command: Command) -> ExitCode {
         Command::Restore(arguments) => restore::run(&arguments),
         Command::Recover(arguments) => recover::run(&arguments),
         Command::Backup(arguments) => backup::run(*arguments),
+        Command::Follow(arguments) => follow::run(arguments),
         Command::Operator(arguments) => operator::run(arguments),
         Command::Local(arguments) => local::run(arguments),
         Command::Demo(arguments) => demo::run(arguments),

@@ -102,6 +102,9 @@ errors! {
     DowngradeInProcess = FailedPrecondition, "cluster has a downgrade job in progress";
     NoInflightDowngrade = FailedPrecondition, "no inflight downgrade job";
 
+    /// None of etcd's: a cluster there follows no other one.
+    Following = FailedPrecondition, "this cluster follows another one and takes no writes before the cutover";
+
     Canceled = Cancelled, "request canceled";
     DeadlineExceeded = DeadlineExceeded, "context deadline exceeded";
 }

@@ -88,6 +88,10 @@ const WIRE: &[(i32, &str)] = &[
     (9, "etcdserver: cluster version not found during downgrade"),
     (9, "etcdserver: cluster has a downgrade job in progress"),
     (9, "etcdserver: no inflight downgrade job"),
+    (
+        9,
+        "etcdserver: this cluster follows another one and takes no writes before the cutover",
+    ),
     (1, "etcdserver: request canceled"),
     (4, "etcdserver: context deadline exceeded"),
 ];

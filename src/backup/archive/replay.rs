@@ -224,11 +224,13 @@ impl Attempt<'_> {
                     let error = damaged(cluster_id, range, &error.to_string());
                     Failed::Bad(range, Box::new(error))
                 }
-                // Of a newer version.
-                Discontinuity::Entry(unknown) => Failed::Final(Error::Unclear {
-                    id: self.base.id.clone(),
-                    what: unknown.to_string(),
-                }),
+                // Of a newer version, or of a time when no backup held all that there was to know.
+                Discontinuity::Entry(_) | Discontinuity::Followed { .. } => {
+                    Failed::Final(Error::Unclear {
+                        id: self.base.id.clone(),
+                        what: error.to_string(),
+                    })
+                }
             })?;
             if done {
                 break;

@@ -142,7 +142,7 @@ impl Restore {
 
 /// Reads the file through, which errors name by `name`; what a manifest says of it was checked before, what another one
 /// holds is found here.
-pub(super) async fn ready(
+pub(in crate::backup) async fn ready(
     name: &str,
     scratch: &Path,
     file: File,
@@ -163,6 +163,7 @@ pub(super) async fn ready(
             length,
             sha256,
             contents,
+            source: 0,
             saved,
         })
     });

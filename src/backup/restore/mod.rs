@@ -15,8 +15,7 @@ use super::archive::{At, Moment, Reached, Source, file};
 use super::cipher::Key;
 use super::manifest::check_id;
 use super::repository::Repository;
-pub(super) use download::nameless;
-use download::ready;
+pub(super) use download::{nameless, ready};
 pub use recovery::Recovery;
 pub use target::Target;
 
@@ -51,19 +50,21 @@ pub struct Sent {
 }
 
 /// A snapshot that is here.
-struct Snapshot {
+pub(super) struct Snapshot {
     /// It has no name any more.
     file: Arc<File>,
     length: u64,
     sha256: String,
     contents: Contents,
+    /// ID of the living cluster that it was taken from to be followed; 0: of none.
+    pub(super) source: u64,
     /// A manifest says what it holds; else it was found here.
     saved: bool,
 }
 
 /// What a snapshot holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Contents {
+pub(super) struct Contents {
     revision: i64,
     keys: u64,
     /// etcd's HashKV at that revision.
@@ -125,7 +126,11 @@ impl Restore {
 }
 
 /// Sends a snapshot, which errors name by `name`, and compares what arrived with it.
-async fn deliver(target: &Target, snapshot: Snapshot, name: &str) -> Result<Sent, Error> {
+pub(super) async fn deliver(
+    target: &Target,
+    snapshot: Snapshot,
+    name: &str,
+) -> Result<Sent, Error> {
     let found = target.send(&snapshot).await?;
     if found != snapshot.contents {
         return Err(Error::damaged(

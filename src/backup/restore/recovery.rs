@@ -1,14 +1,12 @@
 //! From the one member that is left of a cluster to the standby that founds the next one, by a file without a name.
 //! Never changes that member.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 
 use super::download::{nameless, ready};
 use super::{Sent, Target, deliver};
 use crate::backup::Error;
-use crate::backup::source::{Fetched, Survivor};
+use crate::backup::source::Survivor;
 
 /// Whose data are recovered, and where they go.
 #[derive(Debug)]
@@ -34,7 +32,7 @@ impl Recovery {
         std::fs::create_dir_all(&self.scratch).map_err(Error::file(&self.scratch))?;
         let file = nameless(&self.scratch)?;
         let fetched = self.survivor.fetch(&file, &self.scratch).await?;
-        self.sign(&file, &fetched)?;
+        fetched.sign(&file, &self.scratch)?;
         let name = format!("member {}", self.survivor.disk_uuid);
         let sent = async {
             let snapshot = ready(&name, &self.scratch, file, None).await?;
@@ -47,15 +45,5 @@ impl Recovery {
             },
             error => error,
         })
-    }
-
-    /// Puts the digest behind the database, as `etcdctl snapshot save` does.
-    fn sign(&self, file: &File, fetched: &Fetched) -> Result<(), Error> {
-        let digits = fetched.sha256.as_bytes().chunks(2);
-        let digest: Vec<u8> = digits
-            .filter_map(|byte| u8::from_str_radix(std::str::from_utf8(byte).ok()?, 16).ok())
-            .collect();
-        let written = file.write_all_at(&digest, fetched.length);
-        written.map_err(Error::file(&self.scratch))
     }
 }

@@ -81,7 +81,7 @@ struct Progress {
 
 impl Target {
     /// Waits for the standby. Returns the snapshot that it has, if it has one.
-    pub(super) async fn wait(&self) -> Result<Option<StagedSnapshot>, Error> {
+    pub(in crate::backup) async fn wait(&self) -> Result<Option<StagedSnapshot>, Error> {
         let attempt = async |_: &mut Progress| {
             let mut client = self.client().await?;
             self.prospect(&mut client, false).await
@@ -189,7 +189,7 @@ impl Target {
         let mut client = self.client().await?;
         self.prospect(&mut client, progress.whole).await?;
         let (sha256, length) = (snapshot.sha256.as_str(), snapshot.length);
-        let mut received = answered(ANSWER, client.begin(sha256, length)).await?;
+        let mut received = answered(ANSWER, client.begin(sha256, length, snapshot.source)).await?;
         while received < length {
             let piece = piece(snapshot, received).await.map_err(Failed::Final)?;
             let bytes = piece.len() as u64;

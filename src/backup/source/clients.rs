@@ -29,6 +29,8 @@ pub struct Clients {
     pub identity: Option<(Vec<u8>, Vec<u8>)>,
     /// Name and password.
     pub user: Option<(String, String)>,
+    /// Also from a member under the alarm CORRUPT: whoever follows a cluster closes it to writes by that.
+    pub under_corrupt: bool,
 }
 
 /// A member that gives its data.
@@ -64,10 +66,14 @@ impl Clients {
             token,
             bytes,
         });
-        Ok((standing(status), reader))
+        let mut standing = standing(status);
+        if self.under_corrupt {
+            standing.refused = None;
+        }
+        Ok((standing, reader))
     }
 
-    fn channel(&self, endpoint: &str) -> Result<Channel, String> {
+    pub(in crate::backup) fn channel(&self, endpoint: &str) -> Result<Channel, String> {
         let refused = |error: tonic::transport::Error| chain(&error);
         let url = match endpoint.contains("://") {
             true => endpoint.to_owned(),
@@ -95,7 +101,10 @@ impl Clients {
         Ok(endpoint.connect_timeout(ANSWER).connect_lazy())
     }
 
-    async fn token(&self, channel: &Channel) -> Result<Option<String>, String> {
+    pub(in crate::backup) async fn token(
+        &self,
+        channel: &Channel,
+    ) -> Result<Option<String>, String> {
         let Some((name, password)) = &self.user else {
             return Ok(None);
         };
@@ -169,7 +178,10 @@ fn standing(status: StatusResponse) -> Standing {
     }
 }
 
-fn with_token<T>(message: T, token: Option<&str>) -> Result<Request<T>, String> {
+pub(in crate::backup) fn with_token<T>(
+    message: T,
+    token: Option<&str>,
+) -> Result<Request<T>, String> {
     let mut request = Request::new(message);
     if let Some(token) = token {
         let token = token.parse().map_err(|_| "the token is no header value")?;

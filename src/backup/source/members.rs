@@ -9,6 +9,7 @@ use super::{ANSWER, Asked, Error, SILENCE, Standing, candidates, several_cluster
 use crate::server::operator_api::auth::Key;
 use crate::server::operator_api::backup_client::{BackupClient, READ};
 use crate::server::operator_api::client::AddressError;
+use crate::server::operator_api::follow_client::FollowClient;
 use crate::server::operator_api::secure::Secure;
 use crate::wire::member as proto;
 
@@ -70,26 +71,51 @@ impl Members {
     pub(super) async fn ask(&self) -> Asked {
         let mut asked = Asked::new();
         let mut known = BTreeSet::new();
+        for (host, address) in self.addresses().await {
+            let address = match address {
+                Ok(address) => address,
+                Err(why) => {
+                    asked.push((host, Err(why)));
+                    continue;
+                }
+            };
+            let answer = self.ask_one(&host, &address).await;
+            // Under two addresses, it would be busy for the second one.
+            if let Ok((standing, _)) = &answer
+                && !known.insert(standing.member_id)
+            {
+                continue;
+            }
+            asked.push((address, answer));
+        }
+        asked
+    }
+
+    /// Every address of each host, or why there is none.
+    pub(in crate::backup) async fn addresses(&self) -> Vec<(String, Result<String, String>)> {
+        let mut all = Vec::new();
         for host in &self.hosts {
             match tokio::time::timeout(ANSWER, tokio::net::lookup_host(host)).await {
-                Err(_) => asked.push((host.clone(), Err("its name is not resolved in 5 s".into()))),
-                Ok(Err(error)) => asked.push((host.clone(), Err(error.to_string()))),
+                Err(_) => all.push((host.clone(), Err("its name is not resolved in 5 s".into()))),
+                Ok(Err(error)) => all.push((host.clone(), Err(error.to_string()))),
                 Ok(Ok(addresses)) => {
-                    for address in addresses {
-                        let address = address.to_string();
-                        let answer = self.ask_one(host, &address).await;
-                        // Under two addresses, it would be busy for the second one.
-                        if let Ok((standing, _)) = &answer
-                            && !known.insert(standing.member_id)
-                        {
-                            continue;
-                        }
-                        asked.push((address, answer));
-                    }
+                    let addresses = addresses.map(|it| (host.clone(), Ok(it.to_string())));
+                    all.extend(addresses);
                 }
             }
         }
-        asked
+        all
+    }
+
+    /// A client of one of them, for a following: `key` is that of followings then.
+    pub(in crate::backup) fn follow_client(
+        &self,
+        host: &str,
+        address: &str,
+        timeout: Duration,
+    ) -> Result<FollowClient, AddressError> {
+        let secure = secure(host, self.roots.as_deref());
+        FollowClient::new(address, self.key.clone(), timeout, secure.as_ref())
     }
 
     async fn ask_one(
@@ -210,11 +236,15 @@ pub(super) fn client(
     key: &Key,
     roots: Option<&str>,
 ) -> Result<BackupClient, AddressError> {
+    BackupClient::new(address, key.clone(), OPEN, secure(host, roots).as_ref())
+}
+
+/// Whose certificate is expected where TLS is used.
+fn secure(host: &str, roots: Option<&str>) -> Option<Secure> {
     let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
-    let secure = roots.map(|roots| Secure {
+    roots.map(|roots| Secure {
         roots_pem: roots.to_owned(),
         server_name: name.trim_matches(['[', ']']).to_owned(),
         plaintext_too: false,
-    });
-    BackupClient::new(address, key.clone(), OPEN, secure.as_ref())
+    })
 }

@@ -7,10 +7,12 @@ mod sink;
 mod survivor;
 
 use std::fs::File;
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::time::Duration;
 
 pub use clients::Clients;
+pub(super) use clients::with_token;
 pub(super) use members::LogMember;
 pub use members::Members;
 use sink::Sink;
@@ -59,6 +61,18 @@ pub struct Fetched {
     pub length: u64,
     /// Its SHA-256.
     pub sha256: String,
+}
+
+impl Fetched {
+    /// Puts the digest behind the database, as `etcdctl snapshot save` does. Errors name the file by `place`.
+    pub(super) fn sign(&self, file: &File, place: &Path) -> Result<(), Error> {
+        let digits = self.sha256.as_bytes().chunks(2);
+        let digest: Vec<u8> = digits
+            .filter_map(|byte| u8::from_str_radix(std::str::from_utf8(byte).ok()?, 16).ok())
+            .collect();
+        let written = file.write_all_at(&digest, self.length);
+        written.map_err(Error::file(place))
+    }
 }
 
 /// What a member says of itself.

@@ -9,7 +9,7 @@ use clap::Args;
 use super::report::Report;
 use super::source::MemberFlags;
 use super::store::Store;
-use super::{Ended, read_key};
+use super::{Ended, read_key, signalled};
 use crate::backup::Error;
 use crate::backup::archive::{self, Archive};
 use crate::backup_plan::{Archived, JobResult};
@@ -63,6 +63,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Ended, Error> {
         location: arguments.location,
     };
     let repository = arguments.store.open()?;
+    // What was read is stored then.
     let stop = signalled()?;
     let ended = archive.run(&repository, stop).await?;
     println!("{}", text(&ended));
@@ -72,20 +73,6 @@ pub(super) async fn run(arguments: Arguments) -> Result<Ended, Error> {
             false => ExitCode::SUCCESS,
         },
         result: Some(JobResult::Archived(result(ended))),
-    })
-}
-
-/// Ends with the first signal: what was read is stored then.
-fn signalled() -> Result<impl Future<Output = ()>, Error> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let unusable = |error| Error::Usage(format!("no signals: {error}"));
-    let mut stops = signal(SignalKind::terminate()).map_err(unusable)?;
-    let mut interrupts = signal(SignalKind::interrupt()).map_err(unusable)?;
-    Ok(async move {
-        tokio::select! {
-            _ = stops.recv() => {}
-            _ = interrupts.recv() => {}
-        }
     })
 }
 

@@ -22,7 +22,9 @@ use super::{USAGE, chain};
 use crate::backup::Error;
 use crate::backup::cipher::Key;
 use crate::backup_plan::JobResult;
-use report::Report;
+pub(super) use report::Report;
+pub(super) use restore::TargetFlags;
+pub(super) use source::MemberFlags;
 
 /// Backups of a cluster, of etcd's or of ours, in an object store or a directory.
 #[derive(Debug, Args)]
@@ -44,6 +46,20 @@ enum Command {
 
 /// Runs the subcommand.
 pub(super) fn run(arguments: Arguments) -> ExitCode {
+    let (name, report) = arguments.command.reported();
+    // It stores what it has before it ends.
+    let graceful = name == "archive";
+    let name = format!("quorate backup {name}");
+    run_reported(&name, &report, graceful, arguments.command.run())
+}
+
+/// Runs something that reports how it ended. `graceful`: it heeds signals itself.
+pub(super) fn run_reported(
+    name: &str,
+    report: &Report,
+    graceful: bool,
+    work: impl Future<Output = Result<Ended, Error>>,
+) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -51,35 +67,30 @@ pub(super) fn run(arguments: Arguments) -> ExitCode {
     let runtime = match runtime {
         Ok(runtime) => runtime,
         Err(error) => {
-            eprintln!("quorate backup: cannot start: {error}");
+            eprintln!("{name}: cannot start: {error}");
             return ExitCode::FAILURE;
         }
     };
-    let (name, report) = arguments.command.reported();
-    let run = arguments.command.run();
-    let result = report.begin().and_then(|()| match name {
-        // It stores what it has before it ends.
-        "archive" => runtime.block_on(run),
-        _ => runtime.block_on(until_signalled(run)),
+    let result = report.begin().and_then(|()| match graceful {
+        true => runtime.block_on(work),
+        false => runtime.block_on(until_signalled(work)),
     });
-    if ["save", "restore", "archive", "fetch"].contains(&name) {
-        // What still reads its file, which has no name, is not waited for.
-        runtime.shutdown_background();
-    }
+    // What still reads a file that has no name is not waited for.
+    runtime.shutdown_background();
     match result {
         Ok(ended) => {
             // What was done stays done.
             if let Err(error) = report.write(ended.result.as_ref()) {
-                eprintln!("quorate backup {name}: {}", chain(&error));
+                eprintln!("{name}: {}", chain(&error));
                 return ExitCode::FAILURE;
             }
             ended.code
         }
         Err(error) => {
             let text = printable(&chain(&error));
-            eprintln!("quorate backup {name}: {text}");
+            eprintln!("{name}: {text}");
             if let Err(error) = report.write(Some(&report::failed(&error, text))) {
-                eprintln!("quorate backup {name}: {}", chain(&error));
+                eprintln!("{name}: {}", chain(&error));
             }
             match error {
                 Error::Usage(_) => ExitCode::from(USAGE),
@@ -117,10 +128,10 @@ impl Command {
 }
 
 /// How a subcommand ended.
-struct Ended {
-    code: ExitCode,
+pub(super) struct Ended {
+    pub(super) code: ExitCode,
     /// What `--result-file` holds.
-    result: Option<JobResult>,
+    pub(super) result: Option<JobResult>,
 }
 
 impl Ended {
@@ -154,6 +165,20 @@ fn read_key(file: &Path) -> Result<Key, Error> {
 /// A text from a store, without what would control a terminal.
 fn printable(text: &str) -> String {
     text.replace(char::is_control, "?")
+}
+
+/// Ends with the first signal, for what heeds it itself.
+pub(super) fn signalled() -> Result<impl Future<Output = ()>, Error> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let unusable = |error| Error::Usage(format!("no signals: {error}"));
+    let mut stops = signal(SignalKind::terminate()).map_err(unusable)?;
+    let mut interrupts = signal(SignalKind::interrupt()).map_err(unusable)?;
+    Ok(async move {
+        tokio::select! {
+            _ = stops.recv() => {}
+            _ = interrupts.recv() => {}
+        }
+    })
 }
 
 /// Ends with the future, or with the first signal: what is dropped then removes its files and ends its member.

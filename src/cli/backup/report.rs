@@ -10,7 +10,7 @@ use crate::backup_plan::{FailureClass, JobResult, Saved};
 
 /// Where the end is reported.
 #[derive(Clone, Debug, Default, Args)]
-pub(super) struct Report {
+pub(in crate::cli) struct Report {
     /// Also write the result into this file, as one line of JSON of at most 4 KiB, success or not.
     #[arg(long, value_name = "FILE")]
     result_file: Option<PathBuf>,
@@ -59,7 +59,7 @@ fn class(error: &Error) -> FailureClass {
         Error::Key(_) => FailureClass::Key,
         Error::Target(_) => FailureClass::Target,
         Error::TargetFull(_) => FailureClass::TargetFull,
-        Error::Source(_) | Error::Snapshot { .. } => FailureClass::Source,
+        Error::Source(_) | Error::Snapshot { .. } | Error::Follow(_) => FailureClass::Source,
         Error::File { .. } | Error::Interrupted(_) | Error::Member(_) | Error::Unclear { .. } => {
             FailureClass::Other
         }

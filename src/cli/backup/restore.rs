@@ -39,6 +39,15 @@ pub(super) struct Arguments {
     /// Directory for the snapshot while it is sent: as many bytes as the data. By default that of temporary files.
     #[arg(long, value_name = "DIRECTORY")]
     scratch: Option<PathBuf>,
+    #[command(flatten)]
+    target: TargetFlags,
+    #[command(flatten)]
+    pub(super) report: Report,
+}
+
+/// The standby that gets the data.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct TargetFlags {
     /// HOST:PORT of the standby's peer port.
     #[arg(long, value_name = "HOST:PORT")]
     member: String,
@@ -55,22 +64,28 @@ pub(super) struct Arguments {
     /// MiB a second at most that are sent to the standby.
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..))]
     rate: Option<u64>,
-    #[command(flatten)]
-    pub(super) report: Report,
+}
+
+impl TargetFlags {
+    /// The standby, and the bytes a second.
+    pub(in crate::cli) fn read(self) -> Result<(Target, Option<u64>), Error> {
+        let rate = self.rate.map(|rate| rate << 20);
+        let key = Key::read(&self.member_key_file);
+        let target = Target {
+            host: self.member,
+            key: key.map_err(|error| Error::Key(error.to_string()))?,
+            roots: self.member_cacert.as_deref().map(read).transpose()?,
+            patience: Duration::from_secs(self.member_wait),
+            rate,
+        };
+        Ok((target, rate))
+    }
 }
 
 pub(super) async fn run(arguments: Arguments) -> Result<Ended, Error> {
     let began = Instant::now();
-    let patience = Duration::from_secs(arguments.member_wait);
-    let rate = arguments.rate.map(|rate| rate << 20);
-    let key = Key::read(&arguments.member_key_file);
-    let target = Target {
-        host: arguments.member.clone(),
-        key: key.map_err(|error| Error::Key(error.to_string()))?,
-        roots: arguments.member_cacert.as_deref().map(read).transpose()?,
-        patience,
-        rate,
-    };
+    let (target, rate) = arguments.target.read()?;
+    let (member, patience) = (target.host.clone(), target.patience);
     let scratch = arguments.scratch.unwrap_or_else(std::env::temp_dir);
     let (from, sent) = match arguments.survivor.read(patience, rate)? {
         Some(survivor) => {
@@ -101,7 +116,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Ended, Error> {
     println!(
         "restored {} into {}: {}, revision {}, {} keys\nSHA-256 {}",
         from,
-        arguments.member,
+        member,
         size(sent.size),
         sent.revision,
         sent.keys,

@@ -63,11 +63,11 @@ pub(super) struct Cluster {
 
 /// The cluster, where only its peer ports will do.
 #[derive(Debug, Args)]
-pub(super) struct MemberFlags {
+pub(in crate::cli) struct MemberFlags {
     /// HOST:PORT of the members' peer ports, comma-separated. Every address of a host is a member.
     #[arg(long, value_name = "HOST:PORT", value_delimiter = ',', required = true)]
     members: Vec<String>,
-    /// File with the key of backups, which the operator makes for its Jobs.
+    /// File with the key of these calls, which the operator makes for its Jobs.
     #[arg(long, value_name = "FILE")]
     member_key_file: PathBuf,
     /// PEM roots of the certificates of peer ports; without them no TLS is used.
@@ -76,7 +76,7 @@ pub(super) struct MemberFlags {
 }
 
 impl MemberFlags {
-    pub(super) fn members(self) -> Result<Members, Error> {
+    pub(in crate::cli) fn members(self) -> Result<Members, Error> {
         members(self.members, &self.member_key_file, self.member_cacert)
     }
 }
@@ -131,6 +131,7 @@ impl Cluster {
             ca: self.cacert.as_ref().map(read).transpose()?,
             identity,
             user,
+            under_corrupt: false,
         })
     }
 }

@@ -338,4 +338,6 @@ pub enum LeaseEvent {
     Ended(LeaseId),
     /// Its remaining seconds were checkpointed; 0: it has its full TTL again.
     Noted(LeaseId, i64),
+    /// None expires until the next [`LeaseEvent::Reset`]: those of another cluster do.
+    Held,
 }

@@ -24,6 +24,8 @@ const NOTED_AT_ONCE: usize = 1000;
 #[derive(Debug, Default)]
 pub(super) struct Lessor {
     granted: BTreeMap<LeaseId, Granted>,
+    /// None expires, and none is checkpointed.
+    held: bool,
     /// Milliseconds between two checkpoints of the remaining TTL of a long lease; 0: none.
     note_every: u64,
     /// Present at a leader only.
@@ -102,6 +104,7 @@ impl Lessor {
                 };
                 let leases = all.iter().map(|lease| (lease.id, granted(lease)));
                 self.granted = leases.collect();
+                self.held = false;
                 if self.clock.is_some() {
                     self.lead(now, 0);
                 }
@@ -115,6 +118,7 @@ impl Lessor {
                 }
             }
             LeaseEvent::Noted(id, remaining) => self.noted(now, *id, *remaining),
+            LeaseEvent::Held => self.held = true,
             LeaseEvent::Ended(id) => {
                 self.granted.remove(id);
                 if let Some(clock) = &mut self.clock {
@@ -198,7 +202,8 @@ impl Lessor {
     /// Leases that have expired and may be revoked now. Each is returned again after `retry`
     /// milliseconds if it still exists then.
     pub(super) fn expired(&mut self, now: u64, retry: u64) -> Vec<LeaseId> {
-        let Some(clock) = &mut self.clock else {
+        let held = self.held;
+        let Some(clock) = self.clock.as_mut().filter(|_| !held) else {
             return Vec::new();
         };
         clock.fill(now);
@@ -222,7 +227,8 @@ impl Lessor {
     /// The remaining TTLs of long leases that are due to be checkpointed. If they could not be
     /// proposed, call [`unproposed`](Self::unproposed).
     pub(super) fn notes(&mut self, now: u64) -> Vec<LeaseRemains> {
-        let Some(clock) = &mut self.clock else {
+        let held = self.held;
+        let Some(clock) = self.clock.as_mut().filter(|_| !held) else {
             return Vec::new();
         };
         let mut notes = Vec::new();

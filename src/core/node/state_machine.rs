@@ -338,9 +338,24 @@ impl StateMachine {
                 let noted = noted.map(|lease| LeaseEvent::Noted(lease.id, lease.remaining));
                 self.report.leases.extend(noted);
             }
+            (Ok(Response::Follow(step)), _) => self.followed(step),
             _ => {}
         }
         Ok(outcome)
+    }
+
+    /// What a step behind another cluster means for the leases.
+    fn followed(&mut self, step: &store::FollowResponse) {
+        if step.finished {
+            let leases = self.store.publish().leases();
+            self.report.leases.push(LeaseEvent::Reset(leases));
+            return;
+        }
+        let granted = step.granted.iter();
+        let granted = granted.map(|lease| LeaseEvent::Granted(lease.id, lease.ttl));
+        self.report.leases.extend(granted);
+        let ended = step.ended.iter().map(|id| LeaseEvent::Ended(*id));
+        self.report.leases.extend(ended);
     }
 
     fn change_membership(
@@ -403,10 +418,14 @@ impl StateMachine {
     }
 
     fn report_all(&mut self) {
-        let leases = self.store.publish().leases();
+        let view = self.store.publish();
+        let mut leases = vec![LeaseEvent::Reset(view.leases())];
+        if view.following().is_some() {
+            leases.push(LeaseEvent::Held);
+        }
         self.report = Report {
             membership: Some(Arc::clone(&self.membership)),
-            leases: vec![LeaseEvent::Reset(leases)],
+            leases,
             ..Report::default()
         };
     }

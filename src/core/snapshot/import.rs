@@ -43,6 +43,14 @@ pub fn import<S: Source>(source: S, bump: u64) -> Result<Imported, Error> {
     import_changed(source, &changes)
 }
 
+/// The users and roles of a database, and nothing else of it.
+///
+/// # Errors
+/// As [`import`], as far as they are concerned.
+pub fn users<S: Source>(source: S) -> Result<AuthState, Error> {
+    Buckets::open(source)?.auth()
+}
+
 /// What a restored store has otherwise than the database.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Changes {

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use super::{Contents, Error, import};
 use crate::bolt::Source;
-use crate::node::{Membership, StateMachine};
-use crate::store::Revision;
+use crate::node::{Membership, Outcome, StateMachine};
+use crate::store::{self, Revision};
 
 pub use crate::raft::{Entry, Position};
 
@@ -31,6 +31,16 @@ pub enum Discontinuity {
         at: Position,
         /// The entry.
         found: Position,
+    },
+    /// The cluster followed another one then, which no snapshot says.
+    #[error(
+        "at entry {index} the cluster followed cluster {cluster:x}: restore from a backup that was taken after the cutover"
+    )]
+    Followed {
+        /// The entry.
+        index: u64,
+        /// The cluster that was followed.
+        cluster: u64,
     },
     /// This version cannot apply it.
     #[error(transparent)]
@@ -80,7 +90,11 @@ impl Replay {
                 found: entry.position(),
             });
         }
-        self.machine.apply(entry)?;
+        let applied = self.machine.apply(entry)?;
+        if let Outcome::Store(Err(store::Error::NotFollowed { cluster })) = applied.outcome {
+            let index = entry.index;
+            return Err(Discontinuity::Followed { index, cluster });
+        }
         // Nobody waits for the answers.
         self.machine.take_report();
         self.machine.reclaim(RECLAIM);

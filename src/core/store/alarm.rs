@@ -103,7 +103,8 @@ impl Alarms {
                 | Operation::Txn(_)
                 | Operation::Compact(_)
                 | Operation::LeaseGrant(_)
-                | Operation::LeaseRevoke(_) => return Err(Error::Corrupt),
+                | Operation::LeaseRevoke(_)
+                | Operation::Follow(_) => return Err(Error::Corrupt),
             }
         }
         if self.any(AlarmKind::NoSpace) && cost(operation) > 0 {

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 
+use super::follow;
 use super::span::Span;
 use super::view::View;
 use super::{
@@ -43,6 +44,7 @@ impl Default for Limits {
 /// What is wrong with the command.
 pub fn check(command: &Command, limits: &Limits, view: &View) -> Result<(), Error> {
     let operation = command.operation.as_ref().ok_or(Error::UnknownCommand)?;
+    view.check_following(operation)?;
     match operation {
         Operation::Put(put) => check_put(put)?,
         Operation::DeleteRange(delete) => check_delete(delete)?,
@@ -54,6 +56,7 @@ pub fn check(command: &Command, limits: &Limits, view: &View) -> Result<(), Erro
         | Operation::LeaseExpire(_)
         | Operation::SetAlarm(_)
         | Operation::LeaseCheckpoint(_)
+        | Operation::Follow(_)
         | Operation::Auth(_) => {}
     }
     let cost = cost(operation);
@@ -186,21 +189,22 @@ fn written(ops: &[RequestOp]) -> Result<Written<'_>, Error> {
 /// allowed without space.
 pub(super) fn cost(operation: &Operation) -> u64 {
     match operation {
-        Operation::Put(put) => put_cost(put),
+        Operation::Put(put) => put_cost(&put.key, &put.value),
         Operation::Txn(txn) => txn_cost(txn),
         Operation::LeaseGrant(_) => LEASE_COST,
+        Operation::Follow(step) => follow::cost(step),
         _ => 0,
     }
 }
 
-fn put_cost(put: &Put) -> u64 {
-    PUT_COST + put.key.len() as u64 + put.value.len() as u64
+pub(super) fn put_cost(key: &[u8], value: &[u8]) -> u64 {
+    PUT_COST + key.len() as u64 + value.len() as u64
 }
 
 fn txn_cost(txn: &Txn) -> u64 {
     let list = |ops: &[RequestOp]| -> u64 {
         let one = |RequestOp { op }: &RequestOp| match op {
-            Some(Op::Put(put)) => put_cost(put),
+            Some(Op::Put(put)) => put_cost(&put.key, &put.value),
             Some(Op::Txn(nested)) => txn_cost(nested),
             _ => 0,
         };

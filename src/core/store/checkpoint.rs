@@ -24,7 +24,7 @@ use super::state::State;
 use super::state_machine::Store;
 use super::tree::Item as _;
 use super::view::View;
-use super::{Alarm, AuthState, Error, LeaseId, Revision, Role, SetAlarm, User};
+use super::{Alarm, AuthImage, AuthState, Error, Following, LeaseId, Revision, SetAlarm};
 
 /// The largest chunk, in bytes.
 pub const CHUNK_BYTES: usize = 1 << 20;
@@ -33,7 +33,7 @@ const FORMAT: u32 = 1;
 
 #[derive(Clone, PartialEq, prost::Message)]
 struct Piece {
-    #[prost(oneof = "Kind", tags = "1, 2, 3, 4, 20, 40")]
+    #[prost(oneof = "Kind", tags = "1, 2, 3, 4, 20, 40, 42")]
     kind: Option<Kind>,
 }
 
@@ -51,7 +51,10 @@ enum Kind {
     Alarm(SetAlarm),
     /// Absent in checkpoints of versions without users, and if there never was one.
     #[prost(message, tag = "20")]
-    Auth(Auth),
+    Auth(AuthImage),
+    /// The cluster that is followed. Absent if none is.
+    #[prost(message, tag = "42")]
+    Following(Following),
 }
 
 #[derive(Clone, Copy, PartialEq, prost::Message)]
@@ -93,18 +96,6 @@ struct Row {
     sub: u32,
     #[prost(bool, tag = "8")]
     tombstone: bool,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct Auth {
-    #[prost(bool, tag = "1")]
-    enabled: bool,
-    #[prost(uint64, tag = "2")]
-    revision: u64,
-    #[prost(message, repeated, tag = "3")]
-    users: Vec<User>,
-    #[prost(message, repeated, tag = "4")]
-    roles: Vec<Role>,
 }
 
 #[derive(Clone, Copy, PartialEq, prost::Message)]
@@ -202,12 +193,10 @@ impl Export {
         }
         let auth = Arc::clone(&self.view.state.auth);
         if *auth != AuthState::default() && !mutant!(SnapshotNoAuth) {
-            self.write(Kind::Auth(Auth {
-                enabled: auth.is_enabled(),
-                revision: auth.revision(),
-                users: auth.users().cloned().collect(),
-                roles: auth.roles().cloned().collect(),
-            }));
+            self.write(Kind::Auth((&*auth).into()));
+        }
+        if let Some(following) = self.view.following() {
+            self.write(Kind::Following(following));
         }
         self.stage = Stage::Rows(None);
     }
@@ -388,8 +377,11 @@ impl Import {
                 _ => Err(damaged("it holds an alarm of an unknown kind")),
             },
             Kind::Auth(auth) => {
-                let auth = AuthState::new(auth.enabled, auth.revision, auth.users, auth.roles);
-                self.state.auth = Arc::new(auth);
+                self.state.auth = Arc::new(auth.into());
+                Ok(())
+            }
+            Kind::Following(following) => {
+                self.state.following = Some(following);
                 Ok(())
             }
             Kind::Row(row) => self.take_row(row),

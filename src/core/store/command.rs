@@ -4,7 +4,10 @@
 
 use bytes::Bytes;
 
-use super::{Actor, AuthCommand, AuthResponse, LeaseId, Revision, SetAlarm, SetAlarmResponse};
+use super::{
+    Actor, AuthCommand, AuthResponse, Follow, FollowResponse, LeaseId, Revision, SetAlarm,
+    SetAlarmResponse,
+};
 
 /// A key with its value and history, numbered on the wire as etcd's `mvccpb.KeyValue` (whose
 /// encoding goes into the hash of the key space).
@@ -54,7 +57,7 @@ pub enum EventKind {
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Command {
     /// What to do. `None` means a kind that this version does not know.
-    #[prost(oneof = "Operation", tags = "1, 2, 3, 4, 5, 6, 7, 20, 40, 41")]
+    #[prost(oneof = "Operation", tags = "1, 2, 3, 4, 5, 6, 7, 20, 40, 41, 42")]
     pub operation: Option<Operation>,
     /// The requesting user. `None`: no user, or a server itself.
     #[prost(message, optional, tag = "10")]
@@ -103,6 +106,9 @@ pub enum Operation {
     /// About users, roles and permissions.
     #[prost(message, tag = "20")]
     Auth(AuthCommand),
+    /// Takes over what a followed cluster wrote.
+    #[prost(message, tag = "42")]
+    Follow(Follow),
 }
 
 /// Writes one key.
@@ -395,6 +401,8 @@ pub enum Response {
     LeaseCheckpoint(LeaseCheckpointResponse),
     /// To a command about users, roles and permissions.
     Auth(AuthResponse),
+    /// To a step behind a followed cluster.
+    Follow(FollowResponse),
 }
 
 impl Response {
@@ -412,6 +420,7 @@ impl Response {
             Response::SetAlarm(response) => response.revision,
             Response::LeaseCheckpoint(response) => response.revision,
             Response::Auth(response) => response.revision,
+            Response::Follow(response) => response.revision,
         }
     }
 }

@@ -54,6 +54,34 @@ pub enum Error {
     /// A TTL above [`MAX_LEASE_TTL`](super::MAX_LEASE_TTL).
     #[error("the TTL of the lease is too large")]
     LeaseTtlTooLarge,
+    /// A write of a client, while this cluster follows another one.
+    #[error("this cluster follows another one and takes no writes of its own before the cutover")]
+    Following,
+    /// A step behind a cluster that is not followed, or not any more.
+    #[error("this cluster does not follow cluster {cluster:x}")]
+    NotFollowed {
+        /// The cluster of the step.
+        cluster: u64,
+    },
+    /// A step that leaves something out, or an end elsewhere than at the revision that is reached.
+    #[error("revision {found} of the followed cluster does not follow revision {current}")]
+    FollowGap {
+        /// The revision that is reached.
+        current: Revision,
+        /// That of the step.
+        found: Revision,
+    },
+    /// A revision of the followed cluster that does not lead on from the data here.
+    #[error(
+        "at revision {revision} the followed cluster had another past of the key {:?} than there is here",
+        String::from_utf8_lossy(key)
+    )]
+    Diverged {
+        /// The revision.
+        revision: Revision,
+        /// The key.
+        key: bytes::Bytes,
+    },
     /// Users, roles and permissions forbid it.
     #[error(transparent)]
     Auth(#[from] AuthError),

@@ -12,6 +12,7 @@ mod check;
 mod checkpoint;
 mod command;
 mod error;
+mod follow;
 mod hash;
 mod lease;
 mod log;
@@ -35,6 +36,9 @@ pub use check::{Limits, check, check_range, check_txn};
 pub use checkpoint::{CHUNK_BYTES, Export, Import};
 pub use command::*;
 pub use error::Error;
+pub use follow::{
+    Follow, FollowFinish, FollowResponse, FollowedEvent, FollowedLease, FollowedRevision, Following,
+};
 pub use hash::KeyHash;
 pub use lease::LeaseInfo;
 pub use pace::Pace;

@@ -14,7 +14,7 @@ use super::pace::Pace;
 use super::record::{KeyEntry, Record};
 use super::span::{End, Span};
 use super::tree::{Reader, Tree};
-use super::{AuthState, Error, Event, LeaseId, Revision};
+use super::{AuthState, Error, Event, Following, LeaseId, Revision};
 
 /// The newest records are never reclaimed, so that a reader that misses a few views misses no event: this many (few in
 /// tests, to reach the limit), as long as they are within the limit in bytes.
@@ -31,6 +31,8 @@ pub(super) struct State {
     pub(super) log: RevisionLog,
     /// Users, roles and permissions; shared with the views.
     pub(super) auth: Arc<AuthState>,
+    /// The cluster that is followed, if one is.
+    pub(super) following: Option<Following>,
     pub(super) revision: Revision,
     /// -1 before the first compaction, as in etcd.
     pub(super) compacted: Revision,
@@ -53,6 +55,7 @@ impl Default for State {
             alarms: Alarms::default(),
             log: RevisionLog::default(),
             auth: Arc::default(),
+            following: None,
             revision: 1,
             compacted: -1,
             added: 0,

@@ -65,6 +65,7 @@ impl Store {
         let operation = command.operation.as_ref().ok_or(Error::UnknownCommand)?;
         let state = &mut self.state;
         state.alarms.check(operation)?;
+        state.check_following(operation)?;
         state.permit(operation, command.actor.as_ref())?;
         match operation {
             Operation::Put(put) => {
@@ -107,6 +108,7 @@ impl Store {
                 Ok(Response::LeaseCheckpoint(self.note_leases(note, position)))
             }
             Operation::Auth(command) => state.apply_auth(command).map(Response::Auth),
+            Operation::Follow(step) => state.advance(step).map(Response::Follow),
         }
     }
 
@@ -141,7 +143,9 @@ impl Store {
         let mut expired = Vec::new();
         // Under the alarm about corruption no key is deleted: the leases wait.
         let of_term = expire.term == position.term || mutant!(LeaseOldTerm);
-        if of_term && !self.state.alarms.any(AlarmKind::Corrupt) {
+        // In a cluster that follows another one, it is that one whose leases expire.
+        let held = self.state.alarms.any(AlarmKind::Corrupt) || self.state.following.is_some();
+        if of_term && !held {
             for id in &expire.ids {
                 if self.end_lease(*id) {
                     expired.push(*id);

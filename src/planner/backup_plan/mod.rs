@@ -41,7 +41,7 @@ pub use restore::{
     NamedBackup, ObservedRestore, RestoreFrom, RestorePlan, RestoreReport, RestoreTarget,
     StorePlace, plan_restore, store_of_restore,
 };
-pub use result::{Archived, FailureClass, JobResult, Pruned, Restored, Saved, Verified};
+pub use result::{Archived, FailureClass, Followed, JobResult, Pruned, Restored, Saved, Verified};
 pub use schedule::plan_schedule;
 pub use store::{StoreFinding, plan_store};
 

@@ -21,6 +21,8 @@ pub enum JobResult {
     Restored(Restored),
     /// An archiver has ended, and may be started again.
     Archived(Archived),
+    /// A cluster that followed another one has taken its place.
+    Followed(Followed),
     /// It did not come to an end.
     Failed {
         /// What is to be done about it.
@@ -128,6 +130,18 @@ pub struct Archived {
     pub message: String,
 }
 
+/// A cutover. All 0: an earlier Job has done it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Followed {
+    /// The last revision of the followed cluster.
+    pub revision: i64,
+    /// When it was about to be closed to writes, in Unix milliseconds.
+    pub frozen_unix_ms: i64,
+    /// When the cluster here took writes, by the same clock.
+    pub writable_unix_ms: i64,
+}
+
 /// What a prune did.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -198,7 +212,7 @@ impl JobResult {
                 message: archived.message.chars().take(LIMIT / 8).collect(),
                 ..archived.clone()
             })),
-            JobResult::Saved(_) | JobResult::Restored(_) => line,
+            JobResult::Saved(_) | JobResult::Restored(_) | JobResult::Followed(_) => line,
         }
     }
 

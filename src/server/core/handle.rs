@@ -260,6 +260,9 @@ impl MemberHandle {
         command: Command,
     ) -> Result<(Response, Index), RequestError> {
         self.member()?;
+        if let Some(operation) = &command.operation {
+            self.published().view.check_following(operation)?;
+        }
         let request = self.shared.request();
         let data = LogPayload::command(Some(request), command);
         let bytes = data.len() + 64;

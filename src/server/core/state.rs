@@ -28,7 +28,7 @@ use crate::server::metrics::CoreMetrics;
 use crate::server::process::exit::Stop;
 use crate::server::tls::ports::Ports;
 use crate::store::AlarmKind;
-use crate::wire::member::Archived;
+use crate::wire::member::{Archived, Following};
 
 /// Bytes of requests and messages that may be queued for the raft thread.
 const INBOX_BYTES: usize = 64 << 20;
@@ -195,6 +195,8 @@ pub(crate) struct RuntimeState {
     pub comparisons: Mutex<Comparisons>,
     /// What an archiver of the log has told this member since its start.
     pub archived: ArcSwapOption<Archived>,
+    /// What whoever follows another cluster last told this member since its start, and when.
+    pub following: ArcSwapOption<(Following, Instant)>,
     beats: [Beat; 4],
     last_read_ms: AtomicU64,
     started: Instant,
@@ -246,6 +248,7 @@ impl RuntimeState {
             volume: Mutex::default(),
             comparisons: Mutex::default(),
             archived: ArcSwapOption::empty(),
+            following: ArcSwapOption::empty(),
             beats: THREADS.map(beat),
             last_read_ms: AtomicU64::new(0),
             started: Instant::now(),

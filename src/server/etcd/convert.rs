@@ -199,12 +199,16 @@ pub(super) fn store_error(error: &store::Error) -> Option<EtcdError> {
         store::Error::FutureRevision { .. } => EtcdError::FutureRevision,
         store::Error::NoSpace => EtcdError::NoSpace,
         store::Error::Corrupt => EtcdError::Corrupt,
+        store::Error::Following => EtcdError::Following,
         store::Error::LeaseNotFound => EtcdError::LeaseNotFound,
         store::Error::LeaseExists => EtcdError::LeaseExists,
         store::Error::LeaseTtlTooLarge => EtcdError::LeaseTtlTooLarge,
         store::Error::Auth(error) => auth_error(*error),
         store::Error::NotReadOnly
         | store::Error::UnknownCommand
+        | store::Error::NotFollowed { .. }
+        | store::Error::FollowGap { .. }
+        | store::Error::Diverged { .. }
         | store::Error::Checkpoint(_)
         | store::Error::CheckpointFormat(_) => {
             return None;

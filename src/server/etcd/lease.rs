@@ -241,6 +241,10 @@ impl Services {
             Err(error) => return Some(Err(error)),
         };
         let view = Arc::clone(&self.shared.member.published().view);
+        if view.following().is_some() {
+            // A client would take for alive what only the followed cluster keeps alive.
+            return Some(Err(EtcdError::Following.into()));
+        }
         if let Err(error) = permitted(view.permit_renewal(actor.as_ref(), id)) {
             return Some(Err(error));
         }

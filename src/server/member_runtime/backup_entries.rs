@@ -52,6 +52,11 @@ impl Entries {
         let busy = "too many archives are reading this member: try another one, or later";
         let one = self.calls.try_acquire();
         let _one = one.map_err(|_| Status::resource_exhausted(busy))?;
+        if local.handle.published().view.following().is_some() {
+            return Err(Status::failed_precondition(
+                "this cluster follows another one, which has the archive: its own begins after the cutover",
+            ));
+        }
         let log = local.log.get().ok_or_else(|| {
             Status::failed_precondition("this member has just started and has not read its log yet")
         })?;

@@ -185,6 +185,7 @@ impl MemberRuntime {
         founding: Founding,
     ) -> Result<Became, NotFounded> {
         check_staged(&staging, &snapshot)?;
+        let follows = check_source(&staging, &snapshot)?;
         let bound = self.identity().cluster_id;
         if bound != 0 {
             return Err(Status::failed_precondition(format!(
@@ -197,7 +198,10 @@ impl MemberRuntime {
         self.shared
             .doing("founding the cluster from the snapshot that was received");
         let read = tokio::task::spawn_blocking(move || {
-            let store = staging.import(snapshot.bump_revision);
+            let mut store = staging.import(snapshot.bump_revision);
+            if let (Ok(store), Some(source)) = (&mut store, follows) {
+                store.follow(source);
+            }
             (store, staging)
         });
         let read = read.await;
@@ -296,6 +300,25 @@ fn check_staged(staging: &Staging, named: &BootstrapSnapshot) -> Result<(), Stat
             staged.received(),
             staged.length()
         )),
+    }
+}
+
+/// The cluster that is followed behind the snapshot, if one is: the call and the snapshot have to agree on that, or the
+/// cluster would take writes of its own, or none at all.
+fn check_source(staging: &Staging, named: &BootstrapSnapshot) -> Result<Option<u64>, Status> {
+    let source = staging.staged().map_or(0, |staged| staged.source());
+    match (named.follow, source) {
+        (false, 0) => Ok(None),
+        (true, source) if source != 0 && named.bump_revision == 0 => Ok(Some(source)),
+        (true, 0) => Err(Status::failed_precondition(
+            "the call founds a cluster that follows another one, and the snapshot is of none: send one of the cluster that is to be followed",
+        )),
+        (true, _) => Err(Status::invalid_argument(
+            "a cluster that follows another one has its revisions: none can be raised",
+        )),
+        (false, source) => Err(Status::failed_precondition(format!(
+            "the snapshot was taken to follow cluster {source:x}, and the call does not say so: it would lack what that cluster has written since"
+        ))),
     }
 }
 

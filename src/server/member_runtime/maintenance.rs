@@ -202,7 +202,9 @@ async fn compact(local: &MemberRuntime, mode: AutoCompaction) {
     loop {
         compactor.record(revision());
         sleep(compactor.interval()).await;
-        let leads = local.shared.status().role == Role::Leader;
+        // A cluster that follows another one is compacted where that one is.
+        let follows = local.handle.published().view.following().is_some();
+        let leads = local.shared.status().role == Role::Leader && !follows;
         let Some(at) = compactor.due(began.elapsed(), revision(), leads) else {
             continue;
         };

@@ -9,6 +9,7 @@ mod backup_entries;
 mod backup_file;
 mod backup_tail;
 mod checkpoint;
+mod follow;
 mod found;
 mod join;
 mod maintenance;

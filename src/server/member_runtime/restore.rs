@@ -42,9 +42,13 @@ impl Restore for Service {
         &self,
         request: Request<proto::BeginRequest>,
     ) -> Result<Response<proto::BeginResponse>, Status> {
-        let proto::BeginRequest { sha256, length } = request.into_inner();
+        let proto::BeginRequest {
+            sha256,
+            length,
+            source_cluster,
+        } = request.into_inner();
         let begun = self.alone(move |staging| {
-            let received = staging.begin(&sha256, length)?;
+            let received = staging.begin(&sha256, length, source_cluster)?;
             tracing::info!(%sha256, length, received, "a snapshot is received");
             Ok(received)
         });
@@ -183,5 +187,6 @@ pub(super) fn described(local: &MemberRuntime) -> Option<proto::StagedSnapshot> 
         resumed_at,
         problem,
         hash: checked.map_or(0, |checked| checked.hash),
+        source_cluster: staged.source(),
     })
 }

@@ -10,7 +10,7 @@ use tonic::{Request, Response, Status};
 
 use super::found::Founding;
 use super::start::retire;
-use super::{Happening, MemberRuntime, alarmed, backup, restore};
+use super::{Happening, MemberRuntime, alarmed, backup, follow, restore};
 use crate::disk::{self, LogReader};
 use crate::node::{ChangeKind, MemberRecord, MemberStatus, MembershipError};
 use crate::server::core::handle::{Fence, Health, MembershipRequest, Phase, RequestError, Role};
@@ -26,6 +26,7 @@ use crate::wire::member as proto;
 pub(super) fn router(local: Arc<MemberRuntime>, verifier: Verifier) -> axum::Router {
     let backup = backup::service(Arc::clone(&local), &verifier);
     let restore = restore::service(Arc::clone(&local), &verifier);
+    let follow = follow::service(Arc::clone(&local), &verifier);
     let service = proto::member_server::MemberServer::new(Service {
         local,
         newest: AtomicU64::new(0),
@@ -34,6 +35,7 @@ pub(super) fn router(local: Arc<MemberRuntime>, verifier: Verifier) -> axum::Rou
     routes
         .add_service(backup)
         .add_service(restore)
+        .add_service(follow)
         .into_axum_router()
 }
 
@@ -411,6 +413,7 @@ fn describe(local: &MemberRuntime) -> proto::DescribeResponse {
         last_term: status.last_term,
         last_append_ms: local.log.get().and_then(LogReader::grown_ms).unwrap_or(0),
         archived: local.shared.archived.load().as_deref().cloned(),
+        following: follow::described(local, &published.view),
     }
 }
 

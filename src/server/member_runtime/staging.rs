@@ -37,8 +37,16 @@ const SHA256: usize = 64;
 struct Record {
     sha256: String,
     length: u64,
+    /// The living cluster that it was taken from; 0: none.
+    #[serde(default, skip_serializing_if = "is_none")]
+    source: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     checked: Option<Checked>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's form")]
+fn is_none(source: &u64) -> bool {
+    *source == 0
 }
 
 /// What a whole snapshot holds.
@@ -72,6 +80,11 @@ struct Progress {
 impl Staged {
     pub(super) fn sha256(&self) -> &str {
         &self.record.sha256
+    }
+
+    /// The living cluster that it was taken from; 0: none.
+    pub(super) fn source(&self) -> u64 {
+        self.record.source
     }
 
     /// In bytes, as announced.
@@ -236,19 +249,21 @@ impl Staging {
 
     /// Announces a snapshot. Returns the bytes of it that are here. There has to be room for it and for the first
     /// checkpoint of the cluster that is founded from it, so that no founding fails at its end for want of it.
-    pub(super) fn begin(&mut self, sha256: &str, length: u64) -> Result<u64> {
-        let begun = self.announce(sha256, length);
+    pub(super) fn begin(&mut self, sha256: &str, length: u64, source: u64) -> Result<u64> {
+        let begun = self.announce(sha256, length, source);
         self.noted(begun)
     }
 
-    fn announce(&mut self, sha256: &str, length: u64) -> Result<u64> {
+    fn announce(&mut self, sha256: &str, length: u64, source: u64) -> Result<u64> {
         let digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
         if sha256.len() != SHA256 || !sha256.bytes().all(digit) || length == 0 {
             let text = "a snapshot is announced by its SHA-256 in 64 small hexadecimal digits, and its length";
             return Err(StagingError::Invalid(text.to_owned()));
         }
         if let Some(staged) = self.staged() {
-            if staged.sha256() == sha256 && staged.length() == length && !staged.damaged {
+            let known = &staged.record;
+            let same = (&*known.sha256, known.length, known.source) == (sha256, length, source);
+            if same && !staged.damaged {
                 self.check_space(length.saturating_mul(2) - staged.received)?;
                 if self.file.is_none() {
                     self.file = Some(self.open()?);
@@ -264,6 +279,7 @@ impl Staging {
         let record = Record {
             sha256: sha256.to_owned(),
             length,
+            source,
             checked: None,
         };
         let stored = self.store(&record);

@@ -228,11 +228,21 @@ impl Verifier {
     /// The same of the key of restores.
     #[must_use]
     pub(in crate::server) fn for_restores(&self) -> Verifier {
+        self.with_large_bodies(Caller::Restore, LARGE_BODIES)
+    }
+
+    /// The same of the key of a following: one at a time is at work.
+    #[must_use]
+    pub(in crate::server) fn for_follow(&self) -> Verifier {
+        self.with_large_bodies(Caller::Follow, 2)
+    }
+
+    fn with_large_bodies(&self, caller: Caller, at_once: usize) -> Verifier {
         Verifier {
             nonces: Arc::default(),
-            caller: Caller::Restore,
+            caller,
             large: Some(LargeBodies {
-                places: Arc::new(Semaphore::new(LARGE_BODIES)),
+                places: Arc::new(Semaphore::new(at_once)),
                 time: LARGE_BODY_TIME,
             }),
             ..self.clone()
@@ -248,7 +258,7 @@ impl Verifier {
         };
         if !known {
             // A stranger costs no more than at the other services, and takes none of the places.
-            let why = "the call is too large for the first one on a connection: ask Prospect first, and repeat";
+            let why = "the call is too large for the first one on a connection: ask Prospect or Position first, and repeat";
             let read = self.small_body(body, why).await;
             return read.map_err(|(_, why)| (Code::Unavailable, why));
         }

@@ -6,6 +6,7 @@
 pub mod auth;
 pub mod backup_client;
 pub mod client;
+pub mod follow_client;
 pub(in crate::server) mod proof;
 pub mod restore_client;
 pub mod secure;

@@ -36,6 +36,9 @@ const STANDING: &str = "/quorate.v1.Backup/Standing";
 /// That of a restore.
 const PROSPECT: &str = "/quorate.v1.Restore/Prospect";
 
+/// That of whoever brings the writes of a followed cluster.
+const POSITION: &str = "/quorate.v1.Follow/Position";
+
 /// Prefix of the data under an HMAC, so that one for a call cannot be used for an answer. That of
 /// 0.1.0 begins with the method, and so with a slash.
 const CALL: &str = "quorate call 2";
@@ -44,10 +47,14 @@ const RESPONSE: &str = "quorate answer 2";
 const BACKUPS: &[u8] = b"quorate backup key 1";
 /// The same of the key of restores.
 const RESTORES: &[u8] = b"quorate restore key 1";
+/// The same of the key of a following.
+const FOLLOWS: &[u8] = b"quorate follow key 1";
 /// Largest call, in bytes: any host may send that much before its proof is checked.
 pub(super) const CALL_LIMIT: usize = 64 << 10;
 /// That of a restore, which carries a piece of a snapshot.
 const RESTORE_LIMIT: usize = CALL_LIMIT + (1 << 20);
+/// That of a following, which carries all that was written at one revision.
+const FOLLOW_LIMIT: usize = CALL_LIMIT + (16 << 20);
 /// Largest answer, in bytes.
 const ANSWER_LIMIT: usize = 4 << 20;
 /// That to a backup, which may be one entry of the log.
@@ -72,6 +79,8 @@ pub(in crate::server) enum Caller {
     Backup,
     /// A restore of a cluster that is to be founded, with a key that fits [`PROSPECT`]'s service alone.
     Restore,
+    /// Whoever brings the writes of a followed cluster, with a key that fits [`POSITION`]'s service alone.
+    Follow,
 }
 
 impl Caller {
@@ -81,6 +90,7 @@ impl Caller {
             Caller::Operator => operators.clone(),
             Caller::Backup => operators.for_backups(),
             Caller::Restore => operators.for_restores(),
+            Caller::Follow => operators.for_follow(),
         }
     }
 
@@ -90,6 +100,7 @@ impl Caller {
             Caller::Operator => DESCRIBE,
             Caller::Backup => STANDING,
             Caller::Restore => PROSPECT,
+            Caller::Follow => POSITION,
         }
     }
 
@@ -98,13 +109,14 @@ impl Caller {
         match self {
             Caller::Operator | Caller::Backup => CALL_LIMIT,
             Caller::Restore => RESTORE_LIMIT,
+            Caller::Follow => FOLLOW_LIMIT,
         }
     }
 
     /// Bytes of the largest answer to it.
     pub(in crate::server) fn answer_limit(self) -> usize {
         match self {
-            Caller::Operator | Caller::Restore => ANSWER_LIMIT,
+            Caller::Operator | Caller::Restore | Caller::Follow => ANSWER_LIMIT,
             Caller::Backup => BACKUP_ANSWER_LIMIT,
         }
     }
@@ -177,6 +189,12 @@ impl Key {
     #[must_use]
     pub fn for_restores(&self) -> Key {
         self.derived(RESTORES)
+    }
+
+    /// The key of a following, as text: it follows from the operator's in the same way.
+    #[must_use]
+    pub fn for_follow(&self) -> Key {
+        self.derived(FOLLOWS)
     }
 
     fn derived(&self, label: &[u8]) -> Key {

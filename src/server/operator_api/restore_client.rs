@@ -45,13 +45,23 @@ impl RestoreClient {
         Ok(answer.into_inner())
     }
 
-    /// Announces a snapshot by its SHA-256 in hexadecimal and its length in bytes. Returns the bytes that are there.
+    /// Announces a snapshot by its SHA-256 in hexadecimal, its length in bytes and the ID of the living cluster that is to
+    /// be followed behind it, or 0. Returns the bytes that are there.
     ///
     /// # Errors
     /// The same; no space, or the server takes none.
-    pub async fn begin(&mut self, sha256: &str, length: u64) -> Result<u64, tonic::Status> {
-        let sha256 = sha256.to_owned();
-        let answer = self.0.begin(proto::BeginRequest { sha256, length }).await?;
+    pub async fn begin(
+        &mut self,
+        sha256: &str,
+        length: u64,
+        source_cluster: u64,
+    ) -> Result<u64, tonic::Status> {
+        let request = proto::BeginRequest {
+            sha256: sha256.to_owned(),
+            length,
+            source_cluster,
+        };
+        let answer = self.0.begin(request).await?;
         Ok(answer.into_inner().received)
     }
 

@@ -125,6 +125,11 @@ impl<S> Signed<S> {
         Self::of(Caller::Restore, inner, key)
     }
 
+    /// Signs the calls of a following to `inner`.
+    pub(in crate::server) fn for_follow(inner: S, key: Key) -> Signed<S> {
+        Self::of(Caller::Follow, inner, key)
+    }
+
     fn of(caller: Caller, inner: S, key: Key) -> Signed<S> {
         Signed {
             inner: Arc::new(Mutex::new(inner)),
@@ -210,6 +215,7 @@ where
             Caller::Operator => None,
             Caller::Backup => Some("the server there gives no backups"),
             Caller::Restore => Some("the server there takes no snapshots"),
+            Caller::Follow => Some("the server there follows no cluster"),
         };
         if let Some(unknown) = unknown {
             return Err(match whole.status().code() {

@@ -111,6 +111,40 @@ pub struct AuthState {
     permitted: BTreeMap<String, Permitted>,
 }
 
+/// The same as it is stored and sent.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct AuthImage {
+    /// Whether requests need a user.
+    #[prost(bool, tag = "1")]
+    pub enabled: bool,
+    /// Counts changes.
+    #[prost(uint64, tag = "2")]
+    pub revision: u64,
+    /// Users.
+    #[prost(message, repeated, tag = "3")]
+    pub users: Vec<User>,
+    /// Roles.
+    #[prost(message, repeated, tag = "4")]
+    pub roles: Vec<Role>,
+}
+
+impl From<&AuthState> for AuthImage {
+    fn from(auth: &AuthState) -> AuthImage {
+        AuthImage {
+            enabled: auth.enabled,
+            revision: auth.revision,
+            users: auth.users().cloned().collect(),
+            roles: auth.roles().cloned().collect(),
+        }
+    }
+}
+
+impl From<AuthImage> for AuthState {
+    fn from(image: AuthImage) -> AuthState {
+        AuthState::new(image.enabled, image.revision, image.users, image.roles)
+    }
+}
+
 impl Default for AuthState {
     fn default() -> Self {
         AuthState {

@@ -1,0 +1,420 @@
+//! The following itself: the watch of one cluster as steps of another one, with its leases, its users and its
+//! compactions. What fails in passing is repeated from what the following cluster says it has.
+
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::pin::pin;
+use std::time::{Duration, Instant};
+
+use tokio::time::{MissedTickBehavior, interval, sleep};
+
+use super::origin::Origin;
+use super::target::Target;
+use super::watch::{Arrived, Watch, pieces};
+use super::{CutOver, Failed, now_ms};
+use crate::backup::Error;
+use crate::backup::restore::nameless;
+use crate::backup::source::{Access, Clients, Members, Source};
+use crate::server::snapshot_file::SnapshotFile;
+use crate::snapshot;
+use crate::store::{AuthImage, Follow as Step, FollowedLease, FollowedRevision, Revision};
+use crate::wire::member::{Following, PositionResponse};
+
+/// It ends after this, so that whoever runs it gives it new credentials and a new version.
+const LIFE: Duration = Duration::from_secs(12 * 3600);
+/// For so long neither cluster needs to be reached.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// Between two attempts.
+const PAUSE: Duration = Duration::from_secs(1);
+/// How often the followed cluster is asked how far it is.
+const TICK: Duration = Duration::from_secs(1);
+/// How often its leases are compared, in ticks, and its users and compactions.
+const LEASES: u64 = 5;
+const REST: u64 = 30;
+/// Characters of a problem that members are told: they take 1024 bytes.
+const MOST_PROBLEM: usize = 250;
+
+/// When the followed cluster is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cutover {
+    /// Not by this process.
+    Manual,
+    /// As soon as everything that it wrote is here.
+    WhenCaughtUp,
+}
+
+/// What is followed, and by whom.
+#[derive(Debug)]
+pub struct Follow {
+    /// The followed cluster: its user has the role root, where it has users.
+    pub from: Clients,
+    /// The cluster that follows, with the key of followings.
+    pub members: Members,
+    /// When the followed one is left.
+    pub cutover: Cutover,
+    /// A directory for a snapshot of the followed cluster, which is taken for its users.
+    pub scratch: PathBuf,
+}
+
+/// How it ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// It may be started again, and why it ended.
+    Stopped(String),
+    /// Clients write here now. Without numbers if an earlier process has done that.
+    CutOver(Option<CutOver>),
+}
+
+/// Whether the followed cluster takes writes, as far as this process has to do with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Gate {
+    /// It does.
+    Open,
+    /// It was told not to, and is opened again if that comes to nothing.
+    Closed,
+    /// The cluster here may take writes: the followed one is never opened again by this process.
+    Left,
+}
+
+impl Follow {
+    /// Follows until `stop`, the cutover, or for twelve hours.
+    ///
+    /// # Errors
+    /// One of the clusters was not reached for five minutes; the followed one has lost what comes next, has another past,
+    /// or is not the one that was followed before.
+    pub async fn run(&self, stop: impl Future<Output = ()>) -> Result<Ended, Error> {
+        let mut stop = pin!(stop);
+        let gate = Cell::new(Gate::Open);
+        let ended = tokio::select! {
+            ended = self.repeat(&gate) => ended,
+            () = &mut stop => Ok(Ended::Stopped("it was asked to end".to_owned())),
+            () = sleep(LIFE) => Ok(Ended::Stopped("it has run for twelve hours".to_owned())),
+        };
+        if gate.get() == Gate::Closed {
+            self.open_again().await;
+        }
+        ended
+    }
+
+    async fn repeat(&self, gate: &Cell<Gate>) -> Result<Ended, Error> {
+        let mut failing: Option<Instant> = None;
+        loop {
+            let mut target = Target::new(&self.members);
+            let mut well = false;
+            let why = match self.attempt(&mut target, gate, &mut well).await {
+                Ok(ended) => return Ok(ended),
+                Err(Failed::Passing(why)) => why,
+                Err(Failed::Final(error)) => {
+                    self.tell(&mut target, &error.to_string()).await;
+                    return Err(error);
+                }
+            };
+            eprintln!("quorate follow: {why}");
+            self.tell(&mut target, &why).await;
+            let since = match well {
+                true => *failing.insert(Instant::now()),
+                false => *failing.get_or_insert_with(Instant::now),
+            };
+            if since.elapsed() > PATIENCE {
+                return Err(Error::Source(why));
+            }
+            sleep(PAUSE).await;
+        }
+    }
+
+    /// `well` is set once something was brought over.
+    async fn attempt(
+        &self,
+        target: &mut Target<'_>,
+        gate: &Cell<Gate>,
+        well: &mut bool,
+    ) -> Result<Ended, Failed> {
+        let position = target.connect().await?;
+        let Some(following) = position.following.clone() else {
+            return Ok(Ended::CutOver(None));
+        };
+        let origin = Origin::connect(&self.from).await?;
+        if origin.cluster_id != following.source_cluster {
+            return Err(Failed::Final(Error::Follow(format!(
+                "{} is of cluster {:x}, and cluster {:x} is followed: give the endpoints of that one",
+                origin.endpoint, origin.cluster_id, following.source_cluster
+            ))));
+        }
+        let watch = origin.watch(position.revision + 1).await?;
+        let mut follower = Follower::new(self, origin, target, watch, &position, gate);
+        let ended = follower.work().await;
+        *well = follower.advanced;
+        ended
+    }
+
+    /// Tells the cluster that follows why this does not go on; if it cannot be told, it is not.
+    async fn tell(&self, target: &mut Target<'_>, problem: &str) {
+        let problem = problem.chars().take(MOST_PROBLEM).collect();
+        let told = Following {
+            problem,
+            ..Following::default()
+        };
+        let _ = target.advance(None, told).await;
+    }
+
+    /// Opens the followed cluster again. What keeps it closed is printed, since nobody else may know it.
+    async fn open_again(&self) {
+        let opened = async { Origin::connect(&self.from).await?.open().await };
+        match opened.await {
+            Ok(()) => eprintln!("quorate follow: the followed cluster was opened to writes again"),
+            Err(error) => eprintln!(
+                "quorate follow: the followed cluster stays closed to writes, `etcdctl alarm disarm` opens it: {error:?}"
+            ),
+        }
+    }
+}
+
+/// One attempt, while both clusters answer.
+pub(super) struct Follower<'a, 'b> {
+    pub(super) settings: &'a Follow,
+    pub(super) origin: Origin,
+    pub(super) target: &'a mut Target<'b>,
+    pub(super) watch: Watch,
+    pub(super) gate: &'a Cell<Gate>,
+    /// The cluster that is followed.
+    pub(super) source: u64,
+    /// The revision that is reached.
+    pub(super) reached: Revision,
+    /// That of the last compaction here.
+    pub(super) compacted: Revision,
+    /// Leases that are here.
+    pub(super) leases: BTreeSet<i64>,
+    auth_revision: u64,
+    /// What is told.
+    told: Following,
+    told_at: Instant,
+    advanced: bool,
+}
+
+impl<'a, 'b> Follower<'a, 'b> {
+    fn new(
+        settings: &'a Follow,
+        origin: Origin,
+        target: &'a mut Target<'b>,
+        watch: Watch,
+        position: &PositionResponse,
+        gate: &'a Cell<Gate>,
+    ) -> Self {
+        Follower {
+            settings,
+            source: origin.cluster_id,
+            origin,
+            target,
+            watch,
+            gate,
+            reached: position.revision,
+            compacted: position.compact_revision,
+            leases: position.leases.iter().copied().collect(),
+            auth_revision: position.auth_revision,
+            told: Following::default(),
+            told_at: Instant::now(),
+            advanced: false,
+        }
+    }
+
+    async fn work(&mut self) -> Result<Ended, Failed> {
+        let mut ticks = interval(TICK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut number: u64 = 0;
+        loop {
+            tokio::select! {
+                biased;
+                _ = ticks.tick() => {
+                    self.tick(number).await?;
+                    number += 1;
+                }
+                arrived = self.watch.next() => self.take(arrived?).await?,
+            }
+            if self.settings.cutover == Cutover::WhenCaughtUp && self.is_caught_up() {
+                let done = self.cut_over().await?;
+                return Ok(Ended::CutOver(Some(done)));
+            }
+        }
+    }
+
+    async fn tick(&mut self, number: u64) -> Result<(), Failed> {
+        self.watch.ask_progress()?;
+        if number.is_multiple_of(LEASES) {
+            self.follow_leases().await?;
+        }
+        if number.is_multiple_of(REST) {
+            self.follow_users().await?;
+            self.follow_compaction().await?;
+        }
+        if self.told_at.elapsed() >= TICK {
+            let told = self.told.clone();
+            self.target.advance(None, told).await?;
+            self.told_at = Instant::now();
+        }
+        Ok(())
+    }
+
+    /// Everything that it had a moment ago is here.
+    fn is_caught_up(&self) -> bool {
+        self.told.source_revision == self.reached
+            && now_ms() - self.told.as_of_unix_ms
+                <= i64::try_from(2 * TICK.as_millis()).unwrap_or(0)
+    }
+
+    /// Brings over what has arrived.
+    pub(super) async fn take(&mut self, arrived: Arrived) -> Result<(), Failed> {
+        for revisions in pieces(arrived.revisions) {
+            let last = revisions
+                .last()
+                .map_or(0, |it: &FollowedRevision| it.revision);
+            self.told.source_revision = self.told.source_revision.max(last);
+            let step = Step {
+                revisions,
+                ..self.step()
+            };
+            self.advance(&step).await?;
+        }
+        if let Some((revision, asked_ms)) = arrived.progress {
+            self.told.source_revision = self.told.source_revision.max(revision);
+            if revision <= self.reached {
+                self.told.as_of_unix_ms = asked_ms;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn step(&self) -> Step {
+        Step {
+            source: self.source,
+            ..Step::default()
+        }
+    }
+
+    /// Replicates a step.
+    pub(super) async fn advance(&mut self, step: &Step) -> Result<(), Failed> {
+        let told = self.told.clone();
+        self.reached = self.target.advance(Some(step), told).await?;
+        self.told_at = Instant::now();
+        self.advanced = true;
+        Ok(())
+    }
+
+    /// Grants here what was granted there, and ends what has ended there.
+    async fn follow_leases(&mut self) -> Result<(), Failed> {
+        let (there, at) = self.origin.leases().await?;
+        let leases = self.granted(&there).await?;
+        let there: BTreeSet<i64> = there.into_iter().collect();
+        // Before that revision is reached their keys may still be here.
+        let ended: Vec<i64> = match at <= self.reached {
+            true => self.leases.difference(&there).copied().collect(),
+            false => Vec::new(),
+        };
+        if leases.is_empty() && ended.is_empty() {
+            return Ok(());
+        }
+        self.leases.extend(leases.iter().map(|lease| lease.id));
+        ended.iter().for_each(|id| {
+            self.leases.remove(id);
+        });
+        let step = Step {
+            leases,
+            ended,
+            ..self.step()
+        };
+        self.advance(&step).await
+    }
+
+    /// Those of these leases that are not here, as far as they have not ended meanwhile.
+    pub(super) async fn granted(&self, there: &[i64]) -> Result<Vec<FollowedLease>, Failed> {
+        let mut leases = Vec::new();
+        for id in there.iter().copied().filter(|id| !self.leases.contains(id)) {
+            if let Some(ttl) = self.origin.lease_ttl(id).await? {
+                leases.push(FollowedLease { id, ttl });
+            }
+        }
+        Ok(leases)
+    }
+
+    /// Brings users and roles over if they have changed there.
+    pub(super) async fn follow_users(&mut self) -> Result<(), Failed> {
+        if let Some(auth) = self.changed_users(false).await? {
+            let step = Step {
+                auth: Some(auth),
+                ..self.step()
+            };
+            self.advance(&step).await?;
+        }
+        Ok(())
+    }
+
+    /// Users and roles there, if they have changed since the last time. No call of etcd's says what a password is, so they
+    /// come from a snapshot.
+    pub(super) async fn changed_users(
+        &mut self,
+        closed: bool,
+    ) -> Result<Option<AuthImage>, Failed> {
+        // Both count from 1, whichever they begin with.
+        if self.origin.auth_revision().await?.max(1) == self.auth_revision {
+            return Ok(None);
+        }
+        let place = &self.settings.scratch;
+        std::fs::create_dir_all(place).map_err(Error::file(place))?;
+        let file = nameless(place)?;
+        let from = Clients {
+            endpoints: vec![self.origin.endpoint.clone()],
+            under_corrupt: closed,
+            ..self.settings.from.clone()
+        };
+        let source = Source {
+            access: Access::Clients(from),
+            rate: None,
+        };
+        let fetched = source.fetch(&file, place).await?;
+        let read = tokio::task::spawn_blocking(move || {
+            let file = SnapshotFile::new(file).map_err(|error| error.to_string())?;
+            snapshot::users(file).map_err(|error| error.to_string())
+        });
+        let users = read.await.map_err(|error| error.to_string());
+        let users = users
+            .and_then(|users| users)
+            .map_err(|what| Error::Snapshot {
+                endpoint: fetched.endpoint,
+                what,
+            })?;
+        self.auth_revision = users.revision();
+        Ok(Some((&users).into()))
+    }
+
+    /// Compacts here at the revision of there: HashKV is the same on both only then.
+    pub(super) async fn follow_compaction(&mut self) -> Result<(), Failed> {
+        let known = self.compacted.max(1);
+        if self.origin.is_readable(known).await? {
+            return Ok(());
+        }
+        // The first revision that can be read there is that of its last compaction.
+        let (mut gone, mut readable) = (known, self.reached);
+        if !self.origin.is_readable(readable).await? {
+            // Not here yet either: the next time.
+            return Ok(());
+        }
+        while gone + 1 < readable {
+            let middle = gone + (readable - gone) / 2;
+            match self.origin.is_readable(middle).await? {
+                true => readable = middle,
+                false => gone = middle,
+            }
+        }
+        self.compact(readable).await
+    }
+
+    pub(super) async fn compact(&mut self, revision: Revision) -> Result<(), Failed> {
+        let step = Step {
+            compact: revision,
+            ..self.step()
+        };
+        self.advance(&step).await?;
+        self.compacted = revision;
+        Ok(())
+    }
+}

@@ -1,0 +1,227 @@
+//! `quorate follow`: a cluster that takes its writes from another living one, until it takes that one's place. Parses
+//! arguments, prints results; `crate::backup::follow` does the work. The operator runs it in its Jobs.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::{Args, Subcommand, ValueEnum};
+use jiff::Timestamp;
+
+use super::backup::{Ended, MemberFlags, Report, TargetFlags, run_reported, signalled};
+use crate::backup::Error;
+use crate::backup::follow::{self, Follow, Seed};
+use crate::backup::source::Clients;
+use crate::backup_plan::{Followed, JobResult, Restored, size};
+
+/// Follow another living cluster, etcd's or ours.
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Seed(Box<SeedArguments>),
+    Run(Box<RunArguments>),
+}
+
+/// Gives the standby that is to found a cluster a snapshot of the cluster that is to be followed. The operator founds the
+/// cluster from it; what is written there meanwhile comes by `quorate follow run`.
+#[derive(Debug, Args)]
+struct SeedArguments {
+    #[command(flatten)]
+    from: From,
+    /// Directory for the snapshot while it is sent: as many bytes as the data. By default that of temporary files.
+    #[arg(long, value_name = "DIRECTORY")]
+    scratch: Option<PathBuf>,
+    #[command(flatten)]
+    target: TargetFlags,
+    #[command(flatten)]
+    report: Report,
+}
+
+/// Brings a cluster the writes of the one that it follows, at the same revisions, until it is terminated, twelve hours at
+/// most. With --cutover=when-caught-up it then closes the followed cluster to writes by the alarm CORRUPT, brings over
+/// what it wrote last, lets clients write here, and ends.
+#[derive(Debug, Args)]
+struct RunArguments {
+    #[command(flatten)]
+    from: From,
+    #[command(flatten)]
+    members: MemberFlags,
+    /// When the followed cluster is left.
+    #[arg(long, value_enum, default_value = "manual")]
+    cutover: Cutover,
+    /// Directory for a snapshot of the followed cluster, where its users have changed: as many bytes as its data. By
+    /// default that of temporary files.
+    #[arg(long, value_name = "DIRECTORY")]
+    scratch: Option<PathBuf>,
+    #[command(flatten)]
+    report: Report,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Cutover {
+    /// Not by this command.
+    Manual,
+    /// As soon as everything that it wrote is here.
+    WhenCaughtUp,
+}
+
+/// The followed cluster.
+#[derive(Debug, Args)]
+struct From {
+    /// Client endpoint of the followed cluster; may be given several times, or comma-separated.
+    #[arg(
+        long = "from",
+        value_name = "URL",
+        value_delimiter = ',',
+        required = true
+    )]
+    endpoints: Vec<String>,
+    /// PEM roots of its servers' certificates; by default those that this machine trusts.
+    #[arg(long = "from-cacert", value_name = "FILE")]
+    cacert: Option<PathBuf>,
+    /// PEM certificate of this client.
+    #[arg(long = "from-cert", value_name = "FILE", requires = "key")]
+    cert: Option<PathBuf>,
+    /// PEM key of this client.
+    #[arg(long = "from-key", value_name = "FILE", requires = "cert")]
+    key: Option<PathBuf>,
+    /// File with the name of a user who has the role root there, if authentication is enabled.
+    #[arg(long = "from-user-file", value_name = "FILE", requires = "password")]
+    user: Option<PathBuf>,
+    /// File with the user's password.
+    #[arg(long = "from-password-file", value_name = "FILE", requires = "user")]
+    password: Option<PathBuf>,
+}
+
+/// Runs the subcommand.
+pub(super) fn run(arguments: Arguments) -> ExitCode {
+    match arguments.command {
+        Command::Seed(seed) => {
+            let report = seed.report.clone();
+            run_reported("quorate follow seed", &report, false, seed.run())
+        }
+        Command::Run(run) => {
+            let report = run.report.clone();
+            // What it has closed it opens again before it ends.
+            run_reported("quorate follow run", &report, true, run.run())
+        }
+    }
+}
+
+impl SeedArguments {
+    async fn run(self) -> Result<Ended, Error> {
+        let began = Instant::now();
+        let path = self.from.endpoints.join(",");
+        let (target, rate) = self.target.read()?;
+        let host = target.host.clone();
+        let seed = Seed {
+            from: self.from.read()?,
+            rate,
+            scratch: self.scratch.unwrap_or_else(std::env::temp_dir),
+            target,
+        };
+        let sent = Box::pin(seed.run()).await?;
+        println!(
+            "{host} has a snapshot of {path}: {}, revision {}, {} keys\nSHA-256 {}",
+            size(sent.size),
+            sent.revision,
+            sent.keys,
+            sent.sha256
+        );
+        Ok(Ended {
+            code: ExitCode::SUCCESS,
+            result: Some(JobResult::Restored(Restored {
+                path,
+                at: Timestamp::now(),
+                seconds: began.elapsed().as_secs(),
+                sha256: sent.sha256,
+                revision: sent.revision,
+                keys: sent.keys,
+                size: sent.size,
+                raft_index: None,
+                as_of: None,
+            })),
+        })
+    }
+}
+
+impl RunArguments {
+    async fn run(self) -> Result<Ended, Error> {
+        let follow = Follow {
+            from: self.from.read()?,
+            members: self.members.members()?,
+            cutover: match self.cutover {
+                Cutover::Manual => follow::Cutover::Manual,
+                Cutover::WhenCaughtUp => follow::Cutover::WhenCaughtUp,
+            },
+            scratch: self.scratch.unwrap_or_else(std::env::temp_dir),
+        };
+        let stop = signalled()?;
+        let ended = Box::pin(follow.run(stop)).await?;
+        let result = match ended {
+            follow::Ended::Stopped(why) => {
+                println!("the cluster still follows: {why}");
+                None
+            }
+            follow::Ended::CutOver(None) => {
+                println!("the cluster follows none any more");
+                Some(Followed::default())
+            }
+            follow::Ended::CutOver(Some(done)) => {
+                let gap = done.writable_unix_ms - done.frozen_unix_ms;
+                println!(
+                    "the cluster has taken over at revision {}, {gap} ms after the followed one was closed to writes",
+                    done.revision
+                );
+                Some(Followed {
+                    revision: done.revision,
+                    frozen_unix_ms: done.frozen_unix_ms,
+                    writable_unix_ms: done.writable_unix_ms,
+                })
+            }
+        };
+        Ok(Ended {
+            code: ExitCode::SUCCESS,
+            result: result.map(JobResult::Followed),
+        })
+    }
+}
+
+impl From {
+    fn read(self) -> Result<Clients, Error> {
+        let identity = match (&self.cert, &self.key) {
+            (Some(certificate), Some(key)) => Some((read(certificate)?, read(key)?)),
+            _ => None,
+        };
+        let user = match (&self.user, &self.password) {
+            (Some(name), Some(password)) => Some((text(name)?, text(password)?)),
+            _ => None,
+        };
+        Ok(Clients {
+            endpoints: self.endpoints,
+            ca: self.cacert.as_deref().map(read).transpose()?,
+            identity,
+            user,
+            under_corrupt: false,
+        })
+    }
+}
+
+/// The text of a file, without the end of its line.
+fn text(file: &Path) -> Result<String, Error> {
+    let text = String::from_utf8(read(file)?);
+    let text = text.map_err(|_| Error::Usage(format!("{} holds no text", file.display())))?;
+    Ok(text.trim_end_matches(['\r', '\n']).to_owned())
+}
+
+fn read(file: &Path) -> Result<Vec<u8>, Error> {
+    std::fs::read(file).map_err(|source| Error::File {
+        path: file.to_owned(),
+        source,
+    })
+}

@@ -1,0 +1,333 @@
+//! A store that follows another cluster: that one's revisions, as its watch gave them, come through the log and get the
+//! numbers that they have there. What clients would change is refused meanwhile.
+//!
+//! Never reads the other cluster: whoever follows it proposes what it wrote. A revision is applied whole, once and in
+//! order, or not at all.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::alarm::Alarms;
+use super::check::put_cost;
+use super::lease::LeaseInfo;
+use super::state::State;
+use super::txn::Change;
+use super::view::View;
+use super::{
+    AuthCommand, AuthImage, AuthOperation, Error, KeyValue, LeaseId, MAX_LEASE_TTL, Operation, Put,
+    Revision, Store,
+};
+
+/// Whom a store follows. Part of the replicated state.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct Following {
+    /// ID of the cluster that is followed; not 0.
+    #[prost(uint64, tag = "1")]
+    pub source: u64,
+    /// When it was to be closed to writes, in Unix milliseconds by the clock of the proposer; 0: not yet.
+    #[prost(int64, tag = "2")]
+    pub frozen_unix_ms: i64,
+}
+
+/// A step behind another cluster. Its parts are applied in the order of its fields.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Follow {
+    /// ID of that cluster. A step of another one than is followed is refused.
+    #[prost(uint64, tag = "1")]
+    pub source: u64,
+    /// Leases that it has; one that is here already stays as it is.
+    #[prost(message, repeated, tag = "2")]
+    pub leases: Vec<FollowedLease>,
+    /// What it wrote, in order and without a hole. Revisions that are here already are passed over.
+    #[prost(message, repeated, tag = "3")]
+    pub revisions: Vec<FollowedRevision>,
+    /// Leases that it has no more. One that still has keys here stays: they are deleted by a later revision.
+    #[prost(int64, repeated, tag = "4")]
+    pub ended: Vec<LeaseId>,
+    /// The revision at which it was compacted; 0: it says nothing. One that is compacted here already is passed over.
+    #[prost(int64, tag = "5")]
+    pub compact: Revision,
+    /// Its users and roles, if they are known to have changed.
+    #[prost(message, optional, tag = "6")]
+    pub auth: Option<AuthImage>,
+    /// When it is to be closed to writes, in Unix milliseconds; 0: it says nothing, below 0: it was opened again.
+    #[prost(int64, tag = "7")]
+    pub frozen_unix_ms: i64,
+    /// Ends the following.
+    #[prost(message, optional, tag = "8")]
+    pub finish: Option<FollowFinish>,
+}
+
+/// Everything that another cluster wrote at one revision.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct FollowedRevision {
+    /// The revision.
+    #[prost(int64, tag = "1")]
+    pub revision: Revision,
+    /// Its changes, in their order; at least one, and no key twice.
+    #[prost(message, repeated, tag = "2")]
+    pub events: Vec<FollowedEvent>,
+}
+
+/// One change of a key there.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct FollowedEvent {
+    /// The key was deleted.
+    #[prost(bool, tag = "1")]
+    pub deleted: bool,
+    /// The key afterwards; of a deleted one, its name alone counts.
+    #[prost(message, required, tag = "2")]
+    pub kv: KeyValue,
+}
+
+/// A lease there.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct FollowedLease {
+    /// Its ID.
+    #[prost(int64, tag = "1")]
+    pub id: LeaseId,
+    /// Seconds granted.
+    #[prost(int64, tag = "2")]
+    pub ttl: i64,
+}
+
+/// The end: from here on clients write.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct FollowFinish {
+    /// The last revision of the other cluster, which has to be the one that is reached here.
+    #[prost(int64, tag = "1")]
+    pub revision: Revision,
+    /// All leases there, each with its whole time again; a time of 0 is the one that it has here. The others that are here
+    /// end without their keys being deleted, since it has none of those.
+    #[prost(message, repeated, tag = "2")]
+    pub leases: Vec<FollowedLease>,
+    /// Its users and roles, if they have changed since the last step that told them.
+    #[prost(message, optional, tag = "3")]
+    pub auth: Option<AuthImage>,
+}
+
+/// Answer to a step.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FollowResponse {
+    /// The revision that is reached.
+    pub revision: Revision,
+    /// Leases that were granted by it.
+    pub granted: Vec<LeaseInfo>,
+    /// Leases that ended by it.
+    pub ended: Vec<LeaseId>,
+    /// The following has ended: every lease lasts its whole time again.
+    pub finished: bool,
+}
+
+impl Store {
+    /// Begins to follow: nothing but steps of this cluster changes the keys from here on. Alarms are not taken over: they
+    /// are about members of that one.
+    pub fn follow(&mut self, source: u64) {
+        self.state.alarms = Alarms::default();
+        self.state.following = Some(Following {
+            source,
+            frozen_unix_ms: 0,
+        });
+    }
+}
+
+impl View {
+    /// Whom this cluster follows, if it follows one.
+    #[must_use]
+    pub fn following(&self) -> Option<Following> {
+        self.state.following
+    }
+
+    /// Refuses what a cluster that follows another one leaves to that one.
+    ///
+    /// # Errors
+    /// [`Error::Following`].
+    pub fn check_following(&self, operation: &Operation) -> Result<(), Error> {
+        self.state.check_following(operation)
+    }
+}
+
+impl State {
+    /// The same, when it is applied.
+    pub(super) fn check_following(&self, operation: &Operation) -> Result<(), Error> {
+        if self.following.is_none() {
+            return Ok(());
+        }
+        match operation {
+            Operation::Follow(_) | Operation::SetAlarm(_) => Ok(()),
+            // Both keep the leases' clocks, and do nothing here.
+            Operation::LeaseExpire(_) | Operation::LeaseCheckpoint(_) => Ok(()),
+            // A request for a token changes no user.
+            Operation::Auth(AuthCommand {
+                operation: Some(AuthOperation::Authenticate(_)),
+            }) => Ok(()),
+            Operation::Put(_)
+            | Operation::DeleteRange(_)
+            | Operation::Txn(_)
+            | Operation::Compact(_)
+            | Operation::LeaseGrant(_)
+            | Operation::LeaseRevoke(_)
+            | Operation::Auth(_) => Err(Error::Following),
+        }
+    }
+
+    /// Carries a step out. What comes before the part that is refused stays, on every member alike.
+    pub(super) fn advance(&mut self, step: &Follow) -> Result<FollowResponse, Error> {
+        let followed = self.following.map(|it| it.source);
+        if followed != Some(step.source) {
+            return Err(Error::NotFollowed {
+                cluster: step.source,
+            });
+        }
+        let mut response = FollowResponse::default();
+        for lease in &step.leases {
+            self.take_lease(*lease, &mut response)?;
+        }
+        for revision in &step.revisions {
+            self.take_revision(revision)?;
+        }
+        for id in &step.ended {
+            if self.leases.get(*id).is_some() && self.leases.key_count(*id) == 0 {
+                self.leases.forget(*id);
+                response.ended.push(*id);
+            }
+        }
+        if step.compact > self.compacted && step.compact > 0 {
+            self.compact(step.compact)?;
+        }
+        if let Some(auth) = &step.auth {
+            self.auth = Arc::new(auth.clone().into());
+        }
+        if let Some(following) = &mut self.following {
+            following.frozen_unix_ms = match step.frozen_unix_ms {
+                0 => following.frozen_unix_ms,
+                time => time.max(0),
+            };
+        }
+        if let Some(finish) = &step.finish {
+            self.finish_following(finish, &mut response)?;
+        }
+        response.revision = self.revision;
+        Ok(response)
+    }
+
+    fn take_lease(
+        &mut self,
+        lease: FollowedLease,
+        response: &mut FollowResponse,
+    ) -> Result<(), Error> {
+        let FollowedLease { id, ttl } = lease;
+        if id == 0 {
+            return Err(Error::LeaseNotFound);
+        }
+        if ttl > MAX_LEASE_TTL {
+            return Err(Error::LeaseTtlTooLarge);
+        }
+        if self.leases.get(id).is_none() {
+            let remaining = 0;
+            let info = LeaseInfo { id, ttl, remaining };
+            self.leases.grant(info);
+            response.granted.push(info);
+        }
+        Ok(())
+    }
+
+    fn take_revision(&mut self, followed: &FollowedRevision) -> Result<(), Error> {
+        let FollowedRevision { revision, events } = followed;
+        if *revision <= self.revision {
+            return Ok(());
+        }
+        let current = self.revision;
+        if *revision != current + 1 || events.is_empty() {
+            let found = *revision;
+            return Err(Error::FollowGap { current, found });
+        }
+        self.check_events(*revision, events)?;
+        let mut change = Change::begin(self);
+        for FollowedEvent { deleted, kv } in events {
+            match deleted {
+                true => change.delete_key(&kv.key),
+                false => change.put_key(kv),
+            }
+        }
+        change.end();
+        Ok(())
+    }
+
+    /// Whether the changes lead from what is here to what is there. A key may be changed twice: etcd lets a transaction
+    /// put one that an open-ended delete of it covers.
+    fn check_events(&self, revision: Revision, events: &[FollowedEvent]) -> Result<(), Error> {
+        let mut changed: BTreeMap<&Bytes, Option<(Revision, i64)>> = BTreeMap::new();
+        for FollowedEvent { deleted, kv } in events {
+            let here = || self.current(&kv.key).map(|it| (it.create, it.version));
+            let here = changed.get(&kv.key).copied().unwrap_or_else(here);
+            let (create, version) = here.map_or((revision, 1), |(create, last)| (create, last + 1));
+            let found = (kv.create_revision, kv.version, kv.mod_revision);
+            let fits = match deleted {
+                true => here.is_some(),
+                false => !kv.key.is_empty() && found == (create, version, revision),
+            };
+            if !fits {
+                let key = kv.key.clone();
+                return Err(Error::Diverged { revision, key });
+            }
+            changed.insert(&kv.key, (!deleted).then_some((create, version)));
+        }
+        Ok(())
+    }
+
+    fn finish_following(
+        &mut self,
+        finish: &FollowFinish,
+        response: &mut FollowResponse,
+    ) -> Result<(), Error> {
+        let frozen = self.following.is_some_and(|it| it.frozen_unix_ms != 0);
+        if !frozen || finish.revision != self.revision {
+            return Err(Error::FollowGap {
+                current: self.revision,
+                found: finish.revision,
+            });
+        }
+        let there = finish.leases.iter().map(|lease| lease.id);
+        let there: BTreeSet<LeaseId> = there.collect();
+        for LeaseInfo { id, .. } in self.leases.all() {
+            if !there.contains(&id) {
+                self.leases.forget(id);
+            }
+        }
+        for FollowedLease { id, ttl } in finish.leases.iter().copied() {
+            let known = self.leases.get(id).map(|lease| lease.ttl);
+            let ttl = known.filter(|_| ttl == 0).unwrap_or(ttl);
+            let remaining = 0;
+            self.leases.grant(LeaseInfo { id, ttl, remaining });
+        }
+        if let Some(auth) = &finish.auth {
+            self.auth = Arc::new(auth.clone().into());
+        }
+        self.following = None;
+        response.finished = true;
+        Ok(())
+    }
+}
+
+impl Change<'_> {
+    /// Writes a key as it was written elsewhere.
+    fn put_key(&mut self, kv: &KeyValue) {
+        self.put(&Put {
+            key: kv.key.clone(),
+            value: kv.value.clone(),
+            lease: kv.lease,
+            ..Put::default()
+        });
+    }
+}
+
+/// The logical size that a step may add.
+pub(super) fn cost(step: &Follow) -> u64 {
+    let events = step.revisions.iter().flat_map(|it| &it.events);
+    let puts = events.filter(|event| !event.deleted);
+    puts.map(|event| put_cost(&event.kv.key, &event.kv.value))
+        .sum()
+}
