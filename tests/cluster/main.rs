@@ -10,6 +10,7 @@ mod copies;
 mod corruption;
 mod faults;
 mod fixture;
+mod follow;
 mod full;
 mod held;
 mod ipv6;

@@ -283,6 +283,7 @@ async fn new_incarnation_holds_what_the_member_that_is_left_held() {
         snapshot: Some(BootstrapSnapshot {
             sha256: restored.sha256,
             bump_revision: BUMP,
+            follow: false,
         }),
         ..call(&standby.await)
     };

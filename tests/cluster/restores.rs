@@ -181,6 +181,7 @@ fn from(standby: &DescribeResponse, sha256: &str) -> BootstrapRequest {
         snapshot: Some(BootstrapSnapshot {
             sha256: sha256.to_owned(),
             bump_revision: BUMP,
+            follow: false,
         }),
         ..call(standby)
     }
@@ -196,7 +197,7 @@ pub(super) fn sha256(bytes: &[u8]) -> String {
 async fn stage(client: &mut RestoreClient, bytes: &[u8]) {
     let name = sha256(bytes);
     let mut at = client
-        .begin(&name, bytes.len() as u64)
+        .begin(&name, bytes.len() as u64, 0)
         .await
         .expect("it takes one");
     while at < bytes.len() as u64 {
@@ -402,7 +403,7 @@ async fn bootstrap_and_snapshot_fit_or_nothing_is_founded() {
     refused(from(&standby, &name), "holds none").await;
     let mut client = world.client();
     client
-        .begin(&name, bytes.len() as u64)
+        .begin(&name, bytes.len() as u64, 0)
         .await
         .expect("begun");
     refused(from(&standby, &name), "not complete").await;
@@ -497,7 +498,7 @@ async fn only_an_empty_standby_takes_a_snapshot() {
     let mut restores = world.client();
     let length = bytes.len() as u64;
     let other = sha256(b"other");
-    restores.begin(&other, length).await.expect("begun");
+    restores.begin(&other, length, 0).await.expect("begun");
     let mut at = 0;
     while at < length {
         let rest = &bytes[usize::try_from(at).expect("short")..];
@@ -531,7 +532,7 @@ async fn only_an_empty_standby_takes_a_snapshot() {
         .describes("a standby", |it| it.phase() == Phase::Standby)
         .await;
     let mut restores = client(&second, &key);
-    restores.begin(&name, length).await.expect("begun");
+    restores.begin(&name, length, 0).await.expect("begun");
     until("it is added", &world.seed, async || {
         let leader = world.seed.operator().describe(true).await.ok()?;
         let request = add(&second, &standby, &leader);
@@ -548,7 +549,7 @@ async fn only_an_empty_standby_takes_a_snapshot() {
         let why = client.prospect().await.expect("an answer").refused;
         assert!(why.contains("a snapshot is for an empty standby"), "{why}");
         let refused = [
-            client.begin(&name, length).await.err(),
+            client.begin(&name, length, 0).await.err(),
             client.write(&name, 0, vec![1].into()).await.err(),
             client.finish(&name, None).await.err(),
         ];
@@ -623,7 +624,7 @@ async fn job_gives_way_to_another_snapshot() {
         let here = world.staged().await;
         if here.is_some_and(|here| here.sha256 != name && here.received > 0) {
             // Refused while a piece of the other one is written.
-            let _ = other.begin(&name, 1 << 20).await;
+            let _ = other.begin(&name, 1 << 20, 0).await;
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }

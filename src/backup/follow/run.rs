@@ -141,7 +141,9 @@ impl Follow {
                 origin.endpoint, origin.cluster_id, following.source_cluster
             ))));
         }
-        let watch = origin.watch(position.revision + 1).await?;
+        // From the revision that is here, which is passed over: etcd says how far a watch is only once there is something
+        // that it begins with.
+        let watch = origin.watch(position.revision).await?;
         let mut follower = Follower::new(self, origin, target, watch, &position, gate);
         let ended = follower.work().await;
         *well = follower.advanced;

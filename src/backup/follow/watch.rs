@@ -77,7 +77,7 @@ impl Watch {
         })
     }
 
-    /// Asks how far it is, unless it was asked and has not answered.
+    /// Asks how far it is. etcd does not answer while the watch is behind.
     pub(super) fn ask_progress(&mut self) -> Result<(), Failed> {
         if self.heard.elapsed() > SILENCE {
             return Err(lost(&format!(
@@ -85,12 +85,10 @@ impl Watch {
                 SILENCE.as_secs()
             )));
         }
-        if self.asked_ms.is_some() {
-            return Ok(());
-        }
         let progress = request(RequestUnion::ProgressRequest(WatchProgressRequest {}));
         if self.requests.try_send(progress).is_ok() {
-            self.asked_ms = Some(now_ms());
+            // Whichever is answered: everything is here that was there at the first of them.
+            self.asked_ms.get_or_insert(now_ms());
         }
         Ok(())
     }

@@ -80,6 +80,7 @@ impl Servers {
             last_term: u64::from(disk.phase == Phase::Member),
             last_append_ms: 0,
             archived: None,
+            following: None,
             last_index: disk.matched,
             revision: 1,
             db_size: alarmed::USED,
