@@ -161,3 +161,23 @@ fn renewed_leases_are_not_checkpointed() {
     assert!(lessor.notes(EVERY).is_empty());
     assert_eq!(lessor.notes(2 * EVERY), [remains(1, 700)]);
 }
+
+/// In a cluster that follows another one, that one's leases expire: here none does, and none is checkpointed.
+#[test]
+fn held_leases_wait_for_the_next_reset() {
+    let mut lessor = noting(&[(1, 1000)]);
+    lessor.note(1, &LeaseEvent::Held);
+    assert!(lessor.notes(2 * EVERY).is_empty());
+    assert!(lessor.expired(2_000_000, 100).is_empty());
+    // Also under the next leader.
+    lessor.lead(2_000_000, 0);
+    assert!(lessor.expired(4_000_000, 100).is_empty());
+    let lease = LeaseInfo {
+        id: 1,
+        ttl: 1000,
+        remaining: 0,
+    };
+    lessor.note(4_000_000, &LeaseEvent::Reset(vec![lease]));
+    assert!(lessor.expired(4_999_999, 100).is_empty());
+    assert_eq!(lessor.expired(5_000_000, 100), [1]);
+}

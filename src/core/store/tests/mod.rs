@@ -3,6 +3,7 @@
 
 mod alarms;
 mod auth;
+mod follow;
 mod forms;
 mod generator;
 pub(super) mod helpers;

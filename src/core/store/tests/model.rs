@@ -131,7 +131,10 @@ impl Model {
                     expired,
                 }))
             }
-            Operation::SetAlarm(_) | Operation::LeaseCheckpoint(_) | Operation::Auth(_) => {
+            Operation::SetAlarm(_)
+            | Operation::LeaseCheckpoint(_)
+            | Operation::Auth(_)
+            | Operation::Follow(_) => {
                 unreachable!("random runs raise no alarm; alarms have tests of their own")
             }
         }

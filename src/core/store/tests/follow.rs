@@ -1,0 +1,434 @@
+//! A store that follows another one: it takes that one's revisions as they are, and refuses whatever does not lead on from
+//! what it has. The other one is a store as well, whose events are the steps.
+
+use super::helpers::*;
+use crate::store::*;
+
+const SOURCE: u64 = 7;
+
+fn step() -> Follow {
+    Follow {
+        source: SOURCE,
+        ..Follow::default()
+    }
+}
+
+fn advance(store: &mut Store, step: Follow) -> Result<FollowResponse, Error> {
+    match run(store, Operation::Follow(step))? {
+        Response::Follow(response) => Ok(response),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// What a watch of every key gives from a revision on.
+fn events(store: &Store, from: Revision) -> Vec<FollowedRevision> {
+    let view = store.publish();
+    let events = view.events(from, view.revision(), b"\0", b"\0", false);
+    let mut revisions: Vec<FollowedRevision> = Vec::new();
+    for event in events.expect("they are there") {
+        let revision = event.kv.mod_revision;
+        let event = FollowedEvent {
+            deleted: event.kind == EventKind::Delete,
+            kv: event.kv,
+        };
+        match revisions.last_mut() {
+            Some(last) if last.revision == revision => last.events.push(event),
+            _ => revisions.push(FollowedRevision {
+                revision,
+                events: vec![event],
+            }),
+        }
+    }
+    revisions
+}
+
+/// A store with some history, and one that follows it from its beginning.
+fn pair() -> (Store, Store) {
+    let mut source = Store::new();
+    let mut follower = Store::new();
+    follower.follow(SOURCE);
+    do_put(&mut source, "a", "1");
+    do_put(&mut source, "b", "1");
+    do_put(&mut source, "a", "2");
+    do_delete(&mut source, "b");
+    let txn = Txn {
+        success: ops([
+            Op::Put(put("z", "1")),
+            Op::DeleteRange(delete("a", "")),
+            Op::Put(put("b", "3")),
+        ]),
+        ..Txn::default()
+    };
+    run(&mut source, Operation::Txn(txn)).expect("a transaction");
+    do_put(&mut source, "a", "4");
+    (source, follower)
+}
+
+fn caught_up() -> (Store, Store) {
+    let (source, mut follower) = pair();
+    let revisions = events(&source, 2);
+    advance(
+        &mut follower,
+        Follow {
+            revisions,
+            ..step()
+        },
+    )
+    .expect("they follow");
+    (source, follower)
+}
+
+fn same(source: &Store, follower: &Store) {
+    let hash = |store: &Store| store.publish().hash_kv(0).expect("a hash");
+    assert_eq!(hash(source), hash(follower));
+    assert_eq!(events(source, 2), events(follower, 2));
+}
+
+#[test]
+fn every_revision_is_taken_over_as_it_is() {
+    let (source, mut follower) = pair();
+    // In pieces, each of them twice: a step whose answer was lost is sent again.
+    for revision in events(&source, 2) {
+        for _ in 0..2 {
+            let reached = revision.revision;
+            let revisions = vec![revision.clone()];
+            let answer = advance(
+                &mut follower,
+                Follow {
+                    revisions,
+                    ..step()
+                },
+            );
+            assert_eq!(answer.expect("it follows").revision, reached);
+        }
+    }
+    same(&source, &follower);
+}
+
+#[test]
+fn nothing_is_left_out_and_nothing_is_guessed() {
+    let (source, mut follower) = caught_up();
+    let reached = follower.revision();
+    let refused = |follower: &mut Store, revision: Revision, events: Vec<FollowedEvent>| {
+        let revisions = vec![FollowedRevision { revision, events }];
+        let refused = advance(
+            follower,
+            Follow {
+                revisions,
+                ..step()
+            },
+        );
+        assert_eq!(follower.revision(), reached, "nothing was changed");
+        refused.expect_err("it does not follow")
+    };
+    let event = |create, version, revision| FollowedEvent {
+        deleted: false,
+        kv: KeyValue {
+            key: bytes("a"),
+            create_revision: create,
+            mod_revision: revision,
+            version,
+            ..KeyValue::default()
+        },
+    };
+    let next = reached + 1;
+    let gap = |found| Error::FollowGap {
+        current: reached,
+        found,
+    };
+    let hole = refused(&mut follower, next + 1, vec![event(next + 1, 1, next + 1)]);
+    assert_eq!(hole, gap(next + 1));
+    assert_eq!(refused(&mut follower, next, Vec::new()), gap(next));
+    let diverged = Error::Diverged {
+        revision: next,
+        key: bytes("a"),
+    };
+    // `a` was created again at the revision that is reached.
+    for (create, version, revision) in [
+        (reached, 1, next),
+        (reached, 3, next),
+        (next, 1, next),
+        (reached, 2, reached),
+    ] {
+        let wrong = event(create, version, revision);
+        assert_eq!(refused(&mut follower, next, vec![wrong]), diverged);
+    }
+    let deleted = FollowedEvent {
+        deleted: true,
+        kv: KeyValue {
+            key: bytes("nothing"),
+            ..KeyValue::default()
+        },
+    };
+    // The first of two is right: both are refused.
+    let both = vec![event(reached, 2, next), deleted];
+    assert!(matches!(
+        refused(&mut follower, next, both),
+        Error::Diverged { .. }
+    ));
+    same(&source, &follower);
+    let stranger = Follow {
+        source: SOURCE + 1,
+        ..Follow::default()
+    };
+    let refused = advance(&mut follower, stranger);
+    assert_eq!(refused, Err(Error::NotFollowed { cluster: 8 }));
+}
+
+/// etcd takes a transaction that puts a key which an open-ended delete of it covers.
+#[test]
+fn a_key_may_change_twice_at_one_revision() {
+    let (_, mut follower) = caught_up();
+    let revision = follower.revision() + 1;
+    let key = bytes("a");
+    let deleted = FollowedEvent {
+        deleted: true,
+        kv: KeyValue {
+            key: key.clone(),
+            mod_revision: revision,
+            ..KeyValue::default()
+        },
+    };
+    let created = FollowedEvent {
+        deleted: false,
+        kv: KeyValue {
+            key,
+            create_revision: revision,
+            mod_revision: revision,
+            version: 1,
+            value: bytes("5"),
+            lease: 0,
+        },
+    };
+    let events = vec![deleted, created];
+    let revisions = vec![FollowedRevision { revision, events }];
+    advance(
+        &mut follower,
+        Follow {
+            revisions,
+            ..step()
+        },
+    )
+    .expect("it follows");
+    let found = get(&follower, &read("a", "")).expect("read");
+    assert_eq!(
+        (found.kvs[0].version, &found.kvs[0].value[..]),
+        (1, &b"5"[..])
+    );
+}
+
+#[test]
+fn clients_change_nothing_meanwhile() {
+    let (source, mut follower) = caught_up();
+    let refused = [
+        Operation::Put(put("a", "own")),
+        Operation::DeleteRange(delete("a", "")),
+        Operation::Txn(Txn::default()),
+        Operation::Compact(Compact { revision: 3 }),
+        Operation::LeaseGrant(LeaseGrant { id: 1, ttl: 60 }),
+        Operation::LeaseRevoke(LeaseRevoke { id: 1 }),
+        Operation::Auth(AuthOperation::Enable(AuthEnable {}).into()),
+    ];
+    for operation in refused {
+        let view = follower.publish();
+        assert_eq!(view.check_following(&operation), Err(Error::Following));
+        assert_eq!(run(&mut follower, operation), Err(Error::Following));
+    }
+    let lease = FollowedLease { id: 9, ttl: 60 };
+    let leases = vec![lease];
+    advance(&mut follower, Follow { leases, ..step() }).expect("granted");
+    // It is the other cluster that lets leases expire.
+    let expire = LeaseExpire {
+        ids: vec![9],
+        term: 3,
+    };
+    run(&mut follower, Operation::LeaseExpire(expire)).expect("it does nothing");
+    assert!(follower.publish().lease(9).is_some());
+    same(&source, &follower);
+}
+
+#[test]
+fn leases_end_once_their_keys_are_gone() {
+    let (mut source, mut follower) = caught_up();
+    let next = follower.revision() + 1;
+    let grant = LeaseGrant { id: 9, ttl: 60 };
+    run(&mut source, Operation::LeaseGrant(grant)).expect("granted");
+    let mut leased = put("leased", "1");
+    leased.lease = 9;
+    run(&mut source, Operation::Put(leased)).expect("put");
+    // The key may be here before its lease is.
+    let revisions = events(&source, next);
+    advance(
+        &mut follower,
+        Follow {
+            revisions,
+            ..step()
+        },
+    )
+    .expect("it follows");
+    let leases = vec![FollowedLease { id: 9, ttl: 60 }];
+    let granted = advance(&mut follower, Follow { leases, ..step() }).expect("granted");
+    assert_eq!(granted.granted.len(), 1);
+    assert_eq!(follower.publish().lease_keys(9), [bytes("leased")]);
+    let end = |follower: &mut Store| {
+        let ended = vec![9, 10];
+        advance(follower, Follow { ended, ..step() })
+            .expect("ended")
+            .ended
+    };
+    assert!(end(&mut follower).is_empty(), "its key is here");
+    run(&mut source, Operation::LeaseRevoke(LeaseRevoke { id: 9 })).expect("revoked");
+    let revisions = events(&source, next + 1);
+    advance(
+        &mut follower,
+        Follow {
+            revisions,
+            ..step()
+        },
+    )
+    .expect("it follows");
+    assert_eq!(end(&mut follower), [9]);
+    same(&source, &follower);
+}
+
+#[test]
+fn compactions_are_those_of_the_other_cluster() {
+    let (mut source, mut follower) = caught_up();
+    compact(&mut source, 5).expect("compacted");
+    for at in [5, 5, 3] {
+        let compact = Follow {
+            compact: at,
+            ..step()
+        };
+        advance(&mut follower, compact).expect("it follows");
+        assert_eq!(follower.compacted(), 5);
+    }
+    let hash = |store: &Store| store.publish().hash_kv(0).expect("a hash");
+    assert_eq!(hash(&source), hash(&follower));
+}
+
+fn finish(revision: Revision) -> Follow {
+    let users = AuthState::new(
+        false,
+        4,
+        vec![User {
+            name: "ann".to_owned(),
+            ..User::default()
+        }],
+        Vec::new(),
+    );
+    let known = FollowedLease { id: 1, ttl: 0 };
+    let new = FollowedLease { id: 2, ttl: 90 };
+    Follow {
+        finish: Some(FollowFinish {
+            revision,
+            leases: vec![known, new],
+            auth: Some((&users).into()),
+        }),
+        ..step()
+    }
+}
+
+#[test]
+fn the_end_is_at_the_last_revision_of_a_closed_cluster() {
+    let (source, mut follower) = caught_up();
+    let reached = follower.revision();
+    let leases = [1, 3].map(|id| FollowedLease { id, ttl: 60 }).to_vec();
+    advance(&mut follower, Follow { leases, ..step() }).expect("granted");
+    let refused = |follower: &mut Store, revision| {
+        let refused = advance(follower, finish(revision)).expect_err("not yet");
+        assert!(matches!(refused, Error::FollowGap { .. }), "{refused}");
+        assert!(follower.publish().following().is_some());
+    };
+    refused(&mut follower, reached);
+    let frozen = |time| Follow {
+        frozen_unix_ms: time,
+        ..step()
+    };
+    advance(&mut follower, frozen(1000)).expect("noted");
+    advance(&mut follower, step()).expect("it says nothing");
+    let following = follower.publish().following().expect("it follows");
+    assert_eq!(following.frozen_unix_ms, 1000);
+    refused(&mut follower, reached + 1);
+    refused(&mut follower, reached - 1);
+    advance(&mut follower, frozen(-1)).expect("it was opened again");
+    refused(&mut follower, reached);
+    advance(&mut follower, frozen(2000)).expect("noted");
+    assert!(
+        advance(&mut follower, finish(reached))
+            .expect("the end")
+            .finished
+    );
+    let view = follower.publish();
+    assert_eq!(view.following(), None);
+    let leases: Vec<(LeaseId, i64)> = view.leases().iter().map(|it| (it.id, it.ttl)).collect();
+    assert_eq!(leases, [(1, 60), (2, 90)]);
+    assert_eq!(
+        (view.auth().users().count(), view.auth().revision()),
+        (1, 4)
+    );
+    same(&source, &follower);
+    // Once.
+    let late = advance(&mut follower, finish(reached));
+    assert_eq!(late, Err(Error::NotFollowed { cluster: SOURCE }));
+    assert_eq!(do_put(&mut follower, "a", "own"), reached + 1);
+}
+
+#[test]
+fn a_checkpoint_knows_whom_it_follows() {
+    let (_, mut follower) = caught_up();
+    let frozen_unix_ms = 1000;
+    let frozen = Follow {
+        frozen_unix_ms,
+        ..step()
+    };
+    advance(&mut follower, frozen).expect("noted");
+    let restored = Store::import(follower.publish().export()).expect("restored");
+    let following = restored.publish().following();
+    assert_eq!(following, follower.publish().following());
+    let source = SOURCE;
+    let wanted = Following {
+        source,
+        frozen_unix_ms,
+    };
+    assert_eq!(following, Some(wanted));
+}
+
+/// Alarms are about members of the other cluster.
+#[test]
+fn alarms_of_the_other_cluster_stay_there() {
+    let mut store = Store::new();
+    let alarm = SetAlarm {
+        kind: AlarmKind::NoSpace.into(),
+        member: 3,
+        on: true,
+    };
+    run(&mut store, Operation::SetAlarm(alarm)).expect("raised");
+    store.follow(SOURCE);
+    assert!(store.publish().alarms().is_empty());
+}
+
+#[test]
+fn a_step_needs_space_as_its_puts_do() {
+    let (mut source, follower) = caught_up();
+    let next = follower.revision() + 1;
+    do_put(&mut source, "large", &"x".repeat(1000));
+    let revisions = events(&source, next);
+    let command = Command::from(Operation::Follow(Follow {
+        revisions,
+        ..step()
+    }));
+    let view = follower.publish();
+    let limits = |quota_bytes| Limits {
+        quota_bytes,
+        ..Limits::default()
+    };
+    assert_eq!(
+        check(&command, &limits(view.db_size() + 1000), &view),
+        Err(Error::NoSpace)
+    );
+    assert_eq!(
+        check(&command, &limits(view.db_size() + 2000), &view),
+        Ok(())
+    );
+}
