@@ -225,6 +225,15 @@ faults! {
     /// The end of a lease that a deposed leader proposed counts.
     LeaseOldTerm "lease-end-of-old-term" in "core/store/state_machine.rs",
         Test("store::tests::rules::expiry_of_another_term_is_ignored");
+    /// A cluster that follows another one takes writes of its own.
+    FollowerWrites "follower-writes" in "core/store/follow.rs",
+        Test("store::tests::follow::clients_change_nothing_meanwhile");
+    /// A followed revision is taken over whatever the keys were before it.
+    FollowUnchecked "follow-unchecked" in "core/store/follow.rs",
+        Test("store::tests::follow::nothing_is_left_out_and_nothing_is_guessed");
+    /// A followed cluster is left before everything of it is there.
+    FollowEndsEarly "follow-ends-early" in "core/store/follow.rs",
+        Test("store::tests::follow::the_end_is_at_the_last_revision_of_a_closed_cluster");
     /// A leader that was deposed answers renewals of leases.
     KeepaliveDeposed "keepalive-by-deposed" in "core/node/member/reading.rs",
         Test("node::tests::life::partitioned_leader_answers_no_reads");

@@ -9,6 +9,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::mutants::mutant;
+
 use super::alarm::Alarms;
 use super::check::put_cost;
 use super::lease::LeaseInfo;
@@ -152,7 +154,7 @@ impl View {
 impl State {
     /// The same, when it is applied.
     pub(super) fn check_following(&self, operation: &Operation) -> Result<(), Error> {
-        if self.following.is_none() {
+        if self.following.is_none() || mutant!(FollowerWrites) {
             return Ok(());
         }
         match operation {
@@ -269,7 +271,7 @@ impl State {
                 true => here.is_some(),
                 false => !kv.key.is_empty() && found == (create, version, revision),
             };
-            if !fits {
+            if !fits && !mutant!(FollowUnchecked) {
                 let key = kv.key.clone();
                 return Err(Error::Diverged { revision, key });
             }
@@ -284,7 +286,8 @@ impl State {
         response: &mut FollowResponse,
     ) -> Result<(), Error> {
         let frozen = self.following.is_some_and(|it| it.frozen_unix_ms != 0);
-        if !frozen || finish.revision != self.revision {
+        let complete = finish.revision == self.revision || mutant!(FollowEndsEarly);
+        if !frozen || !complete {
             return Err(Error::FollowGap {
                 current: self.revision,
                 found: finish.revision,

@@ -22,6 +22,8 @@ const BETWEEN_BACKUPS: SignedDuration = SignedDuration::from_mins(15);
 const BEHIND: SignedDuration = SignedDuration::from_mins(3);
 /// Between two observations while it runs.
 const WATCHED_MS: u64 = 30_000;
+/// Between two observations while nothing can be archived.
+const HINDERED_MS: u64 = 10_000;
 /// Between two observations while something is missing.
 const MISSING_MS: u64 = 5_000;
 
@@ -44,7 +46,12 @@ pub(super) fn plan_archive(observed: &ObservedSchedule) -> ArchivePlan {
         return stop(observed, None);
     };
     if let Some(why) = hindrance(observed) {
-        return stop(observed, Some(pending(observed, why)));
+        let mut plan = stop(observed, Some(pending(observed, why)));
+        if !observed.spec.suspend {
+            // Nothing here hears of a cluster that is set up meanwhile.
+            plan.again_ms = Some(HINDERED_MS);
+        }
+        return plan;
     }
     if let Some(step) = superseded(observed) {
         let text = "an earlier Job is deleted".to_owned();
