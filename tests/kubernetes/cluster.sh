@@ -380,6 +380,8 @@ up() {
   "$here/image.sh" localhost/pause:1 "$bin/pause" "$images/pause.tar"
   "$here/image.sh" localhost/coredns:1 "$bin/coredns" "$images/coredns.tar"
   "$here/image.sh" localhost/etcdctl:1 "$top/target/interop/bin/etcdctl" "$images/etcdctl.tar"
+  # the scenario "follow" leaves it
+  "$here/image.sh" localhost/etcd:1 "$top/target/interop/bin/etcd" "$images/etcd.tar"
   # only the scenario "backup" uses it
   [ ! -x "$top/target/stores/bin/versitygw" ] || "$here/image.sh" localhost/versitygw:1 "$top/target/stores/bin/versitygw" "$images/versitygw.tar"
   control_plane
