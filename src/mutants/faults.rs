@@ -234,6 +234,9 @@ faults! {
     /// A followed cluster is left before everything of it is there.
     FollowEndsEarly "follow-ends-early" in "core/store/follow.rs",
         Test("store::tests::follow::the_end_is_at_the_last_revision_of_a_closed_cluster");
+    /// An attempt to leave a followed cluster that was given up ends the following.
+    FollowAnyAttempt "follow-any-attempt" in "core/store/follow.rs",
+        Test("store::tests::follow::only_the_last_attempt_ends_it");
     /// A leader that was deposed answers renewals of leases.
     KeepaliveDeposed "keepalive-by-deposed" in "core/node/member/reading.rs",
         Test("node::tests::life::partitioned_leader_answers_no_reads");

@@ -1,17 +1,21 @@
 //! The cutover: compares both clusters, closes the followed one to writes, brings over what it wrote last, and lets
-//! clients write here. Whatever fails before the last step opens the followed cluster again; after it, nothing does.
+//! clients write here. Whatever fails before the last step opens the followed cluster again, once the cluster here has
+//! said that this attempt will not end the following; after the last step was sent, nothing does.
 
 use std::time::{Duration, Instant};
 
 use tokio::time::{sleep, timeout};
 
-use super::run::{Follower, Gate};
+use super::origin::attempt;
+use super::run::Follower;
 use super::{CutOver, Failed, now_ms};
 use crate::backup::Error;
-use crate::store::{Follow as Step, FollowFinish, FollowedLease, Revision};
+use crate::store::{Follow as Step, FollowClose, FollowFinish, Revision};
 
 /// For so long the followed cluster is closed before it is opened again.
 const CLOSED: Duration = Duration::from_secs(60);
+/// It is closed while no more revisions than these are missing: what was written since the watch was asked.
+const FEW: Revision = 1_000;
 /// For so long the last step is repeated.
 const LAST: Duration = Duration::from_secs(300);
 /// Between two attempts of it.
@@ -20,48 +24,60 @@ const PAUSE: Duration = Duration::from_millis(200);
 const COMPARISONS: u32 = 5;
 
 impl Follower<'_, '_> {
-    pub(super) async fn cut_over(&mut self) -> Result<CutOver, Failed> {
-        let position = self.target.connect().await?;
-        let frozen = position.following.map_or(0, |it| it.frozen_unix_ms);
-        // What this has not closed is closed for a reason.
-        if frozen == 0 && self.origin.is_closed().await? {
-            return Err(Failed::Final(Error::Follow(
-                "the alarm CORRUPT is raised at the followed cluster: find out which of its members is right, and disarm it, before its data are taken over".to_owned(),
-            )));
+    /// Compares first, and the next time that everything is here, cuts over. `None`: not yet.
+    pub(super) async fn cut_over(&mut self) -> Result<Option<CutOver>, Failed> {
+        self.check_alarms().await?;
+        if !self.compared {
+            self.follow_users(false).await?;
+            self.compare().await?;
+            self.compared = true;
+            self.watch.awake();
+            return Ok(None);
         }
-        self.follow_users().await?;
-        self.compare().await?;
-        let frozen_unix_ms = now_ms();
-        // First said, then done: whoever finds it said goes on with it.
-        self.note_frozen(frozen_unix_ms).await?;
-        self.gate.set(Gate::Closed);
-        let last = match timeout(CLOSED, self.close()).await {
-            Ok(Ok(last)) => last,
-            failed => return Err(self.open_again(failed.ok()).await),
+        // The member that is watched may be behind the others.
+        if self.origin.revision().await? > self.reached + FEW {
+            return Ok(None);
+        }
+        let (attempt, frozen_unix_ms) = (attempt(), now_ms());
+        self.memory.closed.set(Some(attempt));
+        let closed = timeout(CLOSED, self.close(attempt, frozen_unix_ms)).await;
+        let late = || {
+            let seconds = CLOSED.as_secs();
+            let why = format!("the followed cluster could not be left within {seconds} s");
+            Err(Failed::Passing(why))
         };
-        self.gate.set(Gate::Left);
-        let revision = last.revision;
+        let last = match closed.unwrap_or_else(|_| late()) {
+            Ok(last) => last,
+            Err(failed) => {
+                self.give_up(attempt).await;
+                return Err(failed);
+            }
+        };
+        self.memory.closed.set(None);
         self.finish(last).await?;
-        Ok(CutOver {
-            revision,
+        Ok(Some(CutOver {
+            revision: last.revision,
             frozen_unix_ms,
             writable_unix_ms: now_ms(),
-        })
+        }))
     }
 
-    async fn note_frozen(&mut self, frozen_unix_ms: i64) -> Result<(), Failed> {
-        let step = Step {
-            frozen_unix_ms,
-            ..self.step()
-        };
-        self.advance(&step).await
+    async fn check_alarms(&self) -> Result<(), Failed> {
+        match self.origin.alarms().await?.corrupt {
+            false => Ok(()),
+            true => Err(Failed::Final(Error::Follow(
+                "the alarm CORRUPT is raised at the followed cluster: find out which of its members is right, and disarm it, before its data are taken over".to_owned(),
+            ))),
+        }
     }
 
     /// Whether both have the same keys, with the same history, at the revision that is reached here.
     async fn compare(&mut self) -> Result<(), Failed> {
         for _ in 0..COMPARISONS {
             let revision = self.reached;
-            let (there, compacted) = self.origin.hash(revision).await?;
+            let Some((there, compacted)) = self.hash_there(revision).await? else {
+                continue;
+            };
             if compacted > self.compacted {
                 self.compact(compacted).await?;
                 continue;
@@ -81,16 +97,50 @@ impl Follower<'_, '_> {
         Err(Failed::Passing(why))
     }
 
-    /// Closes the followed cluster, and brings over everything that it has.
-    async fn close(&mut self) -> Result<FollowFinish, Failed> {
-        let revision = self.origin.close().await?;
+    /// Its hash at a revision. Where it is at that one the newest is asked for: at the revision of its last compaction etcd
+    /// gives the hash from before that, or none.
+    async fn hash_there(&self, revision: Revision) -> Result<Option<(u32, Revision)>, Failed> {
+        let (hash, compacted, at) = self.origin.hash(0).await?;
+        if at == revision {
+            return Ok(Some((hash, compacted)));
+        }
+        if !self.origin.is_readable(revision).await? {
+            return Ok(None);
+        }
+        let (hash, compacted, _) = self.origin.hash(revision).await?;
+        Ok(Some((hash, compacted)))
+    }
+
+    /// Closes the followed cluster, and brings over everything that it has. First it is said here, then done: whoever
+    /// finds it said opens it again.
+    async fn close(&mut self, attempt: u64, unix_ms: i64) -> Result<FollowFinish, Failed> {
+        let step = Step {
+            close: Some(FollowClose { attempt, unix_ms }),
+            ..self.step()
+        };
+        self.advance(&step).await?;
+        let revision = self.origin.close(attempt).await?;
         self.drain(revision).await?;
-        let auth = self.changed_users(true).await?;
-        let (there, _) = self.origin.leases().await?;
+        self.follow_users(true).await?;
+        let (leases, at) = self.follow_leases().await?;
+        let alarms = self.origin.alarms().await?;
+        self.check_alarms().await?;
+        let is_last = self.origin.revision().await? == revision && at == revision;
+        if !is_last || !alarms.complete.contains(&attempt) {
+            let why = "the followed cluster took writes though it was closed: somebody has disarmed its alarms, or its version does not heed them";
+            return Err(Failed::Passing(why.to_owned()));
+        }
+        let here = self.target.connect().await?;
+        let same = here.leases.len() as u64 == leases && here.auth_revision == self.auth_revision;
+        if !same || here.revision != revision {
+            let why = "not all leases and users of the followed cluster are here";
+            return Err(Failed::Passing(why.to_owned()));
+        }
         Ok(FollowFinish {
+            attempt,
             revision,
-            leases: self.all_leases(&there).await?,
-            auth,
+            leases,
+            auth_revision: self.auth_revision,
         })
     }
 
@@ -108,33 +158,8 @@ impl Follower<'_, '_> {
         }
     }
 
-    /// Every lease of there, those that are here with the time that they have here.
-    async fn all_leases(&self, there: &[i64]) -> Result<Vec<FollowedLease>, Failed> {
-        let mut leases = self.granted(there).await?;
-        let here = there.iter().copied().filter(|id| self.leases.contains(id));
-        leases.extend(here.map(|id| FollowedLease { id, ttl: 0 }));
-        Ok(leases)
-    }
-
-    async fn open_again(&mut self, failed: Option<Result<FollowFinish, Failed>>) -> Failed {
-        let failed = match failed {
-            Some(Err(failed)) => failed,
-            _ => Failed::Passing(format!(
-                "the followed cluster could not be left within {} s",
-                CLOSED.as_secs()
-            )),
-        };
-        // If it cannot be opened now, it is when this process ends.
-        if self.origin.open().await.is_ok() {
-            self.gate.set(Gate::Open);
-            // The time of the next attempt counts.
-            let _ = self.note_frozen(-1).await;
-        }
-        failed
-    }
-
     /// The last step. It may have been applied though its answer was lost, so it is repeated until the cluster here says
-    /// that it follows none any more.
+    /// that it follows none any more, or that another attempt has begun.
     async fn finish(&mut self, last: FollowFinish) -> Result<(), Failed> {
         let step = Step {
             finish: Some(last),
@@ -149,14 +174,18 @@ impl Follower<'_, '_> {
             };
             if began.elapsed() > LAST {
                 return Err(Failed::Final(Error::Follow(format!(
-                    "{why}; the followed cluster stays closed to writes: this is to be started again, or `etcdctl alarm disarm` opens it, and only if this cluster is deleted"
+                    "{why}; the followed cluster stays closed to writes until this is started again"
                 ))));
             }
             sleep(PAUSE).await;
-            if let Ok(position) = self.target.connect().await
-                && position.following.is_none()
-            {
-                return Ok(());
+            match self.target.connect().await.map(|it| it.following) {
+                Ok(None) => return Ok(()),
+                Ok(Some(it)) if it.attempt != last.attempt => {
+                    return Err(Failed::Passing(
+                        "another process leaves the followed cluster".to_owned(),
+                    ));
+                }
+                _ => {}
             }
         }
     }

@@ -17,6 +17,7 @@ mod seed;
 mod target;
 mod watch;
 
+pub use origin::CLOSED;
 pub use run::{Cutover, Ended, Follow};
 pub use seed::Seed;
 
@@ -38,6 +39,8 @@ pub struct CutOver {
 enum Failed {
     /// Another one may succeed.
     Passing(String),
+    /// The watch has lost what was written before this revision.
+    Compacted(i64),
     /// None will.
     Final(Error),
 }

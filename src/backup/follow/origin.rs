@@ -1,6 +1,7 @@
 //! One member of the followed cluster, reached as a client reaches it. Everything that is asked of it is asked of this
 //! one, so that no answer is older than the one before.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tonic::transport::Channel;
@@ -27,6 +28,9 @@ const ANSWER: Duration = Duration::from_secs(10);
 const HASH: Duration = Duration::from_secs(300);
 /// The largest answer: an event of the watch may be as large as a request.
 pub(super) const LARGEST: usize = 64 << 20;
+/// The upper half of the member ID in the alarms by which a followed cluster is closed: the letters "foll". The lower half
+/// is the attempt's. Such an alarm is told from one about data that differ, and one attempt's from another's.
+pub const CLOSED: u64 = 0x666f_6c6c;
 /// The text by which etcd refuses a revision that is gone.
 const COMPACTED: &str = "required revision has been compacted";
 
@@ -35,15 +39,43 @@ const COMPACTED: &str = "required revision has been compacted";
 pub(super) struct Origin {
     pub(super) endpoint: String,
     pub(super) cluster_id: u64,
+    member_id: u64,
     channel: Channel,
     token: Option<String>,
 }
 
+/// What alarms say.
+pub(super) struct Alarms {
+    /// Attempts that have raised one of theirs.
+    pub(super) closed: BTreeSet<u64>,
+    /// Those that keep it closed to every write.
+    pub(super) complete: BTreeSet<u64>,
+    /// Its data are said to be wrong.
+    pub(super) corrupt: bool,
+}
+
+/// The number of a new attempt.
+pub(super) fn attempt() -> u64 {
+    let (random, _) = uuid::Uuid::new_v4().as_u64_pair();
+    (CLOSED << 32) | (random >> 32) | 1
+}
+
 impl Origin {
-    /// The first member that answers and knows a leader.
-    pub(super) async fn connect(clients: &Clients) -> Result<Origin, Failed> {
+    /// The first member that answers and knows a leader, from the `nth` endpoint on.
+    pub(super) async fn connect(clients: &Clients, nth: usize) -> Result<Origin, Failed> {
         let mut failures = Vec::new();
-        for endpoint in clients.endpoints.iter().filter(|it| !it.is_empty()) {
+        let endpoints: Vec<&String> = clients
+            .endpoints
+            .iter()
+            .filter(|it| !it.is_empty())
+            .collect();
+        let all = endpoints.len();
+        for endpoint in endpoints
+            .into_iter()
+            .cycle()
+            .skip(nth % all.max(1))
+            .take(all)
+        {
             let reached = tokio::time::timeout(ANSWER, Origin::reach(clients, endpoint)).await;
             match reached.unwrap_or_else(|_| Err(silent(ANSWER))) {
                 Ok(origin) => return Ok(origin),
@@ -64,6 +96,7 @@ impl Origin {
         let mut origin = Origin {
             endpoint: endpoint.to_owned(),
             cluster_id: 0,
+            member_id: 0,
             channel,
             token,
         };
@@ -77,7 +110,9 @@ impl Origin {
         if status.is_learner {
             return Err("it is a learner".to_owned());
         }
-        origin.cluster_id = status.header.unwrap_or_default().cluster_id;
+        let header = status.header.unwrap_or_default();
+        origin.cluster_id = header.cluster_id;
+        origin.member_id = header.member_id;
         Ok(origin)
     }
 
@@ -98,6 +133,18 @@ impl Origin {
         let answer = tokio::time::timeout(patience, call(request)).await;
         let answer = answer.map_err(|_| failed(silent(patience)))?;
         Ok(answer.map_err(|it| failed(text(&it)))?.into_inner())
+    }
+
+    /// Its revision, confirmed by a quorum.
+    pub(super) async fn revision(&self) -> Result<Revision, Failed> {
+        let range = RangeRequest {
+            key: b"\0".to_vec().into(),
+            count_only: true,
+            ..RangeRequest::default()
+        };
+        let mut client = KvClient::new(self.channel.clone());
+        let read = self.ask(ANSWER, range, async |it| client.range(it).await);
+        Ok(revision(read.await?.header))
     }
 
     /// Whether a revision can still be read there.
@@ -126,8 +173,14 @@ impl Origin {
         let all = self
             .ask(ANSWER, all, async |it| client.lease_leases(it).await)
             .await?;
+        let header = all.header.unwrap_or_default();
+        if header.member_id != self.member_id {
+            // Behind one address there may be several: this one may know less than the one that was asked before.
+            let why = format!("another member answers at {}", self.endpoint);
+            return Err(Failed::Passing(why));
+        }
         let ids = all.leases.iter().map(|lease| lease.id).collect();
-        Ok((ids, revision(all.header)))
+        Ok((ids, header.revision))
     }
 
     /// The seconds for which a lease was granted; `None`: it has ended.
@@ -152,42 +205,70 @@ impl Origin {
         Ok(status.auth_revision)
     }
 
-    /// etcd's HashKV at a revision, and the revision that it was compacted at.
-    pub(super) async fn hash(&self, revision: Revision) -> Result<(u32, Revision), Failed> {
+    /// etcd's HashKV at a revision, or where it is (0), the revision that it was compacted at, and the one where it is.
+    pub(super) async fn hash(&self, at: Revision) -> Result<(u32, Revision, Revision), Failed> {
         let mut client = MaintenanceClient::new(self.channel.clone());
-        let asked = HashKvRequest { revision };
-        let hash = self
-            .ask(HASH, asked, async |it| client.hash_kv(it).await)
+        let asked = HashKvRequest { revision: at };
+        let hash = self.ask(HASH, asked, async |it| client.hash_kv(it).await);
+        let hash = hash.await?;
+        Ok((hash.hash, hash.compact_revision, revision(hash.header)))
+    }
+
+    /// Its alarms.
+    pub(super) async fn alarms(&self) -> Result<Alarms, Failed> {
+        let asked = AlarmRequest {
+            action: AlarmAction::Get.into(),
+            ..AlarmRequest::default()
+        };
+        let all = self.alarm(asked).await?.alarms;
+        let of = |kind: AlarmType| {
+            let all = all.iter().filter(move |it| it.alarm == i32::from(kind));
+            all.map(|alarm| alarm.member_id)
+        };
+        let ours = |id: &u64| id >> 32 == CLOSED;
+        let both = of(AlarmType::Corrupt).chain(of(AlarmType::Nospace));
+        Ok(Alarms {
+            closed: both.filter(ours).collect(),
+            complete: of(AlarmType::Corrupt).filter(ours).collect(),
+            corrupt: of(AlarmType::Corrupt).any(|id| !ours(&id)),
+        })
+    }
+
+    /// Closes it to writes, for an attempt. Returns its last revision: whatever comes later in its log is refused.
+    /// NOSPACE first: etcd 3.5 forgets CORRUPT where a first NOSPACE is raised later.
+    pub(super) async fn close(&self, attempt: u64) -> Result<Revision, Failed> {
+        self.set(AlarmAction::Activate, AlarmType::Nospace, attempt)
             .await?;
-        Ok((hash.hash, hash.compact_revision))
+        let raised = self.set(AlarmAction::Activate, AlarmType::Corrupt, attempt);
+        Ok(revision(raised.await?.header))
     }
 
-    /// Whether it is closed to writes, by this or for a reason of its own.
-    pub(super) async fn is_closed(&self) -> Result<bool, Failed> {
-        let alarms = self.alarm(AlarmAction::Get).await?;
-        let corrupt = i32::from(AlarmType::Corrupt);
-        Ok(alarms.alarms.iter().any(|alarm| alarm.alarm == corrupt))
+    /// Opens it to writes again, which these attempts had closed it to.
+    pub(super) async fn open(&self, attempts: &BTreeSet<u64>) -> Result<(), Failed> {
+        for attempt in attempts {
+            for alarm in [AlarmType::Corrupt, AlarmType::Nospace] {
+                self.set(AlarmAction::Deactivate, alarm, *attempt).await?;
+            }
+        }
+        Ok(())
     }
 
-    /// Closes it to writes. Returns its last revision: whatever comes later in its log is refused.
-    pub(super) async fn close(&self) -> Result<Revision, Failed> {
-        let raised = self.alarm(AlarmAction::Activate).await?;
-        Ok(revision(raised.header))
-    }
-
-    /// Opens it to writes again.
-    pub(super) async fn open(&self) -> Result<(), Failed> {
-        self.alarm(AlarmAction::Deactivate).await.map(drop)
-    }
-
-    async fn alarm(&self, action: AlarmAction) -> Result<AlarmResponse, Failed> {
-        let mut client = MaintenanceClient::new(self.channel.clone());
+    async fn set(
+        &self,
+        action: AlarmAction,
+        alarm: AlarmType,
+        attempt: u64,
+    ) -> Result<AlarmResponse, Failed> {
         let asked = AlarmRequest {
             action: action.into(),
-            // Of no member: no member's data are meant.
-            member_id: 0,
-            alarm: AlarmType::Corrupt.into(),
+            member_id: attempt,
+            alarm: alarm.into(),
         };
+        self.alarm(asked).await
+    }
+
+    async fn alarm(&self, asked: AlarmRequest) -> Result<AlarmResponse, Failed> {
+        let mut client = MaintenanceClient::new(self.channel.clone());
         self.ask(ANSWER, asked, async |it| client.alarm(it).await)
             .await
     }

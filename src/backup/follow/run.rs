@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use futures::future::try_join_all;
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use super::origin::Origin;
 use super::target::Target;
@@ -32,6 +33,13 @@ const TICK: Duration = Duration::from_secs(1);
 /// How often its leases are compared, in ticks, and its users and compactions.
 const LEASES: u64 = 5;
 const REST: u64 = 30;
+/// Leases in one step, and how many are asked for their time at once.
+const LEASES_AT_ONCE: usize = 5_000;
+const ASKED_AT_ONCE: usize = 16;
+/// How often the followed cluster may be closed in vain before a person has to look.
+const IN_VAIN: u32 = 3;
+/// Before this ends, the followed cluster is opened again within this.
+const LAST: Duration = Duration::from_secs(20);
 /// Characters of a problem that members are told: they take 1024 bytes.
 const MOST_PROBLEM: usize = 250;
 
@@ -66,15 +74,15 @@ pub enum Ended {
     CutOver(Option<CutOver>),
 }
 
-/// Whether the followed cluster takes writes, as far as this process has to do with it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Gate {
-    /// It does.
-    Open,
-    /// It was told not to, and is opened again if that comes to nothing.
-    Closed,
-    /// The cluster here may take writes: the followed one is never opened again by this process.
-    Left,
+/// What an earlier connection leaves to the next one.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    /// The attempt that has closed the followed cluster and may open it again: not one that may have succeeded.
+    pub(super) closed: Cell<Option<u64>>,
+    /// How often it was closed in vain.
+    vain: Cell<u32>,
+    /// Which endpoint is tried first.
+    endpoint: Cell<usize>,
 }
 
 impl Follow {
@@ -82,36 +90,40 @@ impl Follow {
     ///
     /// # Errors
     /// One of the clusters was not reached for five minutes; the followed one has lost what comes next, has another past,
-    /// or is not the one that was followed before.
+    /// is not the one that was followed before, or was closed in vain several times.
     pub async fn run(&self, stop: impl Future<Output = ()>) -> Result<Ended, Error> {
         let mut stop = pin!(stop);
-        let gate = Cell::new(Gate::Open);
+        let memory = Memory::default();
         let ended = tokio::select! {
-            ended = self.repeat(&gate) => ended,
+            ended = self.repeat(&memory) => ended,
             () = &mut stop => Ok(Ended::Stopped("it was asked to end".to_owned())),
             () = sleep(LIFE) => Ok(Ended::Stopped("it has run for twelve hours".to_owned())),
         };
-        if gate.get() == Gate::Closed {
-            self.open_again().await;
+        if let Some(attempt) = memory.closed.get() {
+            self.open_at_last(attempt).await;
         }
         ended
     }
 
-    async fn repeat(&self, gate: &Cell<Gate>) -> Result<Ended, Error> {
+    async fn repeat(&self, memory: &Memory) -> Result<Ended, Error> {
         let mut failing: Option<Instant> = None;
         loop {
             let mut target = Target::new(&self.members);
             let mut well = false;
-            let why = match self.attempt(&mut target, gate, &mut well).await {
+            let failed = match self.attempt(&mut target, memory, &mut well).await {
                 Ok(ended) => return Ok(ended),
-                Err(Failed::Passing(why)) => why,
-                Err(Failed::Final(error)) => {
+                Err(failed) => failed,
+            };
+            let why = match bear(failed, memory) {
+                Ok(why) => why,
+                Err(error) => {
                     self.tell(&mut target, &error.to_string()).await;
                     return Err(error);
                 }
             };
             eprintln!("quorate follow: {why}");
             self.tell(&mut target, &why).await;
+            memory.endpoint.set(memory.endpoint.get().wrapping_add(1));
             let since = match well {
                 true => *failing.insert(Instant::now()),
                 false => *failing.get_or_insert_with(Instant::now),
@@ -127,14 +139,15 @@ impl Follow {
     async fn attempt(
         &self,
         target: &mut Target<'_>,
-        gate: &Cell<Gate>,
+        memory: &Memory,
         well: &mut bool,
     ) -> Result<Ended, Failed> {
         let position = target.connect().await?;
         let Some(following) = position.following.clone() else {
+            memory.closed.set(None);
             return Ok(Ended::CutOver(None));
         };
-        let origin = Origin::connect(&self.from).await?;
+        let origin = Origin::connect(&self.from, memory.endpoint.get()).await?;
         if origin.cluster_id != following.source_cluster {
             return Err(Failed::Final(Error::Follow(format!(
                 "{} is of cluster {:x}, and cluster {:x} is followed: give the endpoints of that one",
@@ -144,7 +157,11 @@ impl Follow {
         // From the revision that is here, which is passed over: etcd says how far a watch is only once there is something
         // that it begins with.
         let watch = origin.watch(position.revision).await?;
-        let mut follower = Follower::new(self, origin, target, watch, &position, gate);
+        let mut follower = Follower::new(self, origin, target, watch, &position, memory);
+        // An earlier process may have been ended in the middle of a cutover.
+        if follower.open_again(None).await? == Opened::Left {
+            return Ok(Ended::CutOver(None));
+        }
         let ended = follower.work().await;
         *well = follower.advanced;
         ended
@@ -160,15 +177,35 @@ impl Follow {
         let _ = target.advance(None, told).await;
     }
 
-    /// Opens the followed cluster again. What keeps it closed is printed, since nobody else may know it.
-    async fn open_again(&self) {
-        let opened = async { Origin::connect(&self.from).await?.open().await };
-        match opened.await {
-            Ok(()) => eprintln!("quorate follow: the followed cluster was opened to writes again"),
-            Err(error) => eprintln!(
-                "quorate follow: the followed cluster stays closed to writes, `etcdctl alarm disarm` opens it: {error:?}"
+    /// Opens the followed cluster again before this ends. What keeps it closed is printed, since nobody else may know.
+    async fn open_at_last(&self, attempt: u64) {
+        let opened = async {
+            let origin = Origin::connect(&self.from, 0).await?;
+            open_again(&origin, &mut Target::new(&self.members), Some(attempt)).await
+        };
+        match timeout(LAST, opened).await {
+            Ok(Ok(Opened::Again)) => {
+                eprintln!("quorate follow: the followed cluster takes writes again");
+            }
+            Ok(Ok(Opened::Left)) => {}
+            failed => eprintln!(
+                "quorate follow: the followed cluster stays closed to writes until this is started again: {failed:?}"
             ),
         }
+    }
+}
+
+/// Why another attempt is made, if one is.
+fn bear(failed: Failed, memory: &Memory) -> Result<String, Error> {
+    match failed {
+        Failed::Passing(why) if memory.vain.get() >= IN_VAIN => Err(Error::Follow(format!(
+            "the followed cluster was closed to writes {IN_VAIN} times in vain, and opened again: {why}"
+        ))),
+        Failed::Passing(why) => Ok(why),
+        Failed::Compacted(revision) => Err(Error::Follow(format!(
+            "the followed cluster was compacted at revision {revision}, and what it wrote before that is not here: delete this EtcdCluster with its volumes and create it again, or let the followed one keep its history for longer"
+        ))),
+        Failed::Final(error) => Err(error),
     }
 }
 
@@ -178,7 +215,7 @@ pub(super) struct Follower<'a, 'b> {
     pub(super) origin: Origin,
     pub(super) target: &'a mut Target<'b>,
     pub(super) watch: Watch,
-    pub(super) gate: &'a Cell<Gate>,
+    pub(super) memory: &'a Memory,
     /// The cluster that is followed.
     pub(super) source: u64,
     /// The revision that is reached.
@@ -187,7 +224,11 @@ pub(super) struct Follower<'a, 'b> {
     pub(super) compacted: Revision,
     /// Leases that are here.
     pub(super) leases: BTreeSet<i64>,
-    auth_revision: u64,
+    pub(super) auth_revision: u64,
+    /// Both were compared, and had the same data.
+    pub(super) compared: bool,
+    /// How far the followed cluster was when, where that is not reached yet.
+    ahead: Option<(Revision, i64)>,
     /// What is told.
     told: Following,
     told_at: Instant,
@@ -201,7 +242,7 @@ impl<'a, 'b> Follower<'a, 'b> {
         target: &'a mut Target<'b>,
         watch: Watch,
         position: &PositionResponse,
-        gate: &'a Cell<Gate>,
+        memory: &'a Memory,
     ) -> Self {
         Follower {
             settings,
@@ -209,11 +250,13 @@ impl<'a, 'b> Follower<'a, 'b> {
             origin,
             target,
             watch,
-            gate,
+            memory,
             reached: position.revision,
             compacted: position.compact_revision,
             leases: position.leases.iter().copied().collect(),
             auth_revision: position.auth_revision,
+            compared: false,
+            ahead: None,
             told: Following::default(),
             told_at: Instant::now(),
             advanced: false,
@@ -231,12 +274,28 @@ impl<'a, 'b> Follower<'a, 'b> {
                     self.tick(number).await?;
                     number += 1;
                 }
-                arrived = self.watch.next() => self.take(arrived?).await?,
+                arrived = self.watch.next() => match arrived {
+                    Ok(arrived) => self.take(arrived).await?,
+                    Err(failed) => self.watch_again(failed).await?,
+                },
             }
-            if self.settings.cutover == Cutover::WhenCaughtUp && self.is_caught_up() {
-                let done = self.cut_over().await?;
+            if self.settings.cutover == Cutover::WhenCaughtUp
+                && self.is_caught_up()
+                && let Some(done) = self.cut_over().await?
+            {
                 return Ok(Ended::CutOver(Some(done)));
             }
+        }
+    }
+
+    /// What is compacted away at the revision that is here is not needed.
+    async fn watch_again(&mut self, failed: Failed) -> Result<(), Failed> {
+        match failed {
+            Failed::Compacted(revision) if revision <= self.reached + 1 => {
+                self.watch = self.origin.watch(self.reached + 1).await?;
+                Ok(())
+            }
+            failed => Err(failed),
         }
     }
 
@@ -246,7 +305,7 @@ impl<'a, 'b> Follower<'a, 'b> {
             self.follow_leases().await?;
         }
         if number.is_multiple_of(REST) {
-            self.follow_users().await?;
+            self.follow_users(false).await?;
             self.follow_compaction().await?;
         }
         if self.told_at.elapsed() >= TICK {
@@ -254,6 +313,7 @@ impl<'a, 'b> Follower<'a, 'b> {
             self.target.advance(None, told).await?;
             self.told_at = Instant::now();
         }
+        self.watch.awake();
         Ok(())
     }
 
@@ -276,11 +336,14 @@ impl<'a, 'b> Follower<'a, 'b> {
                 ..self.step()
             };
             self.advance(&step).await?;
+            self.advanced = true;
         }
-        if let Some((revision, asked_ms)) = arrived.progress {
+        self.ahead = arrived.progress.or(self.ahead);
+        if let Some((revision, asked_ms)) = self.ahead {
             self.told.source_revision = self.told.source_revision.max(revision);
             if revision <= self.reached {
                 self.told.as_of_unix_ms = asked_ms;
+                self.ahead = None;
             }
         }
         Ok(())
@@ -298,49 +361,58 @@ impl<'a, 'b> Follower<'a, 'b> {
         let told = self.told.clone();
         self.reached = self.target.advance(Some(step), told).await?;
         self.told_at = Instant::now();
-        self.advanced = true;
         Ok(())
     }
 
-    /// Grants here what was granted there, and ends what has ended there.
-    async fn follow_leases(&mut self) -> Result<(), Failed> {
+    /// Grants here what was granted there, and ends what has ended there. Returns how many it has, and when.
+    pub(super) async fn follow_leases(&mut self) -> Result<(u64, Revision), Failed> {
         let (there, at) = self.origin.leases().await?;
-        let leases = self.granted(&there).await?;
+        let granted = self.granted(&there).await?;
+        for leases in granted.chunks(LEASES_AT_ONCE) {
+            let step = Step {
+                leases: leases.to_vec(),
+                ..self.step()
+            };
+            self.advance(&step).await?;
+            self.leases.extend(leases.iter().map(|lease| lease.id));
+        }
         let there: BTreeSet<i64> = there.into_iter().collect();
         // Before that revision is reached their keys may still be here.
         let ended: Vec<i64> = match at <= self.reached {
             true => self.leases.difference(&there).copied().collect(),
             false => Vec::new(),
         };
-        if leases.is_empty() && ended.is_empty() {
-            return Ok(());
+        for ended in ended.chunks(LEASES_AT_ONCE) {
+            let step = Step {
+                ended: ended.to_vec(),
+                ..self.step()
+            };
+            self.advance(&step).await?;
+            for id in ended {
+                self.leases.remove(id);
+            }
         }
-        self.leases.extend(leases.iter().map(|lease| lease.id));
-        ended.iter().for_each(|id| {
-            self.leases.remove(id);
-        });
-        let step = Step {
-            leases,
-            ended,
-            ..self.step()
-        };
-        self.advance(&step).await
+        Ok((there.len() as u64, at))
     }
 
     /// Those of these leases that are not here, as far as they have not ended meanwhile.
-    pub(super) async fn granted(&self, there: &[i64]) -> Result<Vec<FollowedLease>, Failed> {
-        let mut leases = Vec::new();
-        for id in there.iter().copied().filter(|id| !self.leases.contains(id)) {
-            if let Some(ttl) = self.origin.lease_ttl(id).await? {
-                leases.push(FollowedLease { id, ttl });
+    async fn granted(&self, there: &[i64]) -> Result<Vec<FollowedLease>, Failed> {
+        let new = there.iter().copied();
+        let new: Vec<i64> = new.filter(|id| !self.leases.contains(id)).collect();
+        let mut granted = Vec::new();
+        for ids in new.chunks(ASKED_AT_ONCE) {
+            let asked = ids.iter().map(|id| self.origin.lease_ttl(*id));
+            for (id, ttl) in ids.iter().zip(try_join_all(asked).await?) {
+                granted.extend(ttl.map(|ttl| FollowedLease { id: *id, ttl }));
             }
         }
-        Ok(leases)
+        Ok(granted)
     }
 
     /// Brings users and roles over if they have changed there.
-    pub(super) async fn follow_users(&mut self) -> Result<(), Failed> {
-        if let Some(auth) = self.changed_users(false).await? {
+    /// `closed`: the followed cluster is closed to writes.
+    pub(super) async fn follow_users(&mut self, closed: bool) -> Result<(), Failed> {
+        if let Some(auth) = self.changed_users(closed).await? {
             let step = Step {
                 auth: Some(auth),
                 ..self.step()
@@ -352,10 +424,7 @@ impl<'a, 'b> Follower<'a, 'b> {
 
     /// Users and roles there, if they have changed since the last time. No call of etcd's says what a password is, so they
     /// come from a snapshot.
-    pub(super) async fn changed_users(
-        &mut self,
-        closed: bool,
-    ) -> Result<Option<AuthImage>, Failed> {
+    async fn changed_users(&mut self, closed: bool) -> Result<Option<AuthImage>, Failed> {
         // Both count from 1, whichever they begin with.
         if self.origin.auth_revision().await?.max(1) == self.auth_revision {
             return Ok(None);
@@ -418,5 +487,57 @@ impl<'a, 'b> Follower<'a, 'b> {
         self.advance(&step).await?;
         self.compacted = revision;
         Ok(())
+    }
+}
+
+/// What became of a closed cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Opened {
+    /// It takes writes.
+    Again,
+    /// It was left: nothing of ours opens it.
+    Left,
+}
+
+/// Opens the followed cluster to writes, which an attempt may have closed: first the cluster here says that no attempt that
+/// has raised an alarm until now will end the following, then those alarms go. In this order no two clusters ever take
+/// writes. `own`: only if no later attempt than this one has begun.
+async fn open_again(
+    origin: &Origin,
+    target: &mut Target<'_>,
+    own: Option<u64>,
+) -> Result<Opened, Failed> {
+    let alarms = origin.alarms().await?;
+    let Some(following) = target.connect().await?.following else {
+        return Ok(Opened::Left);
+    };
+    let open = following.attempt;
+    if own.is_some_and(|own| open != 0 && open != own) {
+        let why = "another process leaves the followed cluster".to_owned();
+        return Err(Failed::Passing(why));
+    }
+    if open != 0 {
+        let step = Step {
+            source: following.source_cluster,
+            open,
+            ..Step::default()
+        };
+        target.advance(Some(&step), Following::default()).await?;
+    }
+    origin.open(&alarms.closed).await?;
+    Ok(Opened::Again)
+}
+
+impl Follower<'_, '_> {
+    async fn open_again(&mut self, own: Option<u64>) -> Result<Opened, Failed> {
+        let opened = open_again(&self.origin, self.target, own).await?;
+        self.memory.closed.set(None);
+        Ok(opened)
+    }
+
+    /// It was closed in vain. If it cannot be opened now, it is by the next connection, or when this process ends.
+    pub(super) async fn give_up(&mut self, attempt: u64) {
+        self.memory.vain.set(self.memory.vain.get() + 1);
+        let _ = self.open_again(Some(attempt)).await;
     }
 }

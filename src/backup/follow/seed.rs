@@ -3,9 +3,11 @@
 
 use std::path::PathBuf;
 
-use super::Error;
+use super::origin::Origin;
+use super::{Error, Failed};
 use crate::backup::restore::{Sent, Target, deliver, nameless, ready};
 use crate::backup::source::{Access, Clients, Source};
+use crate::wire::member::StagedSnapshot;
 
 /// What is sent, and where to.
 #[derive(Debug)]
@@ -29,7 +31,9 @@ impl Seed {
     /// snapshot, [`Error::TargetFull`] if it has no room for it; those of the file.
     pub async fn run(&self) -> Result<Sent, Error> {
         let there = self.target.wait().await?;
-        if let Some(staged) = there.filter(|it| it.complete && it.source_cluster != 0) {
+        if let Some(staged) = there.filter(|it| it.complete)
+            && self.leads_on(&staged).await?
+        {
             return Ok(Sent {
                 sha256: staged.sha256,
                 size: staged.length,
@@ -50,5 +54,22 @@ impl Seed {
         let mut snapshot = ready(&name, &self.scratch, file, None).await?;
         snapshot.source = fetched.cluster_id;
         deliver(&self.target, snapshot, &name).await
+    }
+
+    /// Whether a snapshot that is there is one of this cluster, and what it wrote behind it can still be read.
+    async fn leads_on(&self, staged: &StagedSnapshot) -> Result<bool, Error> {
+        if staged.source_cluster == 0 {
+            return Ok(false);
+        }
+        let asked = async {
+            let origin = Origin::connect(&self.from, 0).await?;
+            let same = origin.cluster_id == staged.source_cluster;
+            Ok::<_, Failed>(same && origin.is_readable(staged.revision).await?)
+        };
+        asked.await.map_err(|failed| match failed {
+            Failed::Final(error) => error,
+            Failed::Passing(why) => Error::Source(why),
+            Failed::Compacted(revision) => Error::Source(format!("compacted at {revision}")),
+        })
     }
 }

@@ -9,7 +9,7 @@ use tonic::Streaming;
 use tonic::transport::Channel;
 
 use super::origin::LARGEST;
-use super::{Error, Failed, now_ms};
+use super::{Failed, now_ms};
 use crate::backup::source::{text, with_token};
 use crate::store::{FollowedEvent, FollowedRevision, KeyValue, Revision};
 use crate::wire::etcd::watch_client::WatchClient;
@@ -26,6 +26,9 @@ const REVISIONS_AT_ONCE: usize = 1000;
 /// A followed cluster that says nothing for so long, though it is asked every second, is not reached any more.
 const SILENCE: Duration = Duration::from_secs(15);
 
+/// After this it is asked again.
+const UNANSWERED: Duration = Duration::from_secs(4);
+
 /// The watch.
 pub(super) struct Watch {
     requests: mpsc::Sender<WatchRequest>,
@@ -34,7 +37,9 @@ pub(super) struct Watch {
     pieces: Vec<Event>,
     /// When it was asked how far it is, in Unix milliseconds, where it has not answered yet.
     asked_ms: Option<i64>,
-    heard: Instant,
+    asked: Instant,
+    /// Since when it was read and nothing came.
+    quiet: Instant,
 }
 
 /// What has arrived.
@@ -73,22 +78,31 @@ impl Watch {
             stream,
             pieces: Vec::new(),
             asked_ms: None,
-            heard: Instant::now(),
+            asked: Instant::now(),
+            quiet: Instant::now(),
         })
     }
 
-    /// Asks how far it is. etcd does not answer while the watch is behind.
+    /// It was not read for a while: what is silent is not the followed cluster.
+    pub(super) fn awake(&mut self) {
+        self.quiet = Instant::now();
+    }
+
+    /// Asks how far it is, again only once it has answered, or for a while has not: etcd says nothing while the watch is
+    /// behind.
     pub(super) fn ask_progress(&mut self) -> Result<(), Failed> {
-        if self.heard.elapsed() > SILENCE {
-            return Err(lost(&format!(
-                "nothing was heard for {} s",
-                SILENCE.as_secs()
-            )));
+        if self.quiet.elapsed() > SILENCE {
+            let seconds = SILENCE.as_secs();
+            return Err(lost(&format!("nothing was heard for {seconds} s")));
+        }
+        if self.asked_ms.is_some() && self.asked.elapsed() < UNANSWERED {
+            return Ok(());
         }
         let progress = request(RequestUnion::ProgressRequest(WatchProgressRequest {}));
         if self.requests.try_send(progress).is_ok() {
             // Whichever is answered: everything is here that was there at the first of them.
             self.asked_ms.get_or_insert(now_ms());
+            self.asked = Instant::now();
         }
         Ok(())
     }
@@ -115,12 +129,9 @@ impl Watch {
         let Some(response) = response else {
             return Err(lost("it was ended"));
         };
-        self.heard = Instant::now();
+        self.awake();
         if response.compact_revision > 0 {
-            return Err(Failed::Final(Error::Follow(format!(
-                "the followed cluster was compacted at revision {}, and what it wrote before that is not here: delete this EtcdCluster with its volumes and create it again, or lower how often the followed one is compacted",
-                response.compact_revision
-            ))));
+            return Err(Failed::Compacted(response.compact_revision));
         }
         if response.canceled {
             return Err(lost(&response.cancel_reason));

@@ -71,6 +71,12 @@ pub enum Error {
         /// That of the step.
         found: Revision,
     },
+    /// An end, or an opening, of an attempt that is not the last one.
+    #[error("another attempt to leave the followed cluster has begun, or this one was given up")]
+    FollowSuperseded,
+    /// An end before all leases, users and roles of the followed cluster are here.
+    #[error("the leases or users of the followed cluster are not all here")]
+    FollowIncomplete,
     /// A revision of the followed cluster that does not lead on from the data here.
     #[error(
         "at revision {revision} the followed cluster had another past of the key {:?} than there is here",

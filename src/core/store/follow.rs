@@ -4,7 +4,7 @@
 //! Never reads the other cluster: whoever follows it proposes what it wrote. A revision is applied whole, once and in
 //! order, or not at all.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -31,6 +31,9 @@ pub struct Following {
     /// When it was to be closed to writes, in Unix milliseconds by the clock of the proposer; 0: not yet.
     #[prost(int64, tag = "2")]
     pub frozen_unix_ms: i64,
+    /// The attempt that was to close it, which alone may end the following or open it again; 0: none.
+    #[prost(uint64, tag = "3")]
+    pub attempt: u64,
 }
 
 /// A step behind another cluster. Its parts are applied in the order of its fields.
@@ -51,15 +54,30 @@ pub struct Follow {
     /// The revision at which it was compacted; 0: it says nothing. One that is compacted here already is passed over.
     #[prost(int64, tag = "5")]
     pub compact: Revision,
-    /// Its users and roles, if they are known to have changed.
+    /// Its users and roles, if they are known to have changed. They are passed over unless they are newer than those that
+    /// are here.
     #[prost(message, optional, tag = "6")]
     pub auth: Option<AuthImage>,
-    /// When it is to be closed to writes, in Unix milliseconds; 0: it says nothing, below 0: it was opened again.
-    #[prost(int64, tag = "7")]
-    pub frozen_unix_ms: i64,
+    /// It is about to be closed to writes. An earlier attempt to do so counts no more.
+    #[prost(message, optional, tag = "7")]
+    pub close: Option<FollowClose>,
+    /// It is about to be opened to writes again, which this attempt had closed it to.
+    #[prost(uint64, tag = "8")]
+    pub open: u64,
     /// Ends the following.
-    #[prost(message, optional, tag = "8")]
+    #[prost(message, optional, tag = "9")]
     pub finish: Option<FollowFinish>,
+}
+
+/// An attempt to leave the followed cluster.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct FollowClose {
+    /// Its number, which no other attempt has; not 0.
+    #[prost(uint64, tag = "1")]
+    pub attempt: u64,
+    /// When, in Unix milliseconds; not 0.
+    #[prost(int64, tag = "2")]
+    pub unix_ms: i64,
 }
 
 /// Everything that another cluster wrote at one revision.
@@ -95,19 +113,22 @@ pub struct FollowedLease {
     pub ttl: i64,
 }
 
-/// The end: from here on clients write.
-#[derive(Clone, PartialEq, prost::Message)]
+/// The end: from here on clients write, and every lease lasts its whole time again. Everything is here already: the numbers
+/// say what that is.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct FollowFinish {
-    /// The last revision of the other cluster, which has to be the one that is reached here.
-    #[prost(int64, tag = "1")]
+    /// The attempt that closed the other cluster.
+    #[prost(uint64, tag = "1")]
+    pub attempt: u64,
+    /// Its last revision.
+    #[prost(int64, tag = "2")]
     pub revision: Revision,
-    /// All leases there, each with its whole time again; a time of 0 is the one that it has here. The others that are here
-    /// end without their keys being deleted, since it has none of those.
-    #[prost(message, repeated, tag = "2")]
-    pub leases: Vec<FollowedLease>,
-    /// Its users and roles, if they have changed since the last step that told them.
-    #[prost(message, optional, tag = "3")]
-    pub auth: Option<AuthImage>,
+    /// How many leases it has.
+    #[prost(uint64, tag = "3")]
+    pub leases: u64,
+    /// How often its users and roles have changed.
+    #[prost(uint64, tag = "4")]
+    pub auth_revision: u64,
 }
 
 /// Answer to a step.
@@ -130,7 +151,7 @@ impl Store {
         self.state.alarms = Alarms::default();
         self.state.following = Some(Following {
             source,
-            frozen_unix_ms: 0,
+            ..Following::default()
         });
     }
 }
@@ -199,17 +220,23 @@ impl State {
         if step.compact > self.compacted && step.compact > 0 {
             self.compact(step.compact)?;
         }
-        if let Some(auth) = &step.auth {
+        if let Some(auth) = step
+            .auth
+            .as_ref()
+            .filter(|it| it.revision > self.auth.revision())
+        {
             self.auth = Arc::new(auth.clone().into());
         }
-        if let Some(following) = &mut self.following {
-            following.frozen_unix_ms = match step.frozen_unix_ms {
-                0 => following.frozen_unix_ms,
-                time => time.max(0),
-            };
+        if let Some(close) = &step.close {
+            self.closing((close.attempt, close.unix_ms));
+        }
+        if step.open != 0 {
+            self.check_attempt(step.open)?;
+            self.closing((0, 0));
         }
         if let Some(finish) = &step.finish {
-            self.finish_following(finish, &mut response)?;
+            self.finish_following(finish)?;
+            response.finished = true;
         }
         response.revision = self.revision;
         Ok(response)
@@ -280,37 +307,43 @@ impl State {
         Ok(())
     }
 
-    fn finish_following(
-        &mut self,
-        finish: &FollowFinish,
-        response: &mut FollowResponse,
-    ) -> Result<(), Error> {
-        let frozen = self.following.is_some_and(|it| it.frozen_unix_ms != 0);
+    fn closing(&mut self, (attempt, frozen_unix_ms): (u64, i64)) {
+        if let Some(following) = &mut self.following {
+            following.attempt = attempt;
+            following.frozen_unix_ms = frozen_unix_ms;
+        }
+    }
+
+    /// Whether no later attempt has begun, and this one was not given up.
+    fn check_attempt(&self, attempt: u64) -> Result<(), Error> {
+        match self.following.is_some_and(|it| it.attempt == attempt) {
+            true => Ok(()),
+            false => Err(Error::FollowSuperseded),
+        }
+    }
+
+    fn finish_following(&mut self, finish: &FollowFinish) -> Result<(), Error> {
+        if !mutant!(FollowAnyAttempt) {
+            self.check_attempt(finish.attempt)?;
+        }
         let complete = finish.revision == self.revision || mutant!(FollowEndsEarly);
-        if !frozen || !complete {
+        if !complete {
             return Err(Error::FollowGap {
                 current: self.revision,
                 found: finish.revision,
             });
         }
-        let there = finish.leases.iter().map(|lease| lease.id);
-        let there: BTreeSet<LeaseId> = there.collect();
-        for LeaseInfo { id, .. } in self.leases.all() {
-            if !there.contains(&id) {
-                self.leases.forget(id);
-            }
+        let here = (self.leases.count(), self.auth.revision());
+        if here != (finish.leases, finish.auth_revision) {
+            return Err(Error::FollowIncomplete);
         }
-        for FollowedLease { id, ttl } in finish.leases.iter().copied() {
-            let known = self.leases.get(id).map(|lease| lease.ttl);
-            let ttl = known.filter(|_| ttl == 0).unwrap_or(ttl);
-            let remaining = 0;
-            self.leases.grant(LeaseInfo { id, ttl, remaining });
-        }
-        if let Some(auth) = &finish.auth {
-            self.auth = Arc::new(auth.clone().into());
+        for lease in self.leases.all() {
+            self.leases.grant(LeaseInfo {
+                remaining: 0,
+                ..lease
+            });
         }
         self.following = None;
-        response.finished = true;
         Ok(())
     }
 }

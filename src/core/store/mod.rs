@@ -37,7 +37,8 @@ pub use checkpoint::{CHUNK_BYTES, Export, Import};
 pub use command::*;
 pub use error::Error;
 pub use follow::{
-    Follow, FollowFinish, FollowResponse, FollowedEvent, FollowedLease, FollowedRevision, Following,
+    Follow, FollowClose, FollowFinish, FollowResponse, FollowedEvent, FollowedLease,
+    FollowedRevision, Following,
 };
 pub use hash::KeyHash;
 pub use lease::LeaseInfo;

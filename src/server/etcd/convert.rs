@@ -208,6 +208,8 @@ pub(super) fn store_error(error: &store::Error) -> Option<EtcdError> {
         | store::Error::UnknownCommand
         | store::Error::NotFollowed { .. }
         | store::Error::FollowGap { .. }
+        | store::Error::FollowSuperseded
+        | store::Error::FollowIncomplete
         | store::Error::Diverged { .. }
         | store::Error::Checkpoint(_)
         | store::Error::CheckpointFormat(_) => {

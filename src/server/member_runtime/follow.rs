@@ -92,12 +92,17 @@ impl Service {
 
     async fn propose(&self, step: Step) -> Result<Revision, Status> {
         let (handle, limits) = (&self.local.handle, &self.local.config.limits);
+        let cluster = step.source;
         let command = store::Command::from(Operation::Follow(step));
         let limits = store::Limits {
             quota_bytes: limits.quota_bytes.unwrap_or(0),
             ..store::Limits::default()
         };
         let view = Arc::clone(&handle.published().view);
+        // Nothing of it gets into the log of a cluster that follows none, or another one.
+        if view.following().map(|it| it.source) != Some(cluster) {
+            return Err(status(&StoreError::NotFollowed { cluster }.into()));
+        }
         if let Err(error) = store::check(&command, &limits, &view) {
             if error == StoreError::NoSpace {
                 handle.raise_no_space(QUOTA_IS_USED_UP).await;
@@ -122,6 +127,7 @@ pub(super) fn described(local: &MemberRuntime, view: &View) -> Option<proto::Fol
     Some(proto::Following {
         source_cluster: following.source,
         frozen_unix_ms: following.frozen_unix_ms,
+        attempt: following.attempt,
         told_ms: u64::try_from(told_ms).unwrap_or(u64::MAX),
         ..told
     })
@@ -141,12 +147,16 @@ fn status(error: &RequestError) -> Status {
     let text = error.to_string();
     match error {
         RequestError::Store(StoreError::NoSpace) => Status::resource_exhausted(text),
-        RequestError::Store(StoreError::FollowGap { .. } | StoreError::NotFollowed { .. }) => {
-            Status::aborted(text)
-        }
+        RequestError::Store(
+            StoreError::FollowGap { .. }
+            | StoreError::NotFollowed { .. }
+            | StoreError::FollowSuperseded
+            | StoreError::FollowIncomplete,
+        ) => Status::aborted(text),
+        RequestError::Store(StoreError::Corrupt) => Status::unavailable(text),
         RequestError::Store(_) => Status::data_loss(text),
         RequestError::TooLarge => Status::data_loss(
-            "the followed cluster takes larger requests than this one: raise --max-request-bytes",
+            "what the followed cluster wrote at one revision is more than one entry may hold here: raise --max-request-bytes",
         ),
         _ => Status::unavailable(text),
     }

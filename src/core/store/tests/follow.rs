@@ -307,82 +307,140 @@ fn compactions_are_those_of_the_other_cluster() {
     assert_eq!(hash(&source), hash(&follower));
 }
 
-fn finish(revision: Revision) -> Follow {
-    let users = AuthState::new(
-        false,
-        4,
-        vec![User {
-            name: "ann".to_owned(),
-            ..User::default()
-        }],
-        Vec::new(),
-    );
-    let known = FollowedLease { id: 1, ttl: 0 };
-    let new = FollowedLease { id: 2, ttl: 90 };
+fn close(attempt: u64, unix_ms: i64) -> Follow {
+    Follow {
+        close: Some(FollowClose { attempt, unix_ms }),
+        ..step()
+    }
+}
+
+fn finish(attempt: u64, revision: Revision) -> Follow {
     Follow {
         finish: Some(FollowFinish {
+            attempt,
             revision,
-            leases: vec![known, new],
-            auth: Some((&users).into()),
+            leases: 1,
+            auth_revision: 4,
         }),
         ..step()
     }
 }
 
-#[test]
-fn the_end_is_at_the_last_revision_of_a_closed_cluster() {
+/// With a lease and a user.
+fn complete() -> (Store, Store) {
     let (source, mut follower) = caught_up();
-    let reached = follower.revision();
-    let leases = [1, 3].map(|id| FollowedLease { id, ttl: 60 }).to_vec();
-    advance(&mut follower, Follow { leases, ..step() }).expect("granted");
-    let refused = |follower: &mut Store, revision| {
-        let refused = advance(follower, finish(revision)).expect_err("not yet");
-        assert!(matches!(refused, Error::FollowGap { .. }), "{refused}");
-        assert!(follower.publish().following().is_some());
+    let leases = vec![FollowedLease { id: 1, ttl: 60 }];
+    let user = User {
+        name: "ann".to_owned(),
+        ..User::default()
     };
-    refused(&mut follower, reached);
-    let frozen = |time| Follow {
-        frozen_unix_ms: time,
+    let users =
+        |revision| Some((&AuthState::new(false, revision, vec![user.clone()], Vec::new())).into());
+    let all = Follow {
+        leases,
+        auth: users(4),
         ..step()
     };
-    advance(&mut follower, frozen(1000)).expect("noted");
+    advance(&mut follower, all).expect("it follows");
+    // What comes late changes nothing.
+    let mut old = users(3);
+    if let Some(it) = &mut old {
+        let it: &mut AuthImage = it;
+        it.users.clear();
+    }
+    advance(
+        &mut follower,
+        Follow {
+            auth: old,
+            ..step()
+        },
+    )
+    .expect("it is passed over");
+    (source, follower)
+}
+
+#[test]
+fn the_end_is_at_the_last_revision_of_a_closed_cluster() {
+    let (source, mut follower) = complete();
+    let reached = follower.revision();
+    let refused = |follower: &mut Store, step| {
+        let refused = advance(follower, step).expect_err("not yet");
+        assert!(follower.publish().following().is_some());
+        refused
+    };
+    let superseded = refused(&mut follower, finish(5, reached));
+    assert_eq!(superseded, Error::FollowSuperseded, "it was not closed");
+    advance(&mut follower, close(5, 1000)).expect("noted");
     advance(&mut follower, step()).expect("it says nothing");
     let following = follower.publish().following().expect("it follows");
-    assert_eq!(following.frozen_unix_ms, 1000);
-    refused(&mut follower, reached + 1);
-    refused(&mut follower, reached - 1);
-    advance(&mut follower, frozen(-1)).expect("it was opened again");
-    refused(&mut follower, reached);
-    advance(&mut follower, frozen(2000)).expect("noted");
+    assert_eq!((following.attempt, following.frozen_unix_ms), (5, 1000));
+    for found in [reached + 1, reached - 1] {
+        let gap = refused(&mut follower, finish(5, found));
+        let current = reached;
+        assert_eq!(gap, Error::FollowGap { current, found });
+    }
+    for (leases, auth_revision) in [(2, 4), (1, 5)] {
+        let wrong = FollowFinish {
+            attempt: 5,
+            revision: reached,
+            leases,
+            auth_revision,
+        };
+        let wrong = Follow {
+            finish: Some(wrong),
+            ..step()
+        };
+        assert_eq!(refused(&mut follower, wrong), Error::FollowIncomplete);
+    }
     assert!(
-        advance(&mut follower, finish(reached))
+        advance(&mut follower, finish(5, reached))
             .expect("the end")
             .finished
     );
     let view = follower.publish();
     assert_eq!(view.following(), None);
-    let leases: Vec<(LeaseId, i64)> = view.leases().iter().map(|it| (it.id, it.ttl)).collect();
-    assert_eq!(leases, [(1, 60), (2, 90)]);
     assert_eq!(
         (view.auth().users().count(), view.auth().revision()),
         (1, 4)
     );
     same(&source, &follower);
     // Once.
-    let late = advance(&mut follower, finish(reached));
+    let late = advance(&mut follower, finish(5, reached));
     assert_eq!(late, Err(Error::NotFollowed { cluster: SOURCE }));
     assert_eq!(do_put(&mut follower, "a", "own"), reached + 1);
+}
+
+/// An end that was sent before its attempt was given up would leave two clusters that take writes: the followed one was
+/// opened again meanwhile.
+#[test]
+fn only_the_last_attempt_ends_it() {
+    let (_, mut follower) = complete();
+    let reached = follower.revision();
+    let open = |open| Follow { open, ..step() };
+    advance(&mut follower, close(5, 1000)).expect("noted");
+    advance(&mut follower, open(5)).expect("noted");
+    let following = follower.publish().following().expect("it follows");
+    assert_eq!((following.attempt, following.frozen_unix_ms), (0, 0));
+    for late in [finish(5, reached), open(5)] {
+        assert_eq!(advance(&mut follower, late), Err(Error::FollowSuperseded));
+    }
+    advance(&mut follower, close(6, 2000)).expect("noted");
+    advance(&mut follower, close(7, 3000)).expect("noted");
+    for late in [finish(6, reached), open(6)] {
+        assert_eq!(advance(&mut follower, late), Err(Error::FollowSuperseded));
+    }
+    assert!(
+        advance(&mut follower, finish(7, reached))
+            .expect("the end")
+            .finished
+    );
 }
 
 #[test]
 fn a_checkpoint_knows_whom_it_follows() {
     let (_, mut follower) = caught_up();
-    let frozen_unix_ms = 1000;
-    let frozen = Follow {
-        frozen_unix_ms,
-        ..step()
-    };
-    advance(&mut follower, frozen).expect("noted");
+    let (attempt, frozen_unix_ms) = (5, 1000);
+    advance(&mut follower, close(attempt, frozen_unix_ms)).expect("noted");
     let restored = Store::import(follower.publish().export()).expect("restored");
     let following = restored.publish().following();
     assert_eq!(following, follower.publish().following());
@@ -390,6 +448,7 @@ fn a_checkpoint_knows_whom_it_follows() {
     let wanted = Following {
         source,
         frozen_unix_ms,
+        attempt,
     };
     assert_eq!(following, Some(wanted));
 }
