@@ -6,7 +6,8 @@ use super::members::Described;
 use crate::crd::TlsPort;
 use crate::disk::Class;
 use crate::plan::{
-    Archived, Comparison, Description, Exit, MemberView, Phase, PortSecurity, Space, Staged,
+    Archived, Comparison, Description, Exit, Following, MemberView, Phase, PortSecurity, Space,
+    Staged,
 };
 use crate::wire::member as proto;
 
@@ -50,6 +51,8 @@ pub fn description(described: &Described, age_ms: u64) -> Description {
             .ok()
             .filter(|at| *at > 0),
         archived: response.archived.as_ref().and_then(archived),
+        following: response.following.as_ref().map(following),
+        revision: response.revision,
         commit: response.commit,
         applied: response.applied,
         ready: response.ready,
@@ -77,6 +80,19 @@ fn archived(told: &proto::Archived) -> Option<Archived> {
         as_of_ms: as_of_ms.filter(|at| *at > 0)?,
         index: told.index,
     })
+}
+
+/// What it says of the cluster that is followed.
+fn following(told: &proto::Following) -> Following {
+    let time = |ms: i64| u64::try_from(ms).ok().filter(|ms| *ms > 0);
+    Following {
+        source_cluster: told.source_cluster,
+        frozen_ms: time(told.frozen_unix_ms),
+        source_revision: told.source_revision,
+        as_of_ms: time(told.as_of_unix_ms),
+        told_ms: (told.told_ms > 0).then_some(told.told_ms),
+        problem: some(&told.problem),
+    }
 }
 
 /// The removed members that are known to have been learners until their removal: the record of changes includes their
@@ -113,6 +129,7 @@ fn staged(reported: &proto::StagedSnapshot) -> Staged {
         elapsed_ms: reported.elapsed_ms,
         resumed_at: reported.resumed_at,
         problem: some(&reported.problem),
+        source_cluster: reported.source_cluster,
     }
 }
 
@@ -312,6 +329,34 @@ mod tests {
             ..Default::default()
         };
         assert_eq!(description(&described(response), 0).never_voted, [4].into());
+    }
+
+    #[test]
+    fn what_is_followed_is_told_as_it_was_described() {
+        let response = proto::DescribeResponse {
+            revision: 180,
+            following: Some(proto::Following {
+                source_cluster: 7,
+                source_revision: 200,
+                told_ms: 300,
+                ..Default::default()
+            }),
+            staged: Some(proto::StagedSnapshot {
+                source_cluster: 7,
+                ..Default::default()
+            }),
+            ..Default::default()
+        };
+        let facts = description(&described(response), 0);
+        let told = Following {
+            source_cluster: 7,
+            source_revision: 200,
+            told_ms: Some(300),
+            ..Following::default()
+        };
+        assert_eq!((facts.revision, facts.following), (180, Some(told)));
+        let staged = facts.staged.map(|staged| staged.source_cluster);
+        assert_eq!(staged, Some(7));
     }
 
     #[test]

@@ -259,7 +259,7 @@ impl Members {
                     snapshot: snapshot.as_ref().map(|snapshot| proto::BootstrapSnapshot {
                         sha256: snapshot.sha256.clone(),
                         bump_revision: snapshot.revision_bump,
-                        follow: false,
+                        follow: snapshot.follow,
                     }),
                     cluster_uid: cluster_uid.clone(),
                     incarnation: *incarnation,

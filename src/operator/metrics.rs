@@ -1,5 +1,5 @@
 //! The operator's own metrics. Labels are bounded: steps and outcomes, and of objects only the names of Secrets with
-//! certificates and of schedules of backups, for as long as they exist.
+//! certificates, of schedules of backups and of clusters that follow others, for as long as they exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -55,6 +55,22 @@ pub struct BackupFigures {
     pub archived: Option<i64>,
 }
 
+/// A cluster that follows another one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ClusterLabels {
+    namespace: String,
+    cluster: String,
+}
+
+/// How far a cluster is behind the one that it follows; nothing while it follows none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FollowFigures {
+    /// Revisions that are not applied yet.
+    pub lag_revisions: Option<i64>,
+    /// For how many seconds it has not had everything.
+    pub lag_seconds: Option<i64>,
+}
+
 /// The exported Secrets, by namespace and cluster.
 type ExportedSecrets = BTreeMap<(String, String), BTreeSet<String>>;
 
@@ -70,6 +86,8 @@ pub struct Metrics {
     exported: Arc<Mutex<ExportedSecrets>>,
     /// Of the newest good backup, the newest verified one, its restore, and the archive.
     backups: [Family<ScheduleLabels, Gauge>; 4],
+    /// How far behind, in revisions and in seconds.
+    follows: [Family<ClusterLabels, Gauge>; 2],
 }
 
 impl Metrics {
@@ -84,6 +102,7 @@ impl Metrics {
             certificates: Family::default(),
             exported: Arc::default(),
             backups: Default::default(),
+            follows: Default::default(),
         };
         let [success, verified, recovery, archived] = &metrics.backups;
         for (name, help, gauge) in [
@@ -110,6 +129,17 @@ impl Metrics {
         ] {
             registry.register(name, help, gauge.clone());
         }
+        let [revisions, seconds] = &metrics.follows;
+        registry.register(
+            "quorate_follow_lag_revisions",
+            "Revisions of the followed cluster that are not applied yet; absent after the cutover",
+            revisions.clone(),
+        );
+        registry.register(
+            "quorate_follow_lag_seconds",
+            "Seconds for which not everything of the followed cluster is known to be applied; 0 below ten",
+            seconds.clone(),
+        );
         registry.register(
             "quorate_certificate_expiry_seconds",
             "Unix time at which the certificate in a Secret ends",
@@ -219,6 +249,25 @@ impl Metrics {
         }
     }
 
+    /// Sets how far behind a cluster is; nothing of one that follows none.
+    pub fn follows(&self, (namespace, cluster): (&str, &str), figures: FollowFigures) {
+        let labels = ClusterLabels {
+            namespace: namespace.to_owned(),
+            cluster: cluster.to_owned(),
+        };
+        let values = [figures.lag_revisions, figures.lag_seconds];
+        for (family, value) in self.follows.iter().zip(values) {
+            match value {
+                Some(value) => {
+                    family.get_or_create(&labels).set(value);
+                }
+                None => {
+                    family.remove(&labels);
+                }
+            }
+        }
+    }
+
     /// Sets whether this operator is active.
     pub fn leading(&self, leading: bool) {
         self.leading.set(i64::from(leading));
@@ -252,6 +301,25 @@ mod tests {
         metrics.backups(schedule, BackupFigures::default());
         let text = encoded(&registry);
         assert!(!text.contains("nightly"), "{text}");
+    }
+
+    #[test]
+    fn lag_is_reported_while_a_cluster_follows() {
+        let mut registry = Registry::default();
+        let metrics = Metrics::new(&mut registry);
+        let figures = FollowFigures {
+            lag_revisions: Some(12),
+            lag_seconds: Some(0),
+        };
+        metrics.follows(("prod", "demo"), figures);
+        let text = encoded(&registry);
+        for (name, value) in [("revisions", 12), ("seconds", 0)] {
+            let line =
+                format!("quorate_follow_lag_{name}{{namespace=\"prod\",cluster=\"demo\"}} {value}");
+            assert!(text.contains(&line), "{text}");
+        }
+        metrics.follows(("prod", "demo"), FollowFigures::default());
+        assert!(!encoded(&registry).contains("demo"));
     }
 
     #[test]

@@ -5,10 +5,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 
 use super::platform::{Event, Failure, Observation, Report, Severity};
-use crate::crd::{ConditionStatus, ConditionType, EtcdClusterStatus, FailingAct, NoteStatus};
+use crate::crd::{
+    ConditionStatus, ConditionType, EtcdClusterStatus, FailingAct, FollowPhase, FollowStatus,
+    NoteStatus,
+};
 use crate::plan::{Action, ConditionInput, Plan};
 
-/// A learner's lag alone is written at most this often.
+/// A lag alone is written at most this often.
 const LAG_MS: u64 = 5_000;
 /// The API server refuses longer notes.
 const NOTE_MAX: usize = 1_000;
@@ -191,7 +194,7 @@ fn is_news(stored: &EtcdClusterStatus, new: &EtcdClusterStatus, age_ms: Option<u
     lag_is_due || without_lag(stored) != without_lag(new)
 }
 
-/// The status without what changes all the time while a learner catches up.
+/// The status without what changes all the time while a learner catches up, or another cluster is followed.
 fn without_lag(status: &EtcdClusterStatus) -> EtcdClusterStatus {
     let mut status = status.clone();
     for member in &mut status.members {
@@ -201,6 +204,17 @@ fn without_lag(status: &EtcdClusterStatus) -> EtcdClusterStatus {
         restore.message = None;
         restore.received_bytes = None;
         restore.expected_end_time = None;
+    }
+    if let Some(follow) = &mut status.follow {
+        *follow = FollowStatus {
+            revision: None,
+            source_revision: None,
+            lag_revisions: None,
+            as_of: None,
+            lag_seconds: None,
+            message: None,
+            ..follow.clone()
+        };
     }
     // The message contains the lag as well.
     status.summary = None;
@@ -250,6 +264,7 @@ fn events(
             cut(&note.message),
         ));
     }
+    events.extend(followed(seen, status, word));
     if let Some(event) = held_drain(seen, plan) {
         events.push(event);
     }
@@ -272,6 +287,18 @@ fn events(
         }
     }
     events
+}
+
+/// Each phase of a cluster that follows another one, when it begins.
+fn followed(seen: &Observation, status: &EtcdClusterStatus, word: &str) -> Option<Event> {
+    let phase = status.follow.as_ref()?.phase;
+    // A status that was lost tells of no change.
+    let before = seen.status.follow.as_ref();
+    let is_news = before.map_or(phase == FollowPhase::Seeding, |it| it.phase != phase);
+    let following = ConditionType::Following.as_str();
+    let condition = status.conditions.iter().find(|it| it.type_ == following)?;
+    let note = cut(&condition.message);
+    is_news.then(|| event(Severity::Normal, phase.as_str(), word, note))
 }
 
 /// A drained node that a member cannot leave: reported once, to the user who drains it.

@@ -49,6 +49,46 @@ fn at_rest_nothing_is_written_or_reported() {
     assert_eq!((second.status, second.events), (None, vec![]));
 }
 
+/// Each phase of a cluster that follows another one is an event once; a lag alone is written from time to time.
+#[test]
+fn phases_of_a_follower_are_events() {
+    let following = |phase: FollowPhase, lag: i64| {
+        let mut plan = plan_of(vec![]);
+        plan.status.follow = Some(FollowStatus {
+            phase,
+            lag_revisions: Some(lag),
+            ..FollowStatus::default()
+        });
+        let holds = (phase != FollowPhase::CutOver).into();
+        plan.conditions = vec![input(ConditionType::Following, holds, phase.as_str())];
+        plan
+    };
+    let mut seen = observation_at(10_000);
+    let mut told = |phase, lag| {
+        seen.status_age_ms = Some(1_000);
+        let report = compose(&seen, following(phase, lag), None, None);
+        let written = report.status.is_some();
+        if let Some(status) = report.status {
+            seen.status = status;
+        }
+        let events = report.events.into_iter();
+        (
+            written,
+            events.map(|event| event.reason).collect::<Vec<_>>(),
+        )
+    };
+    let event = |reason: &str| vec![reason.to_owned()];
+    assert_eq!(told(FollowPhase::Seeding, 0), (true, event("Seeding")));
+    assert_eq!(told(FollowPhase::Following, 9), (true, event("Following")));
+    assert_eq!(told(FollowPhase::Following, 8), (false, vec![]));
+    assert_eq!(told(FollowPhase::Frozen, 1), (true, event("Frozen")));
+    assert_eq!(told(FollowPhase::CutOver, 0), (true, event("CutOver")));
+    // One that was lost tells of no change.
+    seen.status.follow = None;
+    let report = compose(&seen, following(FollowPhase::CutOver, 0), None, None);
+    assert_eq!(report.events, vec![]);
+}
+
 #[test]
 fn a_condition_keeps_its_time_until_it_turns() {
     let mut plan = plan_of(vec![]);

@@ -1,5 +1,6 @@
 //! What the reconciles of backups have found out about clusters, for the clusters' own reconciles, which report it: how
-//! a restore is doing, which backups there are, and what a deletion waits for. Kept in memory alone: whoever misses an entry asks for it.
+//! a restore or what follows another cluster is doing, which backups there are, and what a deletion waits for. Kept in
+//! memory alone: whoever misses an entry asks for it.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -8,12 +9,13 @@ use tokio::sync::mpsc;
 
 use super::workers::Key;
 use crate::crd::ClusterBackups;
-use crate::plan::{LastBackupFacts, RestoreFacts};
+use crate::plan::{FollowFacts, LastBackupFacts, RestoreFacts};
 
 /// What is known of each cluster.
 #[derive(Debug, Default)]
 pub(super) struct BackupNotes {
     restores: Mutex<BTreeMap<Key, RestoreFacts>>,
+    follows: Mutex<BTreeMap<Key, FollowFacts>>,
     backups: Mutex<BTreeMap<Key, ClusterBackups>>,
     last_backups: Mutex<BTreeMap<Key, LastBackupFacts>>,
     /// To the queue of the reconciles of backups, once they run.
@@ -38,6 +40,17 @@ impl BackupNotes {
             Some(facts) => held(&self.restores).insert(cluster, facts),
             None => held(&self.restores).remove(&cluster),
         };
+    }
+
+    /// How the Job of a cluster that follows another one is doing. If that is not known, it is looked for.
+    pub(super) fn follow_of(&self, cluster: &Key) -> Option<FollowFacts> {
+        let known = held(&self.follows).get(cluster).cloned();
+        known.or_else(|| self.ask("cluster", cluster))
+    }
+
+    /// Notes how that Job is doing.
+    pub(super) fn note_follow(&self, cluster: Key, facts: FollowFacts) {
+        held(&self.follows).insert(cluster, facts);
     }
 
     /// The backups of a cluster. If they are not known, they are looked for.
@@ -69,6 +82,7 @@ impl BackupNotes {
     /// Drops what is known of a cluster that is gone.
     pub(super) fn forget(&self, cluster: &Key) {
         held(&self.restores).remove(cluster);
+        held(&self.follows).remove(cluster);
         held(&self.backups).remove(cluster);
         held(&self.last_backups).remove(cluster);
     }

@@ -31,7 +31,7 @@ use crate::build::Settings;
 use crate::crd::{EtcdCluster, EtcdClusterStatus, EtcdRecovery};
 use crate::operator::clock::{Clock, Moment};
 use crate::operator::members::{Dial, Members};
-use crate::operator::metrics::Metrics;
+use crate::operator::metrics::{FollowFigures, Metrics};
 
 use super::platform::OneCluster;
 
@@ -167,6 +167,8 @@ impl Context {
         self.backup_notes.forget(key);
         self.metrics
             .certificates((&key.0, &key.1), &BTreeMap::new());
+        self.metrics
+            .follows((&key.0, &key.1), FollowFigures::default());
         self.memories
             .lock()
             .unwrap_or_else(PoisonError::into_inner)

@@ -215,7 +215,10 @@ impl OneCluster {
         let identity = identity.map(|secret| read_identity_secret(secret, &name, &uid));
         let formed = recoveries::is_formed(&status, identity.as_ref());
         let receives = identity.as_ref().is_some_and(|it| it.incarnation > 1)
-            || valid.is_some_and(|cluster| cluster.spec.restore().is_some());
+            || valid.is_some_and(|cluster| cluster.spec.restore().is_some())
+            || valid.is_some_and(|cluster| cluster.spec.follow().is_some());
+        let follows = valid.is_some_and(|cluster| cluster.spec.follow().is_some())
+            && identity.as_ref().is_none_or(|it| it.incarnation <= 1);
         let held = is_held(resource.meta());
         let deleting = resource.meta().deletion_timestamp.is_some();
         let asked = resource.0.as_ref().ok();
@@ -291,6 +294,11 @@ impl OneCluster {
             restore: {
                 (receives && !formed)
                     .then(|| self.shared.backup_notes.restore_of(&self.key))
+                    .flatten()
+            },
+            follow: {
+                (follows && formed)
+                    .then(|| self.shared.backup_notes.follow_of(&self.key))
                     .flatten()
             },
             backups: self.shared.backup_notes.backups_of(&self.key),

@@ -5,6 +5,7 @@ use kube::{Resource, ResourceExt};
 
 use super::objects::apply_status;
 use crate::crd::{EtcdCluster, EtcdClusterStatus};
+use crate::operator::metrics::FollowFigures;
 use crate::operator::platform::{Failure, Report, Severity};
 
 use super::context::Written;
@@ -24,6 +25,12 @@ impl OneCluster {
         });
         let metrics = &self.shared.metrics;
         metrics.certificates((&self.key.0, &self.key.1), &ends.collect());
+        let follow = report.plan.status.follow.as_ref();
+        let figures = follow.map(|follow| FollowFigures {
+            lag_revisions: follow.lag_revisions,
+            lag_seconds: follow.lag_seconds,
+        });
+        metrics.follows((&self.key.0, &self.key.1), figures.unwrap_or_default());
         for event in &report.events {
             self.publish(event).await;
         }

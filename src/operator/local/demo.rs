@@ -97,7 +97,7 @@ pub async fn run(story: &Story) -> Result<Ending, Error> {
         file,
         checks: vec![],
     };
-    let outcome = stage.acts(receiver).await;
+    let outcome = Box::pin(stage.acts(receiver)).await;
     let ending = stage.judge(&outcome);
     if story.keep && ending == Ending::Good {
         stage.keep().await;

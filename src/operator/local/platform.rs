@@ -261,8 +261,9 @@ impl Local {
             nodes: BTreeMap::new(),
             routed: BTreeSet::new(),
             denied: BTreeSet::new(),
-            // `run::parsed` refuses a cluster that is to be restored.
+            // `run::parsed` refuses a cluster that is to be restored or follows another one.
             restore: None,
+            follow: None,
             backups: None,
             // They are resources of Kubernetes; hosts have `quorate recover`.
             recoveries: Vec::new(),

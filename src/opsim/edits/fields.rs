@@ -99,6 +99,9 @@ fn members() -> Vec<Field> {
                 {"restore": {"backupRef": {"name": "nightly"}, "at": {"revision": 7}}},
                 {"restore": {"storeRef": {"name": "store"}, "path": "prod/demo", "at": {"raftIndex": 9}}},
                 {"restore": {"storeRef": {"name": "store"}, "path": "prod/demo", "at": {"latest": true}}},
+                {"follow": {"endpoints": ["http://etcd-0.etcd:2379", "http://etcd-1.etcd:2379"]}},
+                {"follow": {"endpoints": ["https://etcd.other:2379"], "tls": {"secretRef": {"name": "source"}},
+                    "user": {"secretRef": {"name": "root"}}, "cutover": "WhenCaughtUp"}},
             ]),
             json!([]),
             json!([
@@ -112,6 +115,11 @@ fn members() -> Vec<Field> {
                 {"adopt": {"clusterUID": "11111111-2222-3333-4444-555555555555"}},
                 {"adopt": {"clusterUID": "no uid"}},
                 {"restore": {"backupRef": {"name": "nightly"}}, "adopt": {"clusterUID": "1"}},
+                {"follow": {"endpoints": ["http://another:2379"]}},
+                {"follow": {"endpoints": ["http://etcd-0.etcd:2379", "https://etcd-1.etcd:2379"]}},
+                {"follow": {"endpoints": ["https://root@etcd.other:2379"]}},
+                {"follow": {"endpoints": ["http://etcd-0.etcd:2379"], "tls": {"secretRef": {"name": "source"}}}},
+                {"follow": {"endpoints": ["http://etcd-0.etcd:2379"]}, "adopt": {"clusterUID": "1"}},
             ]),
         ),
         field(

@@ -53,8 +53,12 @@ pub(crate) struct ClusterTruth {
     pub(crate) founded: usize,
     /// It is to start with a snapshot.
     pub(crate) restores: bool,
+    /// It is to follow another one.
+    pub(crate) follows: bool,
     /// How many of those that were founded started with one.
     pub(crate) founded_from: usize,
+    /// How many of those were founded to follow another one.
+    pub(crate) founded_following: usize,
     /// The alarms that are on, as servers word them.
     pub(crate) alarms: Vec<String>,
     pub(crate) configuration_index: u64,
@@ -151,6 +155,9 @@ impl GroundTruth {
             let from = founded.into_iter().flatten();
             let from = from.filter(|id| servers.founded_from.contains_key(id));
             cluster.founded_from = from.count();
+            let following = founded.into_iter().flatten();
+            let following = following.filter(|id| servers.founded_following.contains(id));
+            cluster.founded_following = following.count();
             cluster.alarms.clone_from(&servers.alarms);
             cluster.configuration_index = group.membership.configuration_index;
             cluster.acknowledged = group.acknowledged;
@@ -236,6 +243,7 @@ fn of_resource(resource: &Value) -> ClusterTruth {
         remove_first: object::text(resource, &["spec", "disruption", "nodeReplacement"])
             == "RemoveFirst",
         restores: object::at(resource, &["spec", "bootstrap", "restore"]).is_some(),
+        follows: object::at(resource, &["spec", "bootstrap", "follow"]).is_some(),
         unhealthy_ms: u64::try_from(seconds).unwrap_or(0) * 1000,
         status: Arc::new(resource.get("status").cloned().unwrap_or_default()),
         ..ClusterTruth::default()

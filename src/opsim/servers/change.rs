@@ -72,8 +72,12 @@ impl Servers {
             .map_err(|error| Status::internal(error.to_string()))?;
         let founded = self.founded.entry(uid.clone()).or_default();
         founded.push(cluster_id);
-        if let Some(sha256) = first_data {
-            self.founded_from.insert(cluster_id, sha256);
+        if let Some(data) = first_data {
+            self.founded_from.insert(cluster_id, data.sha256);
+            if let Some(source) = data.follows {
+                self.founded_following.insert(cluster_id);
+                self.following.insert(cluster_id, source);
+            }
         }
         if let Some(disk) = self.disks.get_mut(&container.volume) {
             disk.phase = Phase::Member;

@@ -194,6 +194,10 @@ pub(crate) struct Servers {
     snapshots: BTreeMap<String, restore::Snapshot>,
     /// What each cluster was founded from, by its ID; a cluster that started empty has no entry.
     pub(crate) founded_from: BTreeMap<u64, String>,
+    /// The clusters among those that were founded to follow another one.
+    pub(crate) founded_following: BTreeSet<u64>,
+    /// What the clusters follow that still do.
+    following: BTreeMap<u64, u64>,
     /// Alarms that every member reports, in its format.
     pub(crate) alarms: Vec<String>,
     /// Names of members that have no space: their quota is used up.
@@ -232,6 +236,8 @@ impl Servers {
             founded: BTreeMap::new(),
             snapshots: BTreeMap::new(),
             founded_from: BTreeMap::new(),
+            founded_following: BTreeSet::new(),
+            following: BTreeMap::new(),
             alarms: Vec::new(),
             full: BTreeSet::new(),
             fenced: 0,

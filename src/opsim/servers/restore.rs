@@ -16,6 +16,15 @@ pub(super) struct Snapshot {
     sha256: String,
     /// The member that it is read from; none: a store.
     giver: Option<String>,
+    /// ID of the living cluster that it is taken from; 0: of none.
+    source_cluster: u64,
+}
+
+/// What a cluster is founded from.
+pub(super) struct FirstData {
+    pub(super) sha256: String,
+    /// The living cluster that it follows.
+    pub(super) follows: Option<u64>,
 }
 
 impl Servers {
@@ -24,8 +33,26 @@ impl Servers {
         let snapshot = Snapshot {
             sha256: sha256.to_owned(),
             giver,
+            source_cluster: 0,
         };
         self.snapshots.insert(cluster_uid, snapshot);
+    }
+
+    /// The same with the snapshot of a living cluster.
+    pub(crate) fn send_living(&mut self, cluster_uid: String, source_cluster: u64) {
+        let snapshot = Snapshot {
+            sha256: format!("{source_cluster:x}"),
+            giver: None,
+            source_cluster,
+        };
+        self.snapshots.insert(cluster_uid, snapshot);
+    }
+
+    /// The clusters of a resource take the place of those that they follow.
+    pub(crate) fn cut_over(&mut self, cluster_uid: &str) {
+        for id in self.founded.get(cluster_uid).into_iter().flatten() {
+            self.following.remove(id);
+        }
     }
 
     /// Whether the snapshot of this cluster can be read now.
@@ -67,7 +94,8 @@ impl Servers {
 
     /// What a standby describes of it.
     pub(super) fn staged(&self, cluster_uid: &str, disk: &Disk) -> Option<proto::StagedSnapshot> {
-        let sha256 = self.snapshots.get(cluster_uid)?.sha256.clone();
+        let snapshot = self.snapshots.get(cluster_uid)?;
+        let (sha256, source_cluster) = (snapshot.sha256.clone(), snapshot.source_cluster);
         (disk.phase == Phase::Standby && disk.staged > 0).then(|| proto::StagedSnapshot {
             sha256,
             length: LENGTH,
@@ -76,7 +104,18 @@ impl Servers {
             revision: 1_000,
             keys: 100,
             elapsed_ms: disk.staged / PACE,
+            source_cluster,
             ..proto::StagedSnapshot::default()
+        })
+    }
+
+    /// What a member describes of the cluster that is followed.
+    pub(super) fn following_of(&self, disk: &Disk) -> Option<proto::Following> {
+        let source = self.following.get(&disk.cluster_id);
+        let source = source.filter(|_| disk.phase == Phase::Member);
+        source.map(|source| proto::Following {
+            source_cluster: *source,
+            ..proto::Following::default()
         })
     }
 
@@ -85,12 +124,19 @@ impl Servers {
         &self,
         disk: &Disk,
         request: &proto::BootstrapRequest,
-    ) -> Result<Option<String>, Status> {
+    ) -> Result<Option<FirstData>, Status> {
         let staged = self.staged(&request.cluster_uid, disk);
         match (&request.snapshot, staged) {
             (None, None) => Ok(None),
+            (Some(named), Some(staged)) if named.follow && staged.source_cluster == 0 => {
+                let why = format!("{} was taken from no living cluster", staged.sha256);
+                Err(Status::failed_precondition(why))
+            }
             (Some(named), Some(staged)) if staged.complete && named.sha256 == staged.sha256 => {
-                Ok(Some(staged.sha256))
+                Ok(Some(FirstData {
+                    sha256: staged.sha256,
+                    follows: named.follow.then_some(staged.source_cluster),
+                }))
             }
             _ => Err(Status::failed_precondition(
                 "the call names another snapshot than this standby holds",

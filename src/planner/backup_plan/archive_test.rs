@@ -29,6 +29,7 @@ fn job(attempt: u32, state: JobState) -> JobFacts {
         created: start() + SignedDuration::from_mins(29),
         location: LOCATION.to_owned(),
         interval: Some(5),
+        made_from: None,
         state,
     }
 }

@@ -24,6 +24,8 @@ pub struct ObservedDeletion {
     pub foreground: bool,
     /// It was ever formed.
     pub formed: bool,
+    /// It follows another cluster, and cannot have cut over: that one has all of its data.
+    pub follows: bool,
     /// The user wants no backup any more, by the annotation.
     pub waived: bool,
     /// The EtcdBackup with the name of the last backup.
@@ -68,6 +70,8 @@ pub enum LetGo {
     Waived,
     /// The cluster was never formed.
     NothingToSave,
+    /// It follows another cluster, which has its data.
+    Follows,
     /// The backup is stored.
     Saved,
     /// The members are being deleted already.
@@ -85,6 +89,7 @@ impl LetGo {
             Self::NotAsked => return None,
             Self::Saved => format!("the last backup is stored: EtcdBackup {backup}"),
             Self::NothingToSave => "the cluster was never formed: there is nothing to save".into(),
+            Self::Follows => "deleted without a last backup: it follows another cluster, which has all of its data".into(),
             Self::Waived => format!(
                 "deleted without a last backup, as the annotation {ANNOTATION_NO_LAST_BACKUP} asks for"
             ),
@@ -154,6 +159,7 @@ pub fn plan_deletion(o: &ObservedDeletion) -> DeletionPlan {
         (o.waived, LetGo::Waived),
         (o.foreground, LetGo::MembersGo),
         (!o.formed, LetGo::NothingToSave),
+        (o.follows, LetGo::Follows),
     ];
     if let Some((_, why)) = excuses.into_iter().find(|(holds, _)| *holds) {
         return step(DeletionStep::LetGo(why));
@@ -254,7 +260,7 @@ mod tests {
             Some(BackupPhase::Verified),
             Some(BackupPhase::Failed),
         ];
-        for bits in 0..256_u32 {
+        for bits in 0..512_u32 {
             let bit = |n: u32| bits & (1 << n) != 0;
             for phase in phases {
                 let backup = phase.map(|phase| SeenBackup {
@@ -270,6 +276,7 @@ mod tests {
                     foreground: bit(3),
                     formed: bit(4),
                     waived: bit(5),
+                    follows: bit(8),
                     backup,
                     ..asked()
                 };
@@ -295,6 +302,7 @@ mod tests {
                             LetGo::Waived => assert!(o.waived && o.deleting),
                             LetGo::MembersGo => assert!(o.foreground && o.deleting),
                             LetGo::NothingToSave => assert!(!o.formed && o.deleting),
+                            LetGo::Follows => assert!(o.follows && o.formed && o.deleting),
                             LetGo::NamespaceGoes => panic!("a plan does not see it"),
                         }
                         let says = why.in_words("demo-last").is_some();

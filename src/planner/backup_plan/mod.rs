@@ -1,5 +1,5 @@
 //! What the operator does about backups: from what was observed of one `EtcdBackup`, `EtcdBackupSchedule` or cluster that
-//! is restored to the next step and the status. Pure: time, calendar and what Jobs reported are arguments.
+//! is restored or follows another one to the next step and the status. Pure: time, calendar and what Jobs reported are arguments.
 //!
 //! A Job of the server's image does the work (`quorate backup save`, `verify`, `prune`) and reports it in one line,
 //! [`JobResult`]. Whatever ends in the middle, a Job, a node or the operator, is repeated under the same name in the
@@ -10,6 +10,7 @@ mod archive;
 mod backup;
 mod cron;
 mod deletion;
+mod follow;
 mod last;
 mod observed;
 mod restore;
@@ -19,6 +20,8 @@ mod store;
 
 #[cfg(test)]
 mod archive_test;
+#[cfg(test)]
+mod follow_test;
 #[cfg(test)]
 mod restore_test;
 #[cfg(test)]
@@ -32,6 +35,7 @@ pub use deletion::{
     DeletionPlan, DeletionStep, DeletionWait, LetGo, ObservedDeletion, SeenBackup,
     last_backup_name, plan_deletion,
 };
+pub use follow::{FollowPlan, FollowReport, ObservedFollow, made_from, plan_follow};
 pub use last::last_backups;
 pub use observed::{
     ArchivedFacts, BackupFacts, ClusterFacts, JobFacts, JobKind, JobState, NODE_LOST,

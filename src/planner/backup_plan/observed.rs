@@ -22,6 +22,8 @@ pub enum JobKind {
     Restore,
     /// Stores what is committed, until it is ended.
     Archive,
+    /// Applies the writes of a followed cluster, until its place is taken.
+    Follow,
 }
 
 impl JobKind {
@@ -34,6 +36,7 @@ impl JobKind {
             JobKind::Prune => "prune",
             JobKind::Restore => "restore",
             JobKind::Archive => "archive",
+            JobKind::Follow => "follow",
         }
     }
 
@@ -46,6 +49,7 @@ impl JobKind {
             JobKind::Prune,
             JobKind::Restore,
             JobKind::Archive,
+            JobKind::Follow,
         ];
         all.into_iter().find(|kind| kind.as_str() == text)
     }
@@ -68,6 +72,8 @@ pub struct JobFacts {
     pub location: String,
     /// Of a Job that archives: after how many seconds it stores what is new.
     pub interval: Option<i32>,
+    /// Of a Job that follows: what it was made from.
+    pub made_from: Option<String>,
     /// How far it is.
     pub state: JobState,
 }
@@ -104,6 +110,8 @@ pub struct ClusterFacts {
     pub invalid: Option<String>,
     /// It has no running members.
     pub hibernated: bool,
+    /// It follows another cluster: its data are that one's.
+    pub follows: bool,
     /// It has the key that the Jobs' key is derived from.
     pub has_key: bool,
     /// How far its log is archived, as far as its members know.
@@ -116,7 +124,8 @@ pub(super) fn newest_job(jobs: &[JobFacts], kind: JobKind) -> Option<&JobFacts> 
     jobs.max_by_key(|job| job.attempt)
 }
 
-/// What a Job lacks, by the names of the store and the cluster; `serves`: it needs members that run.
+/// What a Job lacks, by the names of the store and the cluster; `serves`: it needs members that run, and have data of
+/// their own.
 pub(super) fn missing(
     (store, found): (&LocalRef, Option<&String>),
     (cluster, facts): (&LocalRef, Option<&ClusterFacts>),
@@ -137,7 +146,17 @@ pub(super) fn missing(
             "EtcdCluster {name} is hibernated: set spec.replicas"
         ));
     }
+    if serves && facts.follows {
+        return Some(follows(name));
+    }
     (!facts.has_key).then(|| format!("EtcdCluster {name} is not set up yet"))
+}
+
+/// Why a cluster that follows another one is not saved.
+pub(super) fn follows(cluster: &str) -> String {
+    format!(
+        "EtcdCluster {cluster} follows another cluster, and its data are that one's: it is saved once it has cut over"
+    )
 }
 
 /// How far a log is archived.

@@ -1,5 +1,5 @@
-//! The Job that gives the seed of a new cluster, or of a recovered one, its first data, from a store or from a member that
-//! is left: created once the cluster has its identity, repeated until the seed has all of them, deleted once the cluster is
+//! The Job that gives the seed of a new cluster, or of a recovered one, its first data, from a store, from a member that
+//! is left, or from a living cluster: created once the cluster has its identity, repeated until the seed has all of them, deleted once the cluster is
 //! formed. Whether the cluster is formed is not decided here.
 
 use jiff::{SignedDuration, Timestamp};
@@ -9,7 +9,7 @@ use super::observed::{JobFacts, JobKind, JobState, NODE_LOST};
 use super::result::{FailureClass, JobResult};
 use super::{BackupStep, size};
 use crate::crd::backups::{BackupPhase, EtcdBackupStatus};
-use crate::crd::{DataSource, Moment, Restore, Survivor, ValidatedCluster};
+use crate::crd::{DataSource, Follow, Moment, Restore, Survivor, ValidatedCluster};
 
 /// Before the second attempt; doubled for each further one.
 const PAUSE: SignedDuration = SignedDuration::from_secs(5);
@@ -94,6 +94,8 @@ pub enum RestoreFrom {
     },
     /// A member of the incarnation before.
     Survivor(Survivor),
+    /// A living cluster.
+    Followed(Follow),
 }
 
 /// How a restore is doing, for the report of its cluster.
@@ -292,7 +294,7 @@ fn failure(job: &JobFacts) -> Option<RestoreReport> {
 }
 
 /// Whether a failure goes on until the user changes something.
-fn needs_user(class: FailureClass) -> bool {
+pub(super) fn needs_user(class: FailureClass) -> bool {
     match class {
         FailureClass::Credentials
         | FailureClass::Key
@@ -363,6 +365,7 @@ fn target(observed: &ObservedRestore) -> Result<RestoreTarget, (String, bool)> {
         None => return Err((NO_SOURCE.to_owned(), true)),
         Some(DataSource::Survivor(survivor)) => RestoreFrom::Survivor(survivor.clone()),
         Some(DataSource::Stored(restore)) => stored(observed, restore, &cluster.namespace)?,
+        Some(DataSource::Followed(follow)) => RestoreFrom::Followed(follow.clone()),
     };
     Ok(RestoreTarget { from, seed })
 }

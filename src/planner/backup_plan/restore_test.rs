@@ -22,7 +22,7 @@ fn named(name: &str) -> Option<LocalRef> {
 }
 
 /// A cluster that waits for the data of a backup which is stored.
-fn observed() -> ObservedRestore {
+pub(super) fn observed() -> ObservedRestore {
     ObservedRestore {
         cluster: Ok(ValidatedCluster {
             namespace: "prod".into(),
@@ -68,6 +68,7 @@ fn job(attempt: u32, state: JobState) -> JobFacts {
         created: now(),
         location: String::new(),
         interval: None,
+        made_from: None,
         state,
     }
 }

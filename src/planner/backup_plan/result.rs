@@ -268,6 +268,15 @@ mod tests {
         let read = JobResult::read(&long.line());
         assert!(matches!(read, Some(JobResult::Archived(it)) if it.last == 40 && it.gap));
 
+        let followed = JobResult::Followed(Followed {
+            revision: 1207,
+            frozen_unix_ms: 1_764_000_000_000,
+            writable_unix_ms: 1_764_000_000_450,
+        });
+        let line = r#"{"result":"followed","revision":1207,"frozenUnixMs":1764000000000,"writableUnixMs":1764000000450}"#;
+        assert_eq!(followed.line(), line);
+        assert_eq!(JobResult::read(line), Some(followed));
+
         let older = r#"{"result":"restored","path":"a","at":"2026-01-01T00:00:00Z","seconds":1,"sha256":"","revision":7,"keys":1,"size":9}"#;
         let Some(JobResult::Restored(restored)) = JobResult::read(older) else {
             panic!("not read");

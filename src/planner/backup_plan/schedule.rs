@@ -9,7 +9,7 @@ use super::backup::condition;
 use super::cron::Calendar;
 use super::last::last_backups;
 use super::observed::{
-    BackupFacts, ClusterFacts, JobFacts, JobKind, JobState, ObservedSchedule, newest_job,
+    BackupFacts, ClusterFacts, JobFacts, JobKind, JobState, ObservedSchedule, follows, newest_job,
 };
 use super::result::{JobResult, Pruned};
 use super::{BackupStep, SchedulePlan};
@@ -142,6 +142,10 @@ impl<'a> Draft<'a> {
                 ),
             ));
         }
+        self.message = self.held();
+        if self.message.is_some() {
+            self.look_again(WATCHED_MS);
+        }
         self.report_newest();
         self.keep_problem();
         // What the last backup asks for comes before the next one, or a slow store would never be pruned.
@@ -177,7 +181,8 @@ impl<'a> Draft<'a> {
         let since = self.status.last_schedule_time.as_ref();
         let since = since.map_or(observed.created, |time| time.0);
         let due = calendar.due(since, observed.now).ok()??;
-        if observed.cluster.is_none() || observed.store.is_none() {
+        let missing = observed.cluster.is_none() || observed.store.is_none();
+        if missing || self.held().is_some() {
             // The condition says why, and the newest time that is over is made up for.
             return None;
         }
@@ -194,6 +199,13 @@ impl<'a> Draft<'a> {
         let name = format!("{}-{}", observed.name, due.strftime("%Y%m%d%H%M"));
         self.message = Some(format!("EtcdBackup {name} was created"));
         Some(BackupStep::CreateBackup { name })
+    }
+
+    /// Why the cluster is not saved although everything is there.
+    fn held(&self) -> Option<String> {
+        let cluster = self.observed.cluster.as_ref();
+        let held = cluster.is_some_and(|cluster| cluster.follows);
+        held.then(|| follows(&self.observed.spec.cluster_ref.name))
     }
 
     fn unfinished(&self) -> Option<&BackupFacts> {
@@ -443,7 +455,10 @@ impl<'a> Draft<'a> {
         let ready = match &self.problem {
             Some((reason, text)) => ("False", *reason, text.clone()),
             None if self.observed.spec.suspend => ("True", "Suspended", "suspended".to_owned()),
-            None => ("True", "Scheduled", String::new()),
+            None => match self.held() {
+                Some(why) => ("True", "ClusterFollows", why),
+                None => ("True", "Scheduled", String::new()),
+            },
         };
         self.status.message = self
             .problem

@@ -7,7 +7,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use super::tests::{LOCATION, at, cluster, local, start};
 use super::*;
 use crate::crd::backups::{
-    BackupPhase, EtcdBackupScheduleSpec, EtcdBackupStatus, ScheduleRetention, VerificationStatus,
+    BackupPhase, EtcdBackupScheduleSpec, EtcdBackupStatus, ScheduleArchive, ScheduleRetention,
+    VerificationStatus,
 };
 
 pub(super) fn schedule(pattern: &str) -> ObservedSchedule {
@@ -68,6 +69,7 @@ fn prune_job(state: JobState) -> JobFacts {
         created: start(),
         location: LOCATION.to_owned(),
         interval: None,
+        made_from: None,
         state,
     }
 }
@@ -343,6 +345,34 @@ fn retention_comes_before_the_next_backup() {
     assert!(
         matches!(plan.step, Some(BackupStep::CreateBackup { .. })),
         "{plan:?}"
+    );
+}
+
+/// The data of a cluster that follows another one are that one's: it is saved, and archived, once it has cut over.
+#[test]
+fn follower_is_held_until_it_has_cut_over() {
+    let mut observed = schedule("0 2 * * *");
+    observed.spec.archive = Some(ScheduleArchive::default());
+    observed.now = start() + SignedDuration::from_hours(3);
+    observed.cluster = Some(ClusterFacts {
+        follows: true,
+        ..cluster()
+    });
+    let plan = plan_schedule(&observed);
+    assert_eq!(plan.step, None);
+    assert!(plan.again_ms.is_some_and(|ms| ms <= 30_000));
+    let message = plan.status.message.expect("a reason");
+    assert!(message.contains("follows another cluster"), "{message}");
+    let condition = &plan.status.conditions[0];
+    let ready = (condition.status.as_str(), condition.reason.as_str());
+    assert_eq!(ready, ("True", "ClusterFollows"));
+    let archive = plan.status.archive.and_then(|it| it.message);
+    assert_eq!(archive.as_ref(), Some(&message));
+    observed.cluster = Some(cluster());
+    let step = plan_schedule(&observed).step;
+    assert!(
+        matches!(step, Some(BackupStep::CreateBackup { .. })),
+        "{step:?}"
     );
 }
 

@@ -30,6 +30,7 @@ pub(super) fn cluster() -> ClusterFacts {
         version: Some("0.1.0".to_owned()),
         invalid: None,
         hibernated: false,
+        follows: false,
         has_key: true,
         archived: None,
     }
@@ -137,6 +138,7 @@ impl World {
                     created: self.observed.now,
                     location: LOCATION.to_owned(),
                     interval: None,
+                    made_from: None,
                     state: JobState::Waiting(None),
                 });
             }
@@ -292,6 +294,17 @@ fn missing_things_are_named_and_waited_for() {
     world.reconcile(false);
     assert!(
         world.message().contains("hibernated"),
+        "{}",
+        world.message()
+    );
+    let follows = ClusterFacts {
+        follows: true,
+        ..cluster()
+    };
+    world.observed.cluster = Some(follows);
+    world.reconcile(false);
+    assert!(
+        world.message().contains("once it has cut over"),
         "{}",
         world.message()
     );

@@ -1,5 +1,6 @@
-//! The Job of a backup, a verification, a prune, a restore or an archive, and the Secret with the key by which it talks to a member. One pod of
-//! the server's image, restricted as the members' are; its result is its termination message.
+//! The Job of a backup, a verification, a prune, a restore or an archive, or of a cluster that follows another one
+//! (`follow_job`), and the Secret with the key by which it talks to a member. One pod of the server's image, restricted as
+//! the members' are; its result is its termination message.
 
 use std::collections::BTreeMap;
 
@@ -19,13 +20,15 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 
 use crate::crd::backups::{EtcdBackupStoreSpec, ScheduleRetention, Scratch, SecretKeyRef};
 use crate::crd::{
-    ANNOTATION_ARCHIVE_INTERVAL, ANNOTATION_BACKUP_LOCATION, APP, LABEL_BACKUP_ATTEMPT,
-    LABEL_BACKUP_JOB, LABEL_BACKUP_OF, LABEL_BACKUP_OWNER, LABEL_BACKUP_OWNER_KIND, LABEL_RECOVERY,
-    MANAGER, Survivor, TlsPort, ValidatedCluster, authority_secret_name, peers_service_name,
+    ANNOTATION_ARCHIVE_INTERVAL, ANNOTATION_BACKUP_LOCATION, ANNOTATION_FOLLOW, APP, Follow,
+    LABEL_BACKUP_ATTEMPT, LABEL_BACKUP_JOB, LABEL_BACKUP_OF, LABEL_BACKUP_OWNER,
+    LABEL_BACKUP_OWNER_KIND, LABEL_RECOVERY, MANAGER, Survivor, TlsPort, ValidatedCluster,
+    authority_secret_name, peers_service_name,
 };
 
 use super::certificates::CA_CERTIFICATES;
 use super::common::{PEER_PORT, Settings, strings};
+use super::follow_job;
 use super::member::host;
 use super::pod::{cluster_image, restricted_container, restricted_pod};
 
@@ -125,6 +128,20 @@ pub enum BackupWork {
         /// The recovery that asks for it.
         recovery: Recovers,
     },
+    /// The same from a living cluster. Needs no store.
+    Seed {
+        /// The cluster.
+        follow: Follow,
+        /// The member.
+        seed: String,
+    },
+    /// Applies what is written in a living cluster, until its place is taken. Needs no store.
+    Follow {
+        /// The cluster, and when its place is taken.
+        follow: Follow,
+        /// What it is made from: another text asks for another Job.
+        made_from: String,
+    },
 }
 
 /// The recovery that a Job is for.
@@ -143,7 +160,27 @@ impl BackupWork {
             BackupWork::Verify { .. } => "verify",
             BackupWork::Prune { .. } => "prune",
             BackupWork::Archive { .. } => "archive",
-            BackupWork::Restore { .. } | BackupWork::Recover { .. } => "restore",
+            BackupWork::Restore { .. } | BackupWork::Recover { .. } | BackupWork::Seed { .. } => {
+                "restore"
+            }
+            BackupWork::Follow { .. } => "follow",
+        }
+    }
+
+    /// The subcommand of `quorate` that does it.
+    fn command(&self) -> [&'static str; 2] {
+        match self {
+            BackupWork::Seed { .. } => ["follow", "seed"],
+            BackupWork::Follow { .. } => ["follow", "run"],
+            _ => ["backup", self.name()],
+        }
+    }
+
+    /// The living cluster that it reads.
+    fn source(&self) -> Option<&Follow> {
+        match self {
+            BackupWork::Seed { follow, .. } | BackupWork::Follow { follow, .. } => Some(follow),
+            _ => None,
         }
     }
 
@@ -154,7 +191,9 @@ impl BackupWork {
             BackupWork::Save { .. }
             | BackupWork::Verify { .. }
             | BackupWork::Prune { .. }
-            | BackupWork::Archive { .. } => None,
+            | BackupWork::Archive { .. }
+            | BackupWork::Seed { .. }
+            | BackupWork::Follow { .. } => None,
         }
     }
 
@@ -172,7 +211,9 @@ impl BackupWork {
             BackupWork::Save { .. }
             | BackupWork::Archive { .. }
             | BackupWork::Restore { .. }
-            | BackupWork::Recover { .. } => true,
+            | BackupWork::Recover { .. }
+            | BackupWork::Seed { .. }
+            | BackupWork::Follow { .. } => true,
             BackupWork::Verify { .. } | BackupWork::Prune { .. } => false,
         }
     }
@@ -274,11 +315,17 @@ pub fn backup_job(
     let location = match work {
         BackupWork::Restore { path, .. } => format!("{}/{path}", store_url(store)),
         BackupWork::Recover { survivor, .. } => format!("member {}", survivor.member),
+        BackupWork::Seed { follow, .. } | BackupWork::Follow { follow, .. } => {
+            follow.endpoints.join(",")
+        }
         _ => backup_location(store, &cluster.namespace, &cluster.name),
     };
     let mut annotations = strings(&[(ANNOTATION_BACKUP_LOCATION, &location)]);
     if let BackupWork::Archive { interval } = work {
         annotations.insert(ANNOTATION_ARCHIVE_INTERVAL.to_owned(), interval.to_string());
+    }
+    if let BackupWork::Follow { made_from, .. } = work {
+        annotations.insert(ANNOTATION_FOLLOW.to_owned(), made_from.clone());
     }
     metadata.annotations = Some(annotations);
     let labels = metadata.labels.get_or_insert_default();
@@ -392,15 +439,28 @@ fn arguments(
     store: &EtcdBackupStoreSpec,
     work: &BackupWork,
 ) -> Vec<String> {
-    let mut all = vec![
-        "backup".to_owned(),
-        work.name().to_owned(),
-        format!("--result-file={RESULT_FILE}"),
-    ];
-    if let BackupWork::Recover { survivor, seed, .. } = work {
-        all.extend(from_survivor(cluster, survivor));
-        all.extend(into_seed(cluster, seed));
-        return all;
+    let mut all: Vec<String> = work.command().map(str::to_owned).into();
+    all.push(format!("--result-file={RESULT_FILE}"));
+    match work {
+        BackupWork::Recover { survivor, seed, .. } => {
+            all.extend(from_survivor(cluster, survivor));
+            all.extend(into_seed(cluster, seed));
+            return all;
+        }
+        BackupWork::Seed { follow, seed } => {
+            all.extend(follow_job::arguments(follow));
+            all.extend(into_seed(cluster, seed));
+            all.push(format!("--rate={RATE}"));
+            return all;
+        }
+        BackupWork::Follow { follow, .. } => {
+            all.extend(follow_job::arguments(follow));
+            all.extend(any_member(cluster));
+            all.push(format!("--cutover={}", follow.cutover.argument()));
+            all.push(format!("--scratch={SCRATCH}"));
+            return all;
+        }
+        _ => {}
     }
     // A restore names the whole path below the store's prefix.
     let folder = match work {
@@ -447,8 +507,8 @@ fn arguments(
             all.extend(at.iter().map(|moment| format!("--at={moment}")));
             all.push(path.clone());
         }
-        // It has no store.
-        BackupWork::Recover { .. } => {}
+        // They have no store.
+        BackupWork::Recover { .. } | BackupWork::Seed { .. } | BackupWork::Follow { .. } => {}
         BackupWork::Prune {
             retention,
             time_zone,
@@ -580,6 +640,9 @@ fn mounted(
             all.push(secret("peer", ROOTS, &trusted, &files));
         }
     }
+    if let Some(follow) = work.source() {
+        all.extend(follow_job::volumes(follow));
+    }
     if let Some(roots) = &store.ca_secret_ref {
         let volume = secret(
             "store-ca",
@@ -597,7 +660,7 @@ fn mounted(
 }
 
 /// Keys of a Secret as files of these names.
-fn secret(
+pub(super) fn secret(
     volume: &str,
     folder: &str,
     secret: &str,
@@ -621,7 +684,7 @@ fn secret(
     at(folder, true, volume)
 }
 
-fn at(folder: &str, read_only: bool, volume: Volume) -> (Volume, VolumeMount) {
+pub(super) fn at(folder: &str, read_only: bool, volume: Volume) -> (Volume, VolumeMount) {
     let mount = VolumeMount {
         name: volume.name.clone(),
         mount_path: folder.to_owned(),

@@ -8,7 +8,7 @@ use crate::crd::backups::{
     EtcdBackupStoreSpec, LocalRef, S3Store, ScheduleRetention, Scratch, SecretKeyRef,
     StoreEncryption, VolumeStore,
 };
-use crate::crd::{ExpectedDisk, Survivor};
+use crate::crd::{Cutover, ExpectedDisk, Follow, FollowTls, FollowUser, Survivor};
 
 fn key(name: &str) -> SecretKeyRef {
     SecretKeyRef {
@@ -102,12 +102,59 @@ fn recover() -> BackupWork {
     }
 }
 
+fn living() -> Follow {
+    Follow {
+        endpoints: vec![
+            "https://etcd-0.etcd:2379".to_owned(),
+            "https://etcd-1.etcd:2379".to_owned(),
+        ],
+        tls: Some(FollowTls {
+            secret_ref: named("source-tls"),
+        }),
+        user: Some(FollowUser {
+            secret_ref: named("source-root"),
+        }),
+        cutover: Cutover::WhenCaughtUp,
+    }
+}
+
+fn named(name: &str) -> LocalRef {
+    LocalRef {
+        name: name.to_owned(),
+    }
+}
+
+fn seed(follow: Follow) -> BackupWork {
+    BackupWork::Seed {
+        follow,
+        seed: "demo-1".to_owned(),
+    }
+}
+
+fn follow(follow: Follow) -> BackupWork {
+    BackupWork::Follow {
+        follow,
+        made_from: "when-caught-up source-tls=7 source-root=9".to_owned(),
+    }
+}
+
+/// One that is reached without TLS and without a user.
+fn plain() -> Follow {
+    Follow {
+        endpoints: vec!["http://etcd-0.etcd:2379".to_owned()],
+        ..Follow::default()
+    }
+}
+
 fn job(spec: &str, store: &EtcdBackupStoreSpec, work: &BackupWork) -> Job {
     let owner = match work {
         BackupWork::Prune { .. } | BackupWork::Archive { .. } => {
             owner("EtcdBackupSchedule", "nightly")
         }
-        BackupWork::Restore { .. } | BackupWork::Recover { .. } => owner("EtcdCluster", "demo"),
+        BackupWork::Restore { .. }
+        | BackupWork::Recover { .. }
+        | BackupWork::Seed { .. }
+        | BackupWork::Follow { .. } => owner("EtcdCluster", "demo"),
         _ => owner("EtcdBackup", "monday"),
     };
     backup_job(&cluster(spec), &settings(), store, &owner, work, 2)
@@ -148,6 +195,10 @@ fn jobs_of_backups() {
         &job("spec: {}", &volume(), &restore()),
         &job("spec: {}", &volume(), &again),
         &job("spec: {tls: {}}", &none, &recover()),
+        &job("spec: {tls: {}}", &none, &seed(living())),
+        &job("spec: {tls: {}}", &none, &follow(living())),
+        &job("spec: {}", &none, &seed(plain())),
+        &job("spec: {}", &none, &follow(plain())),
     ]);
     golden("backup.yaml", &text);
 }
@@ -162,11 +213,15 @@ fn jobs_hold_no_key_that_they_do_not_need() {
             (save(), "monday-save-2-key"),
             (restore(), "demo-restore-2-key"),
             (recover(), "demo-restore-2-2-key"),
+            (seed(plain()), "demo-restore-2-key"),
+            (follow(plain()), "demo-follow-2-key"),
             (BackupWork::Archive { interval: 5 }, "nightly-archive-2-key"),
             (verify.clone(), ""),
         ] {
             let store = match work {
-                BackupWork::Recover { .. } => EtcdBackupStoreSpec::default(),
+                BackupWork::Recover { .. }
+                | BackupWork::Seed { .. }
+                | BackupWork::Follow { .. } => EtcdBackupStoreSpec::default(),
                 _ => volume(),
             };
             let job = job(spec, &store, &work);

@@ -10,6 +10,7 @@ mod cert_manager;
 mod certificates;
 mod common;
 mod earlier;
+mod follow_job;
 mod member;
 mod network;
 mod pdb;

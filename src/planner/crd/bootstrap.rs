@@ -5,13 +5,14 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::backups::LocalRef;
+use super::follow::Follow;
 use super::schema;
 use super::spec::{EtcdCluster, EtcdClusterSpec};
 
 /// Where the first data come from. Without it a cluster starts empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(extend("x-kubernetes-validations" = schema::rules(&[("has(self.restore) != has(self.adopt)", "give either bootstrap.restore or bootstrap.adopt: a cluster starts with the data of a backup, or goes on with its own volumes")])))]
+#[schemars(extend("x-kubernetes-validations" = schema::rules(&[("(has(self.restore) ? 1 : 0) + (has(self.adopt) ? 1 : 0) + (has(self.follow) ? 1 : 0) == 1", "give one of bootstrap.restore, bootstrap.adopt and bootstrap.follow: a cluster starts with the data of a backup, goes on with its own volumes, or follows a living cluster")])))]
 pub struct Bootstrap {
     /// Start with the data of a backup or of a snapshot. A Job gives them to the first member, and the cluster is not
     /// formed before that member has all of them. Members are added as to any other cluster.
@@ -21,6 +22,10 @@ pub struct Bootstrap {
     /// them, all together, as they do after hibernation. No cluster is formed and nothing is copied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adopt: Option<Adopt>,
+    /// Start with a snapshot of a living cluster, of etcd or of Quorate, follow it at the same revisions, and take its
+    /// place. Until then clients may read here and not write. Members are added as to any other cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub follow: Option<Follow>,
 }
 
 /// Which volumes a cluster goes on with.

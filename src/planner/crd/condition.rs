@@ -17,13 +17,15 @@ pub enum ConditionType {
     TlsReady,
     /// Members acknowledge only what is on the disks of a quorum.
     Durable,
+    /// The cluster follows another one and takes no writes of clients. Only with `spec.bootstrap.follow`.
+    Following,
     /// The operator cannot continue by itself: the user has to change something.
     Stalled,
 }
 
 impl ConditionType {
     /// All condition types, in the order in which they are reported.
-    pub const ALL: [ConditionType; 8] = [
+    pub const ALL: [ConditionType; 9] = [
         ConditionType::Ready,
         ConditionType::Available,
         ConditionType::Quorate,
@@ -31,6 +33,7 @@ impl ConditionType {
         ConditionType::Degraded,
         ConditionType::TlsReady,
         ConditionType::Durable,
+        ConditionType::Following,
         ConditionType::Stalled,
     ];
 
@@ -44,6 +47,7 @@ impl ConditionType {
             ConditionType::Degraded => "Degraded",
             ConditionType::TlsReady => "TLSReady",
             ConditionType::Durable => "Durable",
+            ConditionType::Following => "Following",
             ConditionType::Stalled => "Stalled",
         }
     }

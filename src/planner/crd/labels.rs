@@ -49,6 +49,8 @@ pub const LABEL_BACKUP_OF: &str = "quorate.dev/backup-of";
 pub const ANNOTATION_BACKUP_LOCATION: &str = "quorate.dev/backup-location";
 /// The seconds after which a Job that archives stores what is new.
 pub const ANNOTATION_ARCHIVE_INTERVAL: &str = "quorate.dev/archive-interval";
+/// On a Job that follows another cluster: what it was made from.
+pub const ANNOTATION_FOLLOW: &str = "quorate.dev/follow";
 /// On an `EtcdBackup`: name of the schedule that created it.
 pub const LABEL_BACKUP_SCHEDULE: &str = "quorate.dev/backup-schedule";
 /// On an `EtcdBackup`: it is verified again if its last verification is older than this time (RFC 3339).

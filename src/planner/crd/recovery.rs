@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::backups::LocalRef;
 use super::bootstrap::{Restore, default_bump};
+use super::follow::Follow;
 use super::schema;
 
 /// What is recovered, and from what.
@@ -150,6 +151,8 @@ pub enum DataSource {
     Stored(Restore),
     /// A member of the incarnation before.
     Survivor(Survivor),
+    /// A living cluster, which is followed from then on.
+    Followed(Follow),
 }
 
 impl DataSource {
@@ -159,6 +162,7 @@ impl DataSource {
         match self {
             DataSource::Stored(restore) => restore.in_words(),
             DataSource::Survivor(survivor) => format!("the data of {}", survivor.member),
+            DataSource::Followed(follow) => format!("a snapshot of {}", follow.in_words()),
         }
     }
 
@@ -168,9 +172,17 @@ impl DataSource {
         let bump = match self {
             DataSource::Stored(restore) => restore.revision_bump,
             DataSource::Survivor(survivor) => survivor.revision_bump,
+            // Clients go on at the revisions that they have seen.
+            DataSource::Followed(_) => 0,
         };
         // Not negative, by the schema.
         u64::try_from(bump).unwrap_or(0)
+    }
+
+    /// Whether the cluster follows the one that its data come from.
+    #[must_use]
+    pub fn is_followed(&self) -> bool {
+        matches!(self, DataSource::Followed(_))
     }
 }
 

@@ -103,6 +103,25 @@ pub(super) fn store_endpoint(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
+/// URLs of a cluster's members.
+pub(super) fn endpoints(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "array",
+        "minItems": 1,
+        "maxItems": 16,
+        "x-kubernetes-list-type": "atomic",
+        "items": {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": 512,
+            "x-kubernetes-validations": rules(&[(
+                "self.matches('^https?://([-A-Za-z0-9_.]+|\\\\[[0-9A-Fa-f:.]+\\\\])(:[0-9]{1,5})?$')",
+                "bootstrap.follow.endpoints are URLs such as https://etcd-0.etcd:2379, without a user and without a path: a user goes into follow.user",
+            )]),
+        },
+    })
+}
+
 /// Host names and IP addresses in certificates, each once.
 pub(super) fn alternative_names(_: &mut SchemaGenerator) -> Schema {
     json_schema!({

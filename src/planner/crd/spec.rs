@@ -54,8 +54,8 @@ use super::tls::Tls;
         .message("the name must have at most 40 characters, because members and Services add to it: choose a shorter metadata.name"),
     validation = kube_core::Rule::new("!has(oldSelf.spec.tls) || has(self.spec.tls)")
         .message("tls cannot be removed from an existing cluster: restore it, or create a new cluster without it and copy the data (`etcdctl make-mirror`, or a snapshot)"),
-    validation = kube_core::Rule::new("has(self.spec.bootstrap) == has(oldSelf.spec.bootstrap) && (!has(self.spec.bootstrap) || self.spec.bootstrap == oldSelf.spec.bootstrap)")
-        .message("bootstrap is immutable, because it says where the first data of the cluster come from: set it back, or create another cluster"),
+    validation = kube_core::Rule::new("has(self.spec.bootstrap) == has(oldSelf.spec.bootstrap) && (!has(self.spec.bootstrap) || self.spec.bootstrap == oldSelf.spec.bootstrap || (has(self.spec.bootstrap.follow) && has(oldSelf.spec.bootstrap.follow) && self.spec.bootstrap.follow.endpoints == oldSelf.spec.bootstrap.follow.endpoints && has(self.spec.bootstrap.follow.tls) == has(oldSelf.spec.bootstrap.follow.tls) && (!has(self.spec.bootstrap.follow.tls) || self.spec.bootstrap.follow.tls == oldSelf.spec.bootstrap.follow.tls) && has(self.spec.bootstrap.follow.user) == has(oldSelf.spec.bootstrap.follow.user) && (!has(self.spec.bootstrap.follow.user) || self.spec.bootstrap.follow.user == oldSelf.spec.bootstrap.follow.user) && oldSelf.spec.bootstrap.follow.cutover == 'Manual' && self.spec.bootstrap.follow.cutover == 'WhenCaughtUp'))")
+        .message("bootstrap is immutable, because it says where the first data of the cluster come from; only follow.cutover may be changed, from Manual to WhenCaughtUp: set it back, or create another cluster"),
     validation = kube_core::Rule::new("!has(self.spec.server) || !has(self.spec.server.quota) || !isQuantity(self.spec.server.quota) || !isQuantity(self.spec.storage.size) || quantity(self.spec.server.quota).add(quantity(self.spec.server.quota)).add(quantity(self.spec.server.quota)).add(quantity(self.spec.server.quota)).compareTo(quantity(self.spec.storage.size)) <= 0")
         .message("server.quota must be at most a quarter of storage.size: up to three checkpoints of the data and as much log are on the volume; lower the quota or raise storage.size")
 )]
@@ -83,7 +83,7 @@ pub struct EtcdClusterSpec {
     /// changes nothing else.
     #[serde(default)]
     pub paused: bool,
-    /// Where the first data of the cluster come from; by default it starts empty. Immutable.
+    /// Where the first data of the cluster come from; by default it starts empty. Immutable, but for `follow.cutover`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bootstrap: Option<Bootstrap>,
     /// While this is true the resource cannot be deleted, by anyone: a ValidatingAdmissionPolicy, which the chart brings,

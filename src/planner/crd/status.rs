@@ -5,6 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::backups::LastBackup;
+use super::follow::FollowStatus;
 use super::schema;
 
 /// State of a cluster as last observed. A hint for people and tools: the operator derives every decision from live
@@ -81,6 +82,9 @@ pub struct EtcdClusterStatus {
     /// How the cluster comes or came to its first data; absent without `spec.bootstrap`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restore: Option<RestoreStatus>,
+    /// How far the cluster is with `spec.bootstrap.follow`; absent without it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub follow: Option<FollowStatus>,
     /// The backups that this cluster would be restored from; absent if there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backup: Option<ClusterBackups>,
@@ -91,7 +95,8 @@ pub struct EtcdClusterStatus {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["secret"]))]
     pub certificates: Vec<CertificateStatus>,
-    /// Ready, Available, Quorate, Progressing, Degraded, Durable and Stalled, and TLSReady with TLS.
+    /// Ready, Available, Quorate, Progressing, Degraded, Durable and Stalled, TLSReady with TLS, and Following with
+    /// `spec.bootstrap.follow`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,

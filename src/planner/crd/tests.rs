@@ -130,17 +130,57 @@ fn each_mistake_is_named_with_its_remedy() {
         (
             "demo",
             "{bootstrap: {}}",
-            "give either bootstrap.restore or bootstrap.adopt",
+            "give one of bootstrap.restore, bootstrap.adopt and bootstrap.follow",
         ),
         (
             "demo",
             "{bootstrap: {restore: {backupRef: {name: a}}, adopt: {clusterUID: b}}}",
-            "give either bootstrap.restore or bootstrap.adopt",
+            "give one of bootstrap.restore, bootstrap.adopt and bootstrap.follow",
         ),
         (
             "demo",
             "{bootstrap: {adopt: {clusterUID: 'a b'}}}",
             "clusterUID is the value of the label",
+        ),
+        (
+            "demo",
+            "{bootstrap: {restore: {backupRef: {name: a}}, follow: {endpoints: ['http://a:2379']}}}",
+            "give one of bootstrap.restore, bootstrap.adopt and bootstrap.follow",
+        ),
+        (
+            "demo",
+            "{bootstrap: {follow: {endpoints: ['a:2379']}}}",
+            "bootstrap.follow.endpoints are URLs such as",
+        ),
+        (
+            "demo",
+            "{bootstrap: {follow: {endpoints: ['https://root:secret@a:2379']}}}",
+            "a user goes into follow.user",
+        ),
+        (
+            "demo",
+            "{bootstrap: {follow: {endpoints: ['https://a:2379/v3']}}}",
+            "without a user and without a path",
+        ),
+        (
+            "demo",
+            "{bootstrap: {follow: {endpoints: ['https://a:2379', 'http://b:2379']}}}",
+            "are all https:// or all http://",
+        ),
+        (
+            "demo",
+            "{bootstrap: {follow: {endpoints: ['http://a:2379'], tls: {secretRef: {name: b}}}}}",
+            "bootstrap.follow.tls is for endpoints with https://",
+        ),
+        (
+            "demo",
+            "{bootstrap: {follow: {endpoints: ['http://a:2379'], cutover: Now}}}",
+            "\"Now\" is not one of \"Manual\"",
+        ),
+        (
+            "demo",
+            "{bootstrap: {follow: {endpoints: ['http://a:2379'], user: {name: root}}}}",
+            "spec.bootstrap.follow.user.name: unknown field",
         ),
         (
             "demo",
@@ -270,6 +310,52 @@ fn volumes_may_become_smaller_and_change_their_class() {
     ));
     let errors = errors.expect_err("too small for the quota").to_string();
     assert!(errors.contains("at most a quarter"), "{errors}");
+}
+
+/// Where the first data come from stays what it was; the place of a followed cluster is taken once, by an edit.
+#[test]
+fn only_the_cutover_may_be_asked_for_later() {
+    let cluster = |bootstrap: &str| {
+        let spec = format!("{{bootstrap: {bootstrap}}}");
+        parse(&text("demo", &spec)).expect("valid")
+    };
+    let plain = parse(&text("demo", "{}")).expect("valid");
+    let manual = cluster("{follow: {endpoints: ['https://a:2379', 'https://[fd00::1]:2379']}}");
+    let asked = cluster(
+        "{follow: {endpoints: ['https://a:2379', 'https://[fd00::1]:2379'], cutover: WhenCaughtUp}}",
+    );
+    let elsewhere = cluster("{follow: {endpoints: ['https://b:2379'], cutover: WhenCaughtUp}}");
+    let with_tls = cluster(
+        "{follow: {endpoints: ['https://a:2379', 'https://[fd00::1]:2379'], cutover: WhenCaughtUp, tls: {secretRef: {name: a}}}}",
+    );
+    let with_user = cluster(
+        "{follow: {endpoints: ['https://a:2379', 'https://[fd00::1]:2379'], cutover: WhenCaughtUp, user: {secretRef: {name: a}}}}",
+    );
+    let restored = cluster("{restore: {backupRef: {name: a}}}");
+    for (old, new, fits) in [
+        (&manual, &manual, true),
+        (&manual, &asked, true),
+        (&asked, &manual, false),
+        (&manual, &elsewhere, false),
+        (&manual, &with_tls, false),
+        (&manual, &with_user, false),
+        (&manual, &restored, false),
+        (&restored, &manual, false),
+        (&restored, &restored, true),
+        (&plain, &manual, false),
+        (&manual, &plain, false),
+    ] {
+        let changed = new.validate_cel_update(old);
+        assert_eq!(changed.is_ok(), fits, "{changed:?}");
+        if let Err(errors) = changed {
+            assert!(
+                errors.to_string().contains("only follow.cutover"),
+                "{errors}"
+            );
+        }
+    }
+    let follow = manual.spec.follow().expect("it follows");
+    assert_eq!(follow.cutover, Cutover::Manual, "the default");
 }
 
 /// Trust would have to overlap between CAs that the operator cannot compare.

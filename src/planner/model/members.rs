@@ -3,7 +3,7 @@
 
 use super::links::url;
 use super::{Model, Refused};
-use crate::plan::{Fence, FirstData, MemberAction, MemberView};
+use crate::plan::{Fence, FirstData, Following, MemberAction, MemberView, Staged};
 
 /// The cluster ID of whatever is formed here.
 const CLUSTER_ID: u64 = 0xc0ffee;
@@ -114,8 +114,14 @@ impl Model {
             None => {}
         }
         let complete = staged.filter(|staged| staged.complete);
-        if complete.map(|staged| staged.sha256) != snapshot.map(|it| it.sha256.clone()) {
+        let hash = |staged: &Staged| staged.sha256.clone();
+        if complete.as_ref().map(hash) != snapshot.map(|it| it.sha256.clone()) {
             return Refused::changed(format!("{member} has another snapshot"));
+        }
+        let source = complete.as_ref().map_or(0, |staged| staged.source_cluster);
+        let follows = snapshot.is_some_and(|it| it.follow);
+        if follows && source == 0 {
+            return Refused::changed(format!("{member} has a snapshot of no living cluster"));
         }
         if incarnation > self.raft.incarnation {
             self.leave_behind();
@@ -139,6 +145,11 @@ impl Model {
         self.raft.incarnation = incarnation;
         self.raft.configuration_index = 1;
         self.raft.commit = 10;
+        self.raft.revision = complete.map_or(1, |staged| staged.revision);
+        self.raft.following = follows.then(|| Following {
+            source_cluster: source,
+            ..Following::default()
+        });
         Ok(())
     }
 

@@ -7,6 +7,8 @@ use crate::plan::{Description, MemberView, Observed, Phase, Staged};
 
 /// How old an answer is when it is planned from.
 const ANSWER_MS: u64 = 100;
+/// ID of every cluster that is followed.
+const SOURCE: u64 = 0x5e0c;
 /// A learner whose last contact is this recent is promotable.
 const HEARD_MS: u64 = 1_000;
 
@@ -103,8 +105,10 @@ impl Model {
             let mut asked = self.api.recoveries.iter();
             asked.any(|it| lost(&it.spec).is_some_and(|lost| lost + 1 == identity.incarnation))
         });
-        (recovers || cluster.spec.restore().is_some()).then_some(())?;
+        let followed = !recovers && cluster.spec.follow().is_some();
+        (recovers || followed || cluster.spec.restore().is_some()).then_some(())?;
         let whole = || Staged {
+            source_cluster: if followed { SOURCE } else { 0 },
             sha256: "snapshot".to_owned(),
             length: 1 << 20,
             received: 1 << 20,
@@ -139,6 +143,8 @@ impl Model {
             member_id: id,
             leads,
             leader_id: follows.map_or(0, |view| view.id),
+            following: self.raft.following.clone(),
+            revision: self.raft.revision,
             ready: self.serves(name),
             comparisons,
             members,

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Model;
-use crate::plan::MemberView;
+use crate::plan::{Following, MemberView};
 
 /// Entries that clients write in a second.
 const WRITES_A_SECOND: u64 = 10;
@@ -37,6 +37,10 @@ pub struct Raft {
     pub incarnation: u64,
     /// How many clusters were formed.
     pub formed: u32,
+    /// The cluster that this one follows, as its members describe it.
+    pub following: Option<Following>,
+    /// Revision of the data.
+    pub revision: i64,
 }
 
 impl Raft {

@@ -181,6 +181,8 @@ fn raft(o: &Observed, known: Option<(&String, &Description)>) -> Raft {
         cluster_id: description.cluster_id,
         incarnation: description.incarnation,
         formed: 1,
+        following: description.following.clone(),
+        revision: description.revision,
     }
 }
 

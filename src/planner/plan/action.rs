@@ -116,6 +116,8 @@ pub struct FirstData {
     pub sha256: String,
     /// By how much the revision is raised.
     pub revision_bump: u64,
+    /// The cluster follows the one that the snapshot was taken from.
+    pub follow: bool,
 }
 
 /// A change of a certificate or of a CA.

@@ -380,7 +380,8 @@ impl Facts<'_> {
         )
     }
 
-    /// A cluster that is to be restored never starts without its data, and no other one starts with any.
+    /// A cluster that is to be restored, or to follow another one, never starts without its data, and no other one starts
+    /// with any.
     fn first_data(&self, member: &str, snapshot: Option<&FirstData>) -> Result<(), String> {
         let Some(snapshot) = snapshot.filter(|_| self.needs_data()) else {
             return refuse(
@@ -400,6 +401,16 @@ impl Facts<'_> {
         refuse(
             self.wanted_bump() != Some(snapshot.revision_bump),
             "I15: the revision is raised by another number",
+        )?;
+        let follows = self.is_to_follow();
+        let living = staged.is_some_and(|staged| staged.source_cluster != 0);
+        refuse(
+            snapshot.follow != follows,
+            "I15: it follows another cluster exactly if its specification says so",
+        )?;
+        refuse(
+            living != follows,
+            "I15: who follows starts with a snapshot of a living cluster, and nobody else does",
         )
     }
 

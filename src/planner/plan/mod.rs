@@ -10,6 +10,7 @@ mod alarms;
 mod certificates;
 mod draft;
 mod evidence;
+mod following;
 mod guards;
 mod incarnation;
 mod lint;

@@ -5,7 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::crd::{
-    ClusterBackups, EtcdRecoverySpec, RestoreStatus, Server, Timings, TlsPort, ValidatedCluster,
+    ClusterBackups, EtcdRecoverySpec, FollowStatus, RestoreStatus, Server, Timings, TlsPort,
+    ValidatedCluster,
 };
 
 use super::certificates::{PortSecurity, TlsFacts};
@@ -84,6 +85,8 @@ pub struct Observed {
     pub descriptions: BTreeMap<String, Description>,
     /// How the Job that gives the seed its first data is doing; `None` while that is not known.
     pub restore: Option<RestoreFacts>,
+    /// How the Job of a cluster that follows another one is doing; `None` while that is not known.
+    pub follow: Option<FollowFacts>,
     /// The cluster's backups; `None` while they are not known.
     pub backups: Option<ClusterBackups>,
     /// The EtcdRecoveries that name this cluster.
@@ -148,6 +151,31 @@ impl Observed {
     }
 }
 
+/// How the Job of a cluster that follows another one is doing. For reports alone: whether the cluster follows, its members
+/// say themselves.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FollowFacts {
+    /// What it does or waits for; empty if there is nothing to say.
+    pub message: String,
+    /// It fails, and goes on failing until the user does something.
+    pub needs_user: bool,
+    /// Why the last one failed, if the newest attempt has.
+    pub failure: Option<String>,
+    /// What the one reported that has carried out the cutover.
+    pub cut_over: Option<CutOverFacts>,
+}
+
+/// A cutover, as the Job that carried it out reported it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CutOverFacts {
+    /// Revision at which clients could write here.
+    pub revision: i64,
+    /// When the followed cluster was closed to writes, in Unix milliseconds.
+    pub frozen_ms: u64,
+    /// When clients could write here.
+    pub writable_ms: u64,
+}
+
 /// How the Job that gives the seed its first data is doing. For reports alone: whether the seed has the data, it says
 /// itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -204,6 +232,8 @@ pub struct StatusMemory {
     pub voters: Vec<String>,
     /// How the cluster came to its first data.
     pub restore: Option<RestoreStatus>,
+    /// How far it is that it follows another one.
+    pub follow: Option<FollowStatus>,
     /// Its backups, as last known.
     pub backup: Option<ClusterBackups>,
 }
@@ -548,6 +578,24 @@ pub struct Archived {
     pub index: u64,
 }
 
+/// What a member of a cluster that follows another one says of that.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Following {
+    /// ID of the followed cluster.
+    pub source_cluster: u64,
+    /// When the followed cluster was closed to writes, in Unix milliseconds by the clock of whoever follows; `None`: not
+    /// yet.
+    pub frozen_ms: Option<u64>,
+    /// Revision of the followed cluster, as the member was last told; 0: nobody has.
+    pub source_revision: i64,
+    /// Everything that the followed cluster had then is applied, in Unix milliseconds; `None`: not told.
+    pub as_of_ms: Option<u64>,
+    /// How long before the description it was told; `None`: not since its start.
+    pub told_ms: Option<u64>,
+    /// Why it does not go on, and what to do.
+    pub problem: Option<String>,
+}
+
 /// A server's own description. The description of another pod than the cached one is dropped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Description {
@@ -594,6 +642,10 @@ pub struct Description {
     pub last_append_ms: Option<u64>,
     /// How far its cluster's log is archived, as it was told since its start.
     pub archived: Option<Archived>,
+    /// Its cluster follows another one, as far as it has applied the log.
+    pub following: Option<Following>,
+    /// Revision of its data.
+    pub revision: i64,
     /// Its commit index.
     pub commit: u64,
     /// Its applied index.
@@ -656,6 +708,8 @@ pub struct Staged {
     pub resumed_at: u64,
     /// Why it could not be received or the cluster not formed from it, when that was last tried.
     pub problem: Option<String>,
+    /// ID of the living cluster that it was taken from; 0: of none, as a backup.
+    pub source_cluster: u64,
 }
 
 /// What a server holds, and what it may hold.

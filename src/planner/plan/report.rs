@@ -4,6 +4,7 @@
 mod backup;
 mod certificates;
 mod conditions;
+mod follow;
 mod members;
 mod restore;
 
@@ -187,6 +188,9 @@ fn next(s: &Situation<'_>, draft: &Draft) -> Option<String> {
         "Bootstrap" if draft.waits.iter().any(|wait| wait.reason == "Restoring") => {
             format!("{member} forms the cluster with these data")
         }
+        "Bootstrap" if draft.waits.iter().any(|wait| wait.reason == "Seeding") => {
+            format!("{member} forms the cluster with these data, and it follows")
+        }
         "Bootstrap" if target > 1 => format!("grow to {target} members"),
         "CreatePVC" if s.view.is_none() => format!("{member} forms the cluster"),
         "ApplySet" if rule == Some(Rule::Bootstrap) => format!("{member} forms the cluster"),
@@ -246,7 +250,11 @@ fn summary(s: &Situation<'_>, draft: &Draft, next: Option<&str>) -> String {
         ""
     };
     match s.view {
-        Some((leader, _)) => format!("{paused}{}, {leader} leads", count(s.voters.len(), "voter")),
+        Some((leader, _)) => {
+            let follows = follow::summary(s).unwrap_or_default();
+            let voters = count(s.voters.len(), "voter");
+            format!("{paused}{voters}, {leader} leads{follows}")
+        }
         None if s.hibernates() && !s.bootstrapped() => {
             format!("{paused}replicas is 0: the cluster was never bootstrapped")
         }
@@ -317,6 +325,7 @@ fn status(s: &Situation<'_>, draft: &Draft) -> EtcdClusterStatus {
         join_failures: join_failures(s, draft),
         disarms: disarms(s.o, draft.done.as_ref()),
         restore: restore::status(s),
+        follow: follow::status(s),
         backup: backup::status(s),
         failing: None,
         notes: notes(draft),

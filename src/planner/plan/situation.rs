@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::crd::{
-    DataSource, DisruptionPolicy, EtcdRecoverySpec, Spread, Survivor, UpdateType, ValidatedCluster,
-    VolumeMobility, member_number, pvc_name,
+    DataSource, DisruptionPolicy, EtcdRecoverySpec, Follow, Spread, Survivor, UpdateType,
+    ValidatedCluster, VolumeMobility, member_number, pvc_name,
 };
 use crate::mutants::mutant;
 
@@ -247,16 +247,23 @@ impl<'a> Situation<'a> {
 
     /// Whether this incarnation does not start empty.
     pub(super) fn starts_with_data(&self) -> bool {
-        self.incarnation > 1 || self.cluster.spec.restore().is_some()
+        let spec = &self.cluster.spec;
+        self.incarnation > 1 || spec.restore().is_some() || spec.follow().is_some()
+    }
+
+    /// The cluster that this incarnation is to follow. A recovered cluster follows none: its revision was raised.
+    pub(super) fn to_follow(&self) -> Option<&'a Follow> {
+        self.cluster.spec.follow().filter(|_| self.incarnation == 1)
     }
 
     /// Where its first data come from, if it does not start empty and that is known.
     pub(super) fn source(&self) -> Option<DataSource> {
-        match (self.incarnation, self.cluster.spec.restore()) {
-            (1, Some(restore)) => Some(DataSource::Stored(restore.clone())),
-            (1, None) => None,
-            _ => self.recovery()?.source(),
+        if self.incarnation > 1 {
+            return self.recovery()?.source();
         }
+        let restored = self.cluster.spec.restore().cloned();
+        let followed = || self.to_follow().cloned().map(DataSource::Followed);
+        restored.map(DataSource::Stored).or_else(followed)
     }
 
     pub(super) fn tombstoned(&self, member: &str) -> bool {

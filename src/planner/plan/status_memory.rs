@@ -43,6 +43,7 @@ pub fn of_status(status: &EtcdClusterStatus) -> StatusMemory {
         version: status.version.clone(),
         voters: voters.map(|member| member.name.clone()).collect(),
         restore: status.restore.clone(),
+        follow: status.follow.clone(),
         backup: status.backup.clone(),
     }
 }
@@ -53,7 +54,7 @@ pub fn incarnation(status: &EtcdClusterStatus) -> Option<u64> {
 }
 
 /// Unix milliseconds of a time as the API server writes it.
-fn milliseconds(text: &str) -> Option<u64> {
+pub(super) fn milliseconds(text: &str) -> Option<u64> {
     let time: Timestamp = text.parse().ok()?;
     u64::try_from(time.as_millisecond()).ok()
 }

@@ -49,6 +49,7 @@ pub fn observed_at(now_ms: u64) -> Observed {
         denied: [].into(),
         descriptions: [].into(),
         restore: None,
+        follow: None,
         backups: None,
         recoveries: [].into(),
         earlier: Earlier::default(),

@@ -97,12 +97,20 @@ impl fmt::Display for MemberAction {
                 snapshot: None,
                 ..
             } => write!(f, "bootstrap the cluster on {member}"),
-            Self::Bootstrap { member, .. } => {
-                write!(
+            Self::Bootstrap {
+                member,
+                snapshot: Some(snapshot),
+                ..
+            } => match snapshot.follow {
+                true => write!(
+                    f,
+                    "bootstrap the cluster on {member} with the data of the cluster that it follows"
+                ),
+                false => write!(
                     f,
                     "bootstrap the cluster on {member} with the restored data"
-                )
-            }
+                ),
+            },
             Self::SetPeerUrls { member, .. } => {
                 write!(f, "let the others dial {member} with TLS")
             }

@@ -39,6 +39,7 @@ log "the operator has the rights that it uses, and refuses callers that the API 
 operator_kill # the CRD itself refuses invalid resources, without an operator
 resource demo '{replicas: 10}' | refused "too many replicas" 'replicas'
 resource demo '{replicas: -1}' | refused "a negative size" 'replicas'
+resource demo '{replicas: 3, bootstrap: {follow: {endpoints: ["https://a:2379", "http://b:2379"]}}}' | refused "a followed cluster with and without TLS" 'all https:// or all http://'
 resource demo '{replicas: 3, storage: {size: 1Gi}, colour: blue}' | refused "an unknown field" 'unknown field.*colour'
 resource 1demo '{replicas: 3, storage: {size: 1Gi}}' | refused "a name that cannot be a host name" 'name'
 resource "$(printf 'a%.0s' {1..41})" '{replicas: 3, storage: {size: 1Gi}}' | refused "a name too long" '40'

@@ -32,6 +32,8 @@ pub(super) const OF_RECOVERIES: Keys = &[
     (build::KEY_OF_MEMBER, Key::for_restores),
     (build::KEY_OF_SURVIVOR, Key::for_backups),
 ];
+/// Of a Job that applies what is written in another cluster.
+pub(super) const OF_FOLLOWS: Keys = &[(build::KEY_OF_MEMBER, Key::for_follow)];
 
 /// The name of a backup in the store: that of the resource, and part of its UID, since names are used again.
 pub(super) fn id(backup: &EtcdBackup) -> String {
@@ -133,7 +135,9 @@ impl Backups {
         let cluster = self.cluster(namespace, cluster)?;
         let missing = || Failure::Changed(format!("there is no EtcdBackupStore {store} any more"));
         let store = match work {
-            BackupWork::Recover { .. } => EtcdBackupStoreSpec::default(),
+            BackupWork::Recover { .. } | BackupWork::Seed { .. } | BackupWork::Follow { .. } => {
+                EtcdBackupStoreSpec::default()
+            }
             _ => self.store(namespace, store).ok_or_else(missing)?.spec,
         };
         let settings = &self.shared.settings;

@@ -8,7 +8,7 @@ use kube::runtime::events::{Event, EventType};
 use kube::{Api, Resource, ResourceExt};
 use serde_json::{Value, json};
 
-use super::{Backups, PERIOD_MS};
+use super::{Backups, PERIOD_MS, facts};
 use crate::backup_plan::{
     DeletionStep, LetGo, ObservedDeletion, SeenBackup, last_backup_name, plan_deletion,
 };
@@ -222,6 +222,7 @@ fn of_resource(cluster: &EtcdCluster) -> ObservedDeletion {
             let recovered = status.incarnation.is_some_and(|number| number > 1);
             status.cluster_id.is_some() || adopted || recovered
         }),
+        follows: facts::has_no_data_of_its_own(cluster),
         waived: waived.is_some_and(|value| value != "false"),
         backup: None,
     }
@@ -289,6 +290,23 @@ mod tests {
 
     fn asked() -> Value {
         json!({"backupBeforeDeletion": {"storeRef": {"name": "nightly"}}})
+    }
+
+    /// A status that is lost, or behind a cutover that is under way, gives no backup up.
+    #[test]
+    fn only_who_surely_follows_is_not_saved() {
+        let follows = |cutover: &str, phase: Value| {
+            let follow = json!({"endpoints": ["http://a:2379"], "cutover": cutover});
+            let mut found = cluster(json!({}), json!({"bootstrap": {"follow": follow}}));
+            let status = json!({"clusterID": "9f", "follow": phase});
+            found.status = serde_json::from_value(status).expect("a status");
+            of_resource(&found).follows
+        };
+        assert!(follows("Manual", json!({"phase": "Following"})));
+        assert!(!follows("WhenCaughtUp", json!({"phase": "Following"})));
+        assert!(!follows("Manual", json!({"phase": "Frozen"})));
+        assert!(!follows("Manual", json!({"phase": "CutOver"})));
+        assert!(!follows("Manual", Value::Null));
     }
 
     #[test]

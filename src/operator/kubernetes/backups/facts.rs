@@ -12,9 +12,9 @@ use crate::backup_plan::{
 };
 use crate::crd::backups::EtcdBackup;
 use crate::crd::{
-    ANNOTATION_ARCHIVE_INTERVAL, ANNOTATION_BACKUP_LOCATION, ANNOTATION_GONE, ANNOTATION_VERIFY,
-    EtcdClusterStatus, LABEL_BACKUP_ATTEMPT, LABEL_BACKUP_JOB, LABEL_BACKUP_SCHEDULE,
-    LABEL_RECOVERY,
+    ANNOTATION_ARCHIVE_INTERVAL, ANNOTATION_BACKUP_LOCATION, ANNOTATION_FOLLOW, ANNOTATION_GONE,
+    ANNOTATION_VERIFY, Cutover, EtcdCluster, EtcdClusterStatus, FollowPhase, LABEL_BACKUP_ATTEMPT,
+    LABEL_BACKUP_JOB, LABEL_BACKUP_SCHEDULE, LABEL_RECOVERY,
 };
 
 /// A pod that has not gone so long after it should have is on a node that does not answer.
@@ -44,6 +44,7 @@ pub(super) fn job(job: &Job, owner: &str, pods: &[Arc<Pod>], now: Timestamp) -> 
         created: created(job),
         location: location.unwrap_or_default(),
         interval: interval.and_then(|text| text.parse().ok()),
+        made_from: job.annotations().get(ANNOTATION_FOLLOW).cloned(),
         state: state(job, &pods, now),
         name,
     })
@@ -168,6 +169,26 @@ pub(super) fn archived(status: &EtcdClusterStatus) -> Option<ArchivedFacts> {
         through: archived.time.0,
         index: archived.raft_index,
     })
+}
+
+/// Whether a cluster follows another one, by its status: as long as that does not say that it has cut over, it may.
+pub(super) fn follows(cluster: &EtcdCluster) -> bool {
+    let status = cluster.status.as_ref();
+    let recovered = status.and_then(|status| status.incarnation) > Some(1);
+    let phase = status.and_then(|status| Some(status.follow.as_ref()?.phase));
+    cluster.spec.follow().is_some() && !recovered && phase != Some(FollowPhase::CutOver)
+}
+
+/// Whether a cluster surely has nothing that the one that it follows does not have: no cutover was asked for.
+pub(super) fn has_no_data_of_its_own(cluster: &EtcdCluster) -> bool {
+    let status = cluster.status.as_ref();
+    let phase = status.and_then(|status| Some(status.follow.as_ref()?.phase));
+    let waits = cluster
+        .spec
+        .follow()
+        .is_some_and(|follow| follow.cutover == Cutover::Manual);
+    let early = matches!(phase, Some(FollowPhase::Seeding | FollowPhase::Following));
+    follows(cluster) && waits && early
 }
 
 pub(super) fn created(object: &impl kube::Resource<DynamicType = ()>) -> Timestamp {

@@ -1,10 +1,12 @@
-//! Backups: one reconcile of an `EtcdBackup`, an `EtcdBackupSchedule`, the restore or the deletion of a cluster observes it with its
-//! Jobs, plans (`crate::backup_plan`), and carries out one step. Apart from the reconciles of clusters, which never wait
-//! for it: its caches are its own, and an API server without these resources only leaves it without work.
+//! Backups: one reconcile of an `EtcdBackup`, an `EtcdBackupSchedule`, what a cluster is restored from or follows, or its
+//! deletion observes it with its Jobs, plans (`crate::backup_plan`), and carries out one step. Apart from the reconciles of
+//! clusters, which never wait for it: its caches are its own, and an API server without these resources only leaves it
+//! without work.
 
 mod act;
 pub(super) mod deletion;
 mod facts;
+mod follow;
 mod observe;
 mod restore;
 mod status;
@@ -207,7 +209,7 @@ impl Backups {
                 })
             }
             "deletion" => Box::pin(self.reconcile_deletion(namespace, name)).await,
-            "cluster" => Box::pin(self.reconcile_restore(namespace, name)).await,
+            "cluster" => Box::pin(self.reconcile_cluster(namespace, name)).await,
             _ => self.reconcile_store(namespace, name).await,
         };
         done.unwrap_or_else(|failure| {

@@ -270,6 +270,7 @@ impl Backups {
             version: status.and_then(|status| status.version.clone()),
             invalid: admitted.err().map(|error| error.to_string()),
             hibernated: resource.spec.replicas == 0,
+            follows: facts::follows(resource),
             archived: resource.status.as_ref().and_then(facts::archived),
             has_key: key.is_some_and(|secret| build::operator_key(&secret).is_some()),
         })

@@ -37,7 +37,7 @@ impl Seen {
     fn keys(&self) -> Keys {
         match &self.observed.source {
             Some(DataSource::Survivor(_)) => OF_RECOVERIES,
-            Some(DataSource::Stored(_)) | None => OF_RESTORES,
+            Some(DataSource::Stored(_) | DataSource::Followed(_)) | None => OF_RESTORES,
         }
     }
 }
@@ -126,7 +126,7 @@ impl Backups {
         let status = cluster.status.clone().unwrap_or_default();
         let restore = match &source {
             Some(DataSource::Stored(restore)) => Some(restore),
-            Some(DataSource::Survivor(_)) | None => None,
+            Some(DataSource::Survivor(_) | DataSource::Followed(_)) | None => None,
         };
         let backup = match restore {
             Some(restore) => self.named_backup(namespace, restore, freshness).await?,
@@ -160,8 +160,10 @@ impl Backups {
         freshness: Freshness,
     ) -> Result<Option<(Option<DataSource>, Option<String>)>, Failure> {
         if incarnation == 1 {
-            let restore = cluster.spec.restore().cloned();
-            return Ok(restore.map(|restore| (Some(DataSource::Stored(restore)), None)));
+            let restored = cluster.spec.restore().cloned().map(DataSource::Stored);
+            let followed = || cluster.spec.follow().cloned().map(DataSource::Followed);
+            let source = restored.or_else(followed);
+            return Ok(source.map(|source| (Some(source), None)));
         }
         let key = (cluster.namespace().unwrap_or_default(), cluster.name_any());
         let recoveries = self.shared.recoveries(&key, freshness).await?;
@@ -198,7 +200,12 @@ impl Backups {
     }
 
     /// What the identity Secret says, if it is this cluster's.
-    fn identity(&self, namespace: &str, name: &str, uid: &str) -> Option<IdentitySecret> {
+    pub(super) fn identity(
+        &self,
+        namespace: &str,
+        name: &str,
+        uid: &str,
+    ) -> Option<IdentitySecret> {
         let secrets = &self.shared.caches.secrets;
         let identity = secrets.get(namespace, &identity_secret_name(name))?;
         let identity = read_identity_secret(&identity, name, uid);
@@ -240,7 +247,7 @@ impl Backups {
         }))
     }
 
-    async fn act_for_restore(
+    pub(super) async fn act_for_restore(
         &self,
         cluster: &EtcdCluster,
         step: &BackupStep,
@@ -277,7 +284,7 @@ impl Backups {
 }
 
 /// What a Job is made for.
-struct JobOfRestore {
+pub(super) struct JobOfRestore {
     /// The EtcdBackupStore; empty without one.
     store: String,
     work: BackupWork,
@@ -297,14 +304,19 @@ impl JobOfRestore {
                 };
                 Self { store, work }
             }
-            RestoreFrom::Survivor(survivor) => Self {
-                store: String::new(),
-                work: BackupWork::Recover {
-                    survivor,
-                    seed,
-                    recovery: recovery?,
-                },
-            },
+            RestoreFrom::Survivor(survivor) => Self::without_store(BackupWork::Recover {
+                survivor,
+                seed,
+                recovery: recovery?,
+            }),
+            RestoreFrom::Followed(follow) => Self::without_store(BackupWork::Seed { follow, seed }),
         })
+    }
+
+    pub(super) fn without_store(work: BackupWork) -> Self {
+        Self {
+            store: String::new(),
+            work,
+        }
     }
 }

@@ -160,8 +160,11 @@ impl Facts<'_> {
     pub(super) fn wanted_bump(&self) -> Option<u64> {
         match self.incarnation() {
             0 | 1 => {
-                let restore = self.cluster.spec.restore()?;
-                u64::try_from(restore.revision_bump).ok()
+                // Who follows is at the revisions of the followed cluster.
+                let restore = self.cluster.spec.restore();
+                let restored = restore.map(|restore| restore.revision_bump);
+                let bump = restored.or(self.cluster.spec.follow().map(|_| 0));
+                u64::try_from(bump?).ok()
             }
             now => Some(self.recovery_of(now - 1)?.source()?.revision_bump()),
         }
@@ -169,7 +172,13 @@ impl Facts<'_> {
 
     /// Whether this incarnation may not start empty.
     pub(super) fn needs_data(&self) -> bool {
-        self.incarnation() > 1 || self.cluster.spec.restore().is_some()
+        let spec = &self.cluster.spec;
+        self.incarnation() > 1 || spec.restore().is_some() || spec.follow().is_some()
+    }
+
+    /// Whether this incarnation is to follow the cluster that its snapshot was taken from.
+    pub(super) fn is_to_follow(&self) -> bool {
+        self.incarnation() <= 1 && self.cluster.spec.follow().is_some()
     }
 }
 

@@ -21,6 +21,7 @@ pub(super) fn all(s: &Situation<'_>, draft: &Draft) -> Vec<ConditionInput> {
     ];
     all.extend(super::certificates::ready(s));
     all.push(durable(s));
+    all.extend(super::follow::condition(s));
     all.push(stalled(draft));
     all
 }
@@ -29,8 +30,8 @@ pub(super) fn all(s: &Situation<'_>, draft: &Draft) -> Vec<ConditionInput> {
 pub(super) fn only_stalled(stalled: bool, reason: &'static str, why: &str) -> Vec<ConditionInput> {
     ConditionType::ALL
         .into_iter()
-        // Only for an observed cluster it is known whether it has TLS.
-        .filter(|type_| *type_ != ConditionType::TlsReady)
+        // Only for an observed cluster it is known whether it has TLS, and whether it follows another one.
+        .filter(|type_| !matches!(type_, ConditionType::TlsReady | ConditionType::Following))
         .map(|type_| match type_ {
             ConditionType::Stalled => input(type_, stalled.into(), reason, why),
             ConditionType::Progressing => input(type_, False, reason, why),
@@ -39,7 +40,7 @@ pub(super) fn only_stalled(stalled: bool, reason: &'static str, why: &str) -> Ve
         .collect()
 }
 
-fn input(
+pub(super) fn input(
     type_: ConditionType,
     status: ConditionStatus,
     reason: &'static str,

@@ -13,6 +13,7 @@ mod drain;
 mod earlier;
 mod edited;
 pub(super) mod enable_tls;
+mod follow;
 mod grow;
 mod hand_over;
 mod hibernate;
@@ -48,6 +49,7 @@ use super::step::Class;
 pub(super) fn run(s: &Situation<'_>, draft: &mut Draft) {
     run_in_order(s, draft);
     recovery::held(s, draft);
+    follow::rule(s, draft);
     certificates::waits(s, draft);
     deletion::rule(s, draft);
 }

@@ -1,4 +1,4 @@
-//! The first data of a cluster that is restored: it is not formed before its seed has the whole snapshot. A Job gives it
+//! The first data of a cluster that is restored, or follows another one: it is not formed before its seed has the whole snapshot. A Job gives it
 //! to the seed, apart from this plan, which only waits for what the seed describes.
 
 use crate::mutants::mutant;
@@ -23,18 +23,23 @@ pub(super) fn waits(
         return true;
     };
     let staged = description.staged.as_ref();
+    let followed = source.is_followed();
     let source = source.in_words();
     let job = s.o.restore.as_ref();
     let of_job = job.filter(|job| job.needs_user).map(|job| &job.message);
     let of_seed = staged.and_then(|staged| staged.problem.as_ref());
     if let Some(why) = of_seed.or(of_job) {
+        let (reason, what) = match followed {
+            true => ("FollowFails", "taken"),
+            false => ("RestoreFails", "restored"),
+        };
         draft.stall(
-            "RestoreFails",
-            format!("{source} cannot be restored: {why}. It is tried again, and nothing is formed before that"),
+            reason,
+            format!("{source} cannot be {what}: {why}. It is tried again, and nothing is formed before that"),
         );
     }
-    if staged.is_some_and(|staged| staged.complete) {
-        return false;
+    if let Some(staged) = staged.filter(|staged| staged.complete) {
+        return is_another(staged, followed) && another(draft, seed, followed);
     }
     let here = staged.filter(|staged| staged.received > 0);
     let here = here.map(|staged| format!("{} % of {}", percent(staged), bytes(staged.length)));
@@ -44,7 +49,28 @@ pub(super) fn waits(
         true => format!("{seed} to receive {source}"),
         false => format!("{seed} to receive {source}: {}", parts.join("; ")),
     };
-    draft.wait("Bootstrap", seed, "Restoring", what);
+    let reason = if followed { "Seeding" } else { "Restoring" };
+    draft.wait("Bootstrap", seed, reason, what);
+    true
+}
+
+/// Whether a snapshot was taken of a living cluster although none is followed, or the other way round.
+fn is_another(staged: &Staged, followed: bool) -> bool {
+    followed != (staged.source_cluster != 0)
+}
+
+/// Reports a snapshot that this cluster is not formed from, whoever has sent it. Returns true: the seed lacks its data.
+fn another(draft: &mut Draft, seed: &str, followed: bool) -> bool {
+    let what = match followed {
+        true => "was taken from no living cluster, so there is none to follow",
+        false => "is that of a cluster that is to be followed, and this one follows none",
+    };
+    let text = format!(
+        "the snapshot that {seed} has {what}: nothing is formed from it. Delete this EtcdCluster and its volume, and create it again"
+    );
+    draft.stall("WrongSnapshot", text);
+    let what = format!("{seed} to have the right snapshot");
+    draft.wait("Bootstrap", seed, "WrongSnapshot", what);
     true
 }
 
@@ -63,6 +89,7 @@ pub(super) fn first_data(s: &Situation<'_>, description: &Description) -> Option
     Some(FirstData {
         sha256: staged.sha256.clone(),
         revision_bump: source.revision_bump(),
+        follow: source.is_followed(),
     })
 }
 

@@ -2,8 +2,8 @@
 
 use super::world::{CLUSTER_UID, World};
 use crate::crd::{
-    Bootstrap, DisruptionPolicy, Restore, TlsPort, member_certificate_name, operator_secret_name,
-    pvc_name,
+    Bootstrap, DisruptionPolicy, Follow, Restore, TlsPort, member_certificate_name,
+    operator_secret_name, pvc_name,
 };
 use crate::plan::{Action, AlarmKind, Fence, MemberView, PvcState, Step, Unfit, lint, plan};
 use crate::plan::{
@@ -234,6 +234,7 @@ fn restored_cluster_starts_with_its_data() {
             snapshot: snapshot.map(|(sha256, revision_bump)| FirstData {
                 sha256: sha256.into(),
                 revision_bump,
+                follow: false,
             }),
         })
     };
@@ -249,6 +250,65 @@ fn restored_cluster_starts_with_its_data() {
     world.cluster.spec.bootstrap = None;
     world.tick();
     assert_refused(&world, named, "I15: a cluster starts with");
+}
+
+#[test]
+fn follower_starts_with_the_data_of_what_it_follows() {
+    let mut world = World::new(1);
+    world.cluster.spec.bootstrap = Some(Bootstrap {
+        follow: Some(Follow::default()),
+        ..Bootstrap::default()
+    });
+    world.faults.staged = Some(Staged::default());
+    while world.disks.is_empty() {
+        world.reconcile();
+    }
+    let disk = world.disks.values().next().expect("a disk").uuid.clone();
+    let bootstrap = |revision_bump: u64, follow: bool| {
+        Action::Member(MemberAction::Bootstrap {
+            member: "demo-1".into(),
+            pod_uid: String::new(),
+            cluster_uid: CLUSTER_UID.into(),
+            incarnation: 1,
+            nonce: "n0".into(),
+            pvc_uid: String::new(),
+            disk_uuid: disk.clone(),
+            snapshot: Some(FirstData {
+                sha256: "snapshot".into(),
+                revision_bump,
+                follow,
+            }),
+        })
+    };
+    assert_refused(&world, bootstrap(0, true), "I15: the seed does not have");
+    world.faults.staged = None;
+    assert_eq!(refused(&world, &[bootstrap(0, true)]), "");
+    let raised = "I15: the revision is raised by another number";
+    assert_refused(&world, bootstrap(1, true), raised);
+    assert_refused(&world, bootstrap(0, false), "I15: it follows another");
+    let staged = world.observe().descriptions["demo-1"].staged.clone();
+    world.faults.staged = staged.map(|staged| Staged {
+        source_cluster: 0,
+        ..staged
+    });
+    let living = "I15: who follows starts with a snapshot of a living cluster";
+    assert_refused(&world, bootstrap(0, true), living);
+    // And a cluster that is restored with none.
+    world.cluster.spec.bootstrap = Some(Bootstrap {
+        restore: Some(Restore {
+            revision_bump: 0,
+            ..Restore::default()
+        }),
+        ..Bootstrap::default()
+    });
+    world.tick();
+    assert_eq!(refused(&world, &[bootstrap(0, false)]), "");
+    assert_refused(&world, bootstrap(0, true), "I15: it follows another");
+    world.faults.staged = world.faults.staged.take().map(|staged| Staged {
+        source_cluster: 7,
+        ..staged
+    });
+    assert_refused(&world, bootstrap(0, false), living);
 }
 
 #[test]

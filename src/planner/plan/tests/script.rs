@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use super::world::{CLUSTER_UID, World};
-use crate::crd::{StepState, pvc_name};
+use crate::crd::{ConditionType, StepState, pvc_name};
 use crate::plan::{Observed, Phase, Plan, SlotFacts, plan};
 
 /// A script that is compared with its file as a whole.
@@ -62,6 +62,22 @@ impl Script {
     pub(super) fn restored(&mut self, title: &str, world: &World) {
         let text = serde_json::to_string_pretty(&world.status.restore).expect("JSON");
         let _ = writeln!(self.text, "\n## {title}\n{text}");
+    }
+
+    /// The status of a cluster that follows another one, and its condition.
+    pub(super) fn followed(&mut self, title: &str, world: &World) {
+        let text = serde_json::to_string_pretty(&world.status.follow).expect("JSON");
+        let plan = plan(&world.observe());
+        let mut conditions = plan.conditions.iter();
+        let of_it = conditions.find(|it| it.type_ == ConditionType::Following);
+        let of_it = of_it.expect("it is there");
+        let _ = writeln!(
+            self.text,
+            "\n## {title}\n{text}\nFollowing {} {}: {}",
+            of_it.status.as_str(),
+            of_it.reason,
+            of_it.message
+        );
     }
 
     pub(super) fn compare(self) {

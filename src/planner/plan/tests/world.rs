@@ -243,7 +243,7 @@ impl World {
             adopt: Some(Adopt {
                 cluster_uid: CLUSTER_UID.into(),
             }),
-            restore: None,
+            ..Bootstrap::default()
         });
         self.status = EtcdClusterStatus::default();
         let api = &mut self.model.api;

@@ -4,6 +4,7 @@ mod adopt;
 mod alarms;
 mod deletion;
 mod faults;
+mod follow;
 mod growth;
 mod hibernate;
 mod nodes;

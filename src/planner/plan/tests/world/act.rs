@@ -129,8 +129,11 @@ impl World {
             } => {
                 let identity = self.api.identity_secret.as_ref();
                 let again = identity.is_some_and(|identity| identity.incarnation > 1);
-                let restores = again || self.cluster.spec.restore().is_some();
+                let follows = !again && self.cluster.spec.follow().is_some();
+                let restores = again || follows || self.cluster.spec.restore().is_some();
                 assert_eq!(snapshot.is_some(), restores, "I15");
+                let followed = snapshot.as_ref().is_some_and(|it| it.follow);
+                assert_eq!(followed, follows, "I15");
                 let pvc = crate::crd::pvc_name(member, super::CLUSTER_UID);
                 let disk = self.disks.get(&pvc).expect("the seed has a disk");
                 assert!(disk.member.is_none(), "I6");

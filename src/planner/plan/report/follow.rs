@@ -1,0 +1,221 @@
+//! `status.follow` and the condition Following: how far a cluster is that follows another one, from what its members and
+//! its Job say.
+
+use super::conditions::input;
+use super::{count, timestamp};
+use crate::crd::ConditionStatus::{False, True, Unknown};
+use crate::crd::{ConditionType, Cutover, Follow, FollowPhase, FollowStatus};
+use crate::plan::following;
+use crate::plan::observed::{CutOverFacts, FollowFacts};
+use crate::plan::situation::Situation;
+use crate::plan::status_memory::milliseconds;
+use crate::plan::step::ConditionInput;
+
+/// While nothing is written there, the status says so twice a minute.
+const STEP_MS: u64 = 30_000;
+/// The Job tells a member every few seconds: less is no lag.
+const BEHIND_MS: u64 = 10_000;
+
+/// The entry of a cluster that follows another one or has done so.
+pub(super) fn status(s: &Situation<'_>) -> Option<FollowStatus> {
+    s.cluster.spec.follow()?;
+    let before = s.o.status_memory.follow.as_ref();
+    if s.to_follow().is_none() {
+        return before
+            .filter(|it| it.phase == FollowPhase::CutOver)
+            .cloned();
+    }
+    let job = s.o.follow.as_ref();
+    let failure = job.and_then(|job| job.failure.clone());
+    let known = before.cloned().unwrap_or_default();
+    let known = FollowStatus {
+        message: None,
+        last_failure: failure.or(known.last_failure),
+        ..known
+    };
+    match following::phase(s) {
+        None => before.map(|_| unseen(s, known)),
+        Some(FollowPhase::Seeding) => Some(seeding(s, known)),
+        Some(FollowPhase::CutOver) => {
+            let saw_it = before.is_some_and(|it| it.phase != FollowPhase::CutOver);
+            Some(cut_over(s, known, saw_it))
+        }
+        Some(phase) => Some(follows(s, phase, known)),
+    }
+}
+
+/// No leader says how far it is: it was as far as is known.
+fn unseen(s: &Situation<'_>, known: FollowStatus) -> FollowStatus {
+    let message = match s.hibernates() {
+        true => "the cluster hibernates: set spec.replicas",
+        false => "no leader with a quorum was seen",
+    };
+    FollowStatus {
+        message: Some(message.to_owned()).filter(|_| known.phase != FollowPhase::CutOver),
+        ..known
+    }
+}
+
+fn seeding(s: &Situation<'_>, known: FollowStatus) -> FollowStatus {
+    let seed = s.o.identity_secret.as_ref().map(|it| it.seed.as_str());
+    let staged = seed.and_then(|seed| s.description(seed)?.staged.as_ref());
+    let source = staged.map_or(0, |staged| staged.source_cluster);
+    let job = s.o.restore.as_ref().map(|job| job.message.clone());
+    FollowStatus {
+        phase: FollowPhase::Seeding,
+        source_cluster_id: id(source).or(known.source_cluster_id),
+        message: staged.and_then(|staged| staged.problem.clone()).or(job),
+        last_failure: known.last_failure,
+        ..FollowStatus::default()
+    }
+}
+
+fn follows(s: &Situation<'_>, phase: FollowPhase, known: FollowStatus) -> FollowStatus {
+    let leader = s.view.map(|(_, leader)| leader);
+    let described = leader.and_then(|leader| leader.following.as_ref());
+    let told = following::told(s);
+    let source_revision = told.map(|told| told.source_revision).filter(|it| *it > 0);
+    let as_of_ms = following::as_of_ms(s).or(known.as_of.as_deref().and_then(milliseconds));
+    let problem = told.and_then(|told| told.problem.clone());
+    FollowStatus {
+        phase,
+        source_cluster_id: described.and_then(|it| id(it.source_cluster)),
+        revision: leader.map(|leader| leader.revision),
+        source_revision: source_revision.or(known.source_revision),
+        lag_revisions: following::lag_revisions(s).or(known.lag_revisions),
+        as_of: as_of_ms.map(|at| stepped(at, known.as_of.as_deref())),
+        lag_seconds: as_of_ms.and_then(|at| seconds(s.o.now_ms.saturating_sub(at))),
+        frozen_time: described.and_then(|it| it.frozen_ms).map(timestamp),
+        cut_over_time: None,
+        write_gap_milliseconds: None,
+        message: problem.or_else(|| said(s.o.follow.as_ref())),
+        last_failure: known.last_failure,
+    }
+}
+
+/// Clients write here. What the Job has reported of it is exact; that this was seen is not.
+fn cut_over(s: &Situation<'_>, known: FollowStatus, saw_it: bool) -> FollowStatus {
+    let job = s.o.follow.as_ref();
+    let reported = job.and_then(|job| job.cut_over);
+    let seen = saw_it.then(|| timestamp(s.o.now_ms));
+    let leader = s.view.map(|(_, leader)| leader);
+    let revision = match (reported, saw_it) {
+        (Some(reported), _) => Some(reported.revision),
+        (None, true) => leader.map(|leader| leader.revision),
+        (None, false) => known.revision,
+    };
+    let frozen = reported.map(|it| timestamp(it.frozen_ms));
+    let writable = reported.map(|it| timestamp(it.writable_ms));
+    FollowStatus {
+        phase: FollowPhase::CutOver,
+        revision,
+        lag_revisions: None,
+        as_of: None,
+        lag_seconds: None,
+        frozen_time: frozen.or(known.frozen_time),
+        cut_over_time: writable.or(known.cut_over_time).or(seen),
+        write_gap_milliseconds: reported.and_then(gap_ms).or(known.write_gap_milliseconds),
+        message: None,
+        ..known
+    }
+}
+
+fn gap_ms(reported: CutOverFacts) -> Option<i64> {
+    i64::try_from(reported.writable_ms.saturating_sub(reported.frozen_ms)).ok()
+}
+
+/// What the Job does or waits for, where that says more than the phase.
+fn said(job: Option<&FollowFacts>) -> Option<String> {
+    let message = job.map(|job| job.message.clone());
+    message.filter(|message| !message.is_empty())
+}
+
+fn id(cluster: u64) -> Option<String> {
+    (cluster != 0).then(|| format!("{cluster:x}"))
+}
+
+/// A time that is not much later than the known one is that.
+fn stepped(at_ms: u64, known: Option<&str>) -> String {
+    let before = known.and_then(|known| Some((known, milliseconds(known)?)));
+    match before {
+        Some((text, before)) if at_ms >= before && at_ms < before + STEP_MS => text.to_owned(),
+        _ => timestamp(at_ms),
+    }
+}
+
+fn seconds(ms: u64) -> Option<i64> {
+    match ms < BEHIND_MS {
+        true => Some(0),
+        false => i64::try_from(ms / 1000).ok(),
+    }
+}
+
+/// The condition of a cluster that follows another one or has done so.
+pub(super) fn condition(s: &Situation<'_>) -> Option<ConditionInput> {
+    s.cluster.spec.follow()?;
+    let type_ = ConditionType::Following;
+    let Some(follow) = s.to_follow() else {
+        let message = "a recovery has made it a cluster of its own: it follows none, and takes the writes of clients";
+        return Some(input(type_, False, "Recovered", message));
+    };
+    let remembered = s.o.status_memory.follow.as_ref().map(|it| it.phase);
+    // It does not follow again.
+    let over = remembered.filter(|phase| *phase == FollowPhase::CutOver);
+    let Some(phase) = following::phase(s).or(over) else {
+        let message = "no leader with a quorum was seen";
+        return Some(input(type_, Unknown, "NoQuorumSeen", message));
+    };
+    let holds = match phase {
+        FollowPhase::CutOver => False,
+        _ => True,
+    };
+    Some(input(
+        type_,
+        holds,
+        phase.as_str(),
+        in_words(s, follow, phase),
+    ))
+}
+
+fn in_words(s: &Situation<'_>, follow: &Follow, phase: FollowPhase) -> String {
+    let source = follow.in_words();
+    match phase {
+        FollowPhase::Seeding => {
+            format!("the first member receives a snapshot of {source}; clients go on there")
+        }
+        FollowPhase::Following => {
+            let next = match follow.cutover {
+                Cutover::Manual => "set bootstrap.follow.cutover to WhenCaughtUp for the cutover",
+                Cutover::WhenCaughtUp => "the cutover follows once it has caught up",
+            };
+            format!(
+                "{source} is followed, {}: clients may read here, and their writes are refused here before the cutover; {next}",
+                behind(s)
+            )
+        }
+        FollowPhase::Frozen => format!(
+            "{source} is closed to writes, {}: clients' writes are refused here until the rest is applied",
+            behind(s)
+        ),
+        FollowPhase::CutOver => format!(
+            "clients write here; {source} is not followed any more, and stays closed to writes by its alarm CORRUPT"
+        ),
+    }
+}
+
+fn behind(s: &Situation<'_>) -> String {
+    let lag = following::lag_revisions(s);
+    match lag.and_then(|lag| usize::try_from(lag).ok()) {
+        Some(lag) => format!("{} behind", count(lag, "revision")),
+        None => "and how far behind is not known".to_owned(),
+    }
+}
+
+/// What the summary of a cluster at rest adds.
+pub(super) fn summary(s: &Situation<'_>) -> Option<String> {
+    match following::phase(s)? {
+        FollowPhase::Following => Some(format!("; follows another cluster, {}", behind(s))),
+        FollowPhase::Frozen => Some(format!("; the followed cluster is frozen, {}", behind(s))),
+        FollowPhase::Seeding | FollowPhase::CutOver => None,
+    }
+}
