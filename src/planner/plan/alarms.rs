@@ -73,6 +73,17 @@ pub(super) fn is_known(leader: &Description, id: u64) -> bool {
     leader.members.iter().any(|member| member.id == id) || gone.any(|(known, _)| *known == id)
 }
 
+/// The upper half of the ID that an alarm names by which a cluster is closed to writes for another one that follows it, and
+/// takes its place (`backup::follow::CLOSED`, which this room does not see).
+pub const CLOSED_BY: u64 = 0x666f_6c6c;
+/// What is to be said of it.
+pub(super) const CLOSED: &str = "this cluster is closed to writes, because another one follows it and takes its place, or has done so: `etcdctl alarm disarm` opens it again; delete the other one first, or both take writes";
+
+/// Whether the alarm of this ID says that.
+pub(super) fn is_closed_by(id: u64) -> bool {
+    id >> 32 == CLOSED_BY
+}
+
 /// What the operator waits for, and what the user can do if it takes long.
 fn waits(s: &Situation<'_>, what: String) -> Corruption {
     let step = s.o.status_memory.step.as_ref();
@@ -131,6 +142,9 @@ fn judge(s: &Situation<'_>, leader: &Description, named: BTreeSet<u64>) -> Corru
         return Corruption::Person(format!(
             "{member} is replaced because spec.replaceMembers names it, whatever was compared; afterwards run `etcdctl alarm disarm`"
         ));
+    }
+    if named.iter().any(|id| is_closed_by(*id)) {
+        return person(CLOSED);
     }
     if named.contains(&0) {
         let unnamed = "it names no member, because no majority of the members has equal data";

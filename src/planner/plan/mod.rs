@@ -32,6 +32,7 @@ mod volumes;
 mod tests;
 
 pub use action::*;
+pub use alarms::CLOSED_BY;
 pub use certificates::{
     Certificate, CertificateFacts, NOT_ISSUED, PortSecurity, TlsFacts, Unfit, UserCertificate,
 };

@@ -3,7 +3,7 @@
 
 use crate::mutants::mutant;
 
-use super::alarms::is_known;
+use super::alarms::{self, is_known};
 use super::observed::{Disarms, Observed, Space};
 use super::report::timestamp;
 use super::situation::Situation;
@@ -26,6 +26,9 @@ pub(super) fn is_free(s: &Situation<'_>, id: u64) -> Result<String, String> {
     let Some((_, leader)) = s.view else {
         return Err("no leader with a quorum was seen".to_owned());
     };
+    if alarms::is_closed_by(id) {
+        return Err(alarms::CLOSED.to_owned());
+    }
     if !is_known(leader, id) {
         return Err(
             "it names an ID that never was a member of this cluster: it came with a restored backup, or was raised by hand: run `etcdctl alarm disarm`"

@@ -103,6 +103,24 @@ fn undecided_hashes_replace_no_member() {
     );
 }
 
+/// An operator that disarmed the alarms by which a followed cluster is closed would make two clusters that take writes.
+#[test]
+fn a_cluster_that_was_left_stays_closed() {
+    let mut world = rested(3);
+    let closed = ["CORRUPT", "NOSPACE"].map(|alarm| format!("{alarm} 666f6c6c00000001"));
+    world.health.alarms = closed.to_vec();
+    wait(&mut world, 60);
+    let plan = plan(&world.observe());
+    does_nothing(&plan);
+    let said = plan.to_string();
+    assert_eq!(
+        said.matches("closed to writes, because").count(),
+        2,
+        "{said}"
+    );
+    assert_eq!(world.health.alarms, closed);
+}
+
 /// One comparison can be wrong: a member that was restarted a moment later has the data of its disk.
 #[test]
 fn one_comparison_is_not_enough() {
