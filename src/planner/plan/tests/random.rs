@@ -8,7 +8,7 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 use super::world::World;
 use crate::crd::NodeReplacement::{AddFirst, Auto, Move, RemoveFirst};
-use crate::crd::{DisruptionPolicy, EtcdClusterStatus, Tls, TlsPort};
+use crate::crd::{Bootstrap, DisruptionPolicy, EtcdClusterStatus, Follow, Tls, TlsPort};
 use crate::plan::{ClassFacts, PvcFacts, plan};
 
 fn one_in(rng: &mut Xoshiro256PlusPlus, n: u64) -> bool {
@@ -208,6 +208,14 @@ fn run(seed: u64) {
             world.api.nodes.insert(name.into(), node);
         }
     }
+    // Every fifth cluster follows another one, up to some moment; likewise by a number of their own.
+    let mut followers = Xoshiro256PlusPlus::seed_from_u64(seed ^ 0xf011);
+    if one_in(&mut followers, 5) {
+        world.cluster.spec.bootstrap = Some(Bootstrap {
+            follow: Some(Follow::default()),
+            ..Bootstrap::default()
+        });
+    }
     // In every other life volumes are asked for that there are not; likewise by a number of their own.
     let mut volumes = Xoshiro256PlusPlus::seed_from_u64(seed ^ 0x0701);
     let changes = one_in(&mut volumes, 2);
@@ -227,6 +235,9 @@ fn run(seed: u64) {
         if counts && one_in(&mut policies, 20) {
             let both = [DisruptionPolicy::Gate, DisruptionPolicy::Budget];
             world.cluster.spec.disruption.policy = pick(&mut policies, &both).unwrap_or_default();
+        }
+        if one_in(&mut followers, 100) {
+            world.raft.following = None;
         }
         let plan = world.reconcile();
         if std::env::var("TRACE").is_ok() {
