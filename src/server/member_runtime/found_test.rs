@@ -43,6 +43,7 @@ fn founding(snapshot: Option<&[u8]>) -> Founding {
         snapshot: snapshot.map(|bytes| BootstrapSnapshot {
             sha256: name(bytes),
             bump_revision: BUMP,
+            follow: false,
         }),
     }
 }

@@ -65,7 +65,7 @@ pub(in crate::server::member_runtime) fn send(
     bytes: &[u8],
 ) -> Result<Checked> {
     let name = name(bytes);
-    let mut at = staging.begin(&name, bytes.len() as u64)?;
+    let mut at = staging.begin(&name, bytes.len() as u64, 0)?;
     while at < bytes.len() as u64 {
         let rest = &bytes[usize::try_from(at).expect("short")..];
         at = staging.write(&name, at, &rest[..rest.len().min(100_000)])?;
@@ -82,7 +82,7 @@ fn pieces_survive_a_restart_and_are_not_sent_again() {
     let folder = tempfile::tempdir().expect("a folder");
     let (bytes, mut staging) = (database(300), loaded(&folder));
     let (sha256, length) = (name(&bytes), bytes.len() as u64);
-    assert_eq!(staging.begin(&sha256, length).expect("room"), 0);
+    assert_eq!(staging.begin(&sha256, length, 0).expect("room"), 0);
     assert_eq!(
         staging.write(&sha256, 0, &bytes[..70_000]).expect("stored"),
         70_000
@@ -118,7 +118,7 @@ fn pieces_survive_a_restart_and_are_not_sent_again() {
         staging.staged().expect("kept").progress(Instant::now()),
         (0, 0)
     );
-    assert_eq!(staging.begin(&sha256, length).expect("room"), 70_000);
+    assert_eq!(staging.begin(&sha256, length, 0).expect("room"), 70_000);
     let checked = send(&mut staging, &bytes).expect("whole");
     assert_eq!((checked.revision, checked.keys), (301, 300));
     let (elapsed, resumed_at) = staging.staged().expect("here").progress(Instant::now());
@@ -150,14 +150,14 @@ fn what_is_not_whole_is_dropped() {
     *flipped.last_mut().expect("long") ^= 1;
     let mut staging = loaded(&folder);
     let sha256 = name(&bytes);
-    staging.begin(&sha256, bytes.len() as u64).expect("room");
+    staging.begin(&sha256, bytes.len() as u64, 0).expect("room");
     staging.write(&sha256, 0, &flipped).expect("stored");
     let refused = staging.finish(&sha256, None);
     let refused = refused.expect_err("another content");
     assert!(refused.to_string().contains("was announced"), "{refused}");
     assert!(staging.staged().is_none());
     assert_eq!(problem(&staging), refused.to_string());
-    staging.begin(&sha256, bytes.len() as u64).expect("room");
+    staging.begin(&sha256, bytes.len() as u64, 0).expect("room");
     assert_eq!(problem(&staging), "", "it is announced again");
     for (wrong, why) in [
         (flipped, "ends with the SHA-256"),
@@ -175,7 +175,7 @@ fn what_is_not_whole_is_dropped() {
     let next = database(21);
     assert_eq!(send(&mut staging, &next).expect("another").keys, 21);
     for (sha256, length) in [("", 1), ("AB", 1), (&*name(&next), 0), (&"G".repeat(64), 1)] {
-        let refused = staging.begin(sha256, length);
+        let refused = staging.begin(sha256, length, 0);
         assert!(
             matches!(refused, Err(StagingError::Invalid(_))),
             "{refused:?}"
@@ -212,7 +212,7 @@ fn what_is_not_expected_is_dropped_and_never_recorded_as_complete() {
             assert!(matches!(refused, StagingError::Unusable(_)), "{refused}");
             assert!(refused.to_string().contains("were saved"), "{refused}");
             assert!(loaded(&folder).staged().is_none());
-            staging.begin(&sha256, bytes.len() as u64).expect("room");
+            staging.begin(&sha256, bytes.len() as u64, 0).expect("room");
             staging.write(&sha256, 0, &bytes).expect("stored");
         }
         let finished = staging.finish(&sha256, Some(checked));
@@ -227,7 +227,7 @@ fn there_is_room_for_the_founding_or_nothing_is_received() {
     let disk = FileDisk::new(folder.path()).expect("a directory");
     let free = disk.free_bytes().expect("measured");
     let mut staging = loaded(&folder);
-    let refused = staging.begin(&name(b"large"), free / 5 * 3);
+    let refused = staging.begin(&name(b"large"), free / 5 * 3, 0);
     let refused = refused.expect_err("it has room for one of two");
     let StagingError::Space { needed, free } = &refused else {
         panic!("{refused}");
@@ -277,7 +277,7 @@ fn without_an_open_file_nothing_is_acknowledged() {
     let folder = tempfile::tempdir().expect("a folder");
     let (bytes, mut staging) = (database(1), loaded(&folder));
     let (sha256, length) = (name(&bytes), bytes.len() as u64);
-    staging.begin(&sha256, length).expect("room");
+    staging.begin(&sha256, length, 0).expect("room");
     staging.file = None;
     let refused = staging.write(&sha256, 0, &bytes);
     assert!(matches!(refused, Err(StagingError::Closed)), "{refused:?}");

@@ -19,8 +19,12 @@ lags() { # lags MOST: at most so many revisions
   lag=$(follow lagRevisions)
   [ -n "$lag" ] && [ "$lag" -le "$1" ]
 }
-of() { etcdctl_at "$1" endpoint "$2" --write-out=json; } # of ENDPOINT status|hashkv
-revision_of() { of "$1" status | jq '.[0].Status.header.revision'; }
+# of ENDPOINT status|hashkv FIELD
+of() {
+  local answer
+  answer=$(etcdctl_at "$1" endpoint "$2" --write-out=json) || die "endpoint $2 of $1: $answer"
+  jq ".[0].$3" <<<"$answer" || die "endpoint $2 of $1: $answer"
+}
 source=http://source:2379
 
 # --- a control plane on etcd
@@ -102,10 +106,11 @@ kubectl -n "$ns" patch qec demo --type=merge -p '{"spec":{"bootstrap":{"follow":
 eventually 120 "demo has taken over" is_in CutOver
 log "$(follow writeGapMilliseconds) ms without writes"
 if etcdctl_at $source put late value >/dev/null 2>&1; then die "etcd still takes writes"; fi
-reached=$(revision_of $source)
-equal "the revision" "$reached" "$(revision_of http://demo-client:2379)"
-hash() { of "$1" hashkv | jq '.[0].HashKV.hash'; }
-equal "HashKV" "$(hash $source)" "$(hash http://demo-client:2379)"
+ours=http://demo-client:2379
+for field in "status Status.header.revision" "hashkv HashKV.hash"; do
+  # shellcheck disable=SC2086
+  equal "$field" "$(of $source $field)" "$(of $ours $field)"
+done
 contains "$(etcdctl_pod demo user list)" ann
 contains "$(etcdctl_pod demo lease timetolive "$lease" --keys)" data/leased "granted with TTL(3600s)"
 
