@@ -49,7 +49,8 @@ spec:
 apiVersion: v1
 kind: Service
 metadata: {name: source}
-spec: {selector: {app: source}, ports: [{port: 2379}]}
+# etcd is not ready under the alarms by which it is closed
+spec: {selector: {app: source}, publishNotReadyAddresses: true, ports: [{port: 2379}]}
 ---
 # What the API server stores in: at the cutover it leads to the new cluster.
 apiVersion: v1
