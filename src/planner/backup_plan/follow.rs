@@ -158,6 +158,10 @@ fn follow(observed: &ObservedFollow, cluster: &ValidatedCluster) -> FollowPlan {
         JobState::Ended { at, result, reason } => {
             ended(observed, newest, *at, (result.as_ref(), reason), changed)
         }
+        // Nobody writes anywhere now: it is not interrupted.
+        JobState::Running if observed.phase == Some(FollowPhase::Frozen) => {
+            waits(String::new(), WATCHED_MS)
+        }
         _ if changed => delete(newest, "its settings have changed".to_owned()),
         // The members say how far it is.
         JobState::Running => waits(String::new(), WATCHED_MS),

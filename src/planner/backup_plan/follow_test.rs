@@ -184,6 +184,10 @@ fn other_settings_ask_for_another_job() {
     assert_eq!(plan_follow(&observed).step, None);
     observed.secrets = secrets("8");
     assert_eq!(deletes(&plan_follow(&observed)), Some("second-follow-1"));
+    // Not while nobody takes writes.
+    observed.phase = Some(FollowPhase::Frozen);
+    assert_eq!(plan_follow(&observed).step, None);
+    observed.phase = Some(FollowPhase::Following);
     observed.secrets = secrets("7");
     let mut asked = follow();
     asked.cutover = Cutover::WhenCaughtUp;

@@ -13,7 +13,7 @@ use super::spec::EtcdClusterSpec;
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = schema::rules(&[("self.endpoints.all(url, url.startsWith('https://')) || self.endpoints.all(url, url.startsWith('http://'))", "bootstrap.follow.endpoints are all https:// or all http://"), ("!has(self.tls) || self.endpoints.all(url, url.startsWith('https://'))", "bootstrap.follow.tls is for endpoints with https://: correct the endpoints, or leave tls out")])))]
 pub struct Follow {
-    /// Client URLs of the cluster that is followed, of etcd 3.5 to 3.7 or of Quorate, such as https://etcd-0.etcd:2379.
+    /// Client URLs of the cluster that is followed, of etcd 3.5 to 3.7 or of Quorate, such as `https://etcd-0.etcd:2379`.
     /// Those of all members, so that one may be away.
     #[schemars(schema_with = "schema::endpoints")]
     pub endpoints: Vec<String>,
