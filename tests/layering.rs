@@ -64,7 +64,7 @@ const SHELLS: &[(&str, &[&str])] = &[
         "server",
         &["raft", "store", "node", "bolt", "snapshot", "disk", "wire"],
     ),
-    ("backup", &["bolt", "snapshot", "server", "wire"]),
+    ("backup", &["bolt", "snapshot", "store", "server", "wire"]),
     ("sim", &["raft", "store", "node", "disk"]),
 ];
 

@@ -19,7 +19,7 @@ use crate::backup::restore::nameless;
 use crate::backup::source::{Access, Clients, Members, Source};
 use crate::server::snapshot_file::SnapshotFile;
 use crate::snapshot;
-use crate::store::{AuthImage, Follow as Step, FollowedLease, FollowedRevision, Revision};
+use crate::store::{Auth, Follow as Step, FollowedLease, FollowedRevision, Revision};
 use crate::wire::member::{Following, PositionResponse};
 
 /// It ends after this, so that whoever runs it gives it new credentials and a new version.
@@ -424,7 +424,7 @@ impl<'a, 'b> Follower<'a, 'b> {
 
     /// Users and roles there, if they have changed since the last time. No call of etcd's says what a password is, so they
     /// come from a snapshot.
-    async fn changed_users(&mut self, closed: bool) -> Result<Option<AuthImage>, Failed> {
+    async fn changed_users(&mut self, closed: bool) -> Result<Option<Auth>, Failed> {
         // Both count from 1, whichever they begin with.
         if self.origin.auth_revision().await?.max(1) == self.auth_revision {
             return Ok(None);

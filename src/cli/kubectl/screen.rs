@@ -233,7 +233,7 @@ fn conditions(conditions: &[Condition], now: Timestamp) -> Vec<String> {
     for condition in conditions {
         let good = match condition.type_.as_str() {
             "Degraded" | "Stalled" => "False",
-            "Progressing" => condition.status.as_str(), // neither is better
+            "Progressing" | "Following" => condition.status.as_str(), // neither is better
             _ => "True",
         };
         // Requested hibernation is not a problem.

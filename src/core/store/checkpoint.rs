@@ -24,7 +24,7 @@ use super::state::State;
 use super::state_machine::Store;
 use super::tree::Item as _;
 use super::view::View;
-use super::{Alarm, AuthImage, AuthState, Error, Following, LeaseId, Revision, SetAlarm};
+use super::{Alarm, Auth, AuthState, Error, Following, LeaseId, Revision, SetAlarm};
 
 /// The largest chunk, in bytes.
 pub const CHUNK_BYTES: usize = 1 << 20;
@@ -51,7 +51,7 @@ enum Kind {
     Alarm(SetAlarm),
     /// Absent in checkpoints of versions without users, and if there never was one.
     #[prost(message, tag = "20")]
-    Auth(AuthImage),
+    Auth(Auth),
     /// The cluster that is followed. Absent if none is.
     #[prost(message, tag = "42")]
     Following(Following),

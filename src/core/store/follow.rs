@@ -18,7 +18,7 @@ use super::state::State;
 use super::txn::Change;
 use super::view::View;
 use super::{
-    AuthCommand, AuthImage, AuthOperation, Error, KeyValue, LeaseId, MAX_LEASE_TTL, Operation, Put,
+    Auth, AuthCommand, AuthOperation, Error, KeyValue, LeaseId, MAX_LEASE_TTL, Operation, Put,
     Revision, Store,
 };
 
@@ -57,7 +57,7 @@ pub struct Follow {
     /// Its users and roles, if they are known to have changed. They are passed over unless they are newer than those that
     /// are here.
     #[prost(message, optional, tag = "6")]
-    pub auth: Option<AuthImage>,
+    pub auth: Option<Auth>,
     /// It is about to be closed to writes. An earlier attempt to do so counts no more.
     #[prost(message, optional, tag = "7")]
     pub close: Option<FollowClose>,

@@ -113,7 +113,7 @@ pub struct AuthState {
 
 /// The same as it is stored and sent.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct AuthImage {
+pub struct Auth {
     /// Whether requests need a user.
     #[prost(bool, tag = "1")]
     pub enabled: bool,
@@ -128,9 +128,9 @@ pub struct AuthImage {
     pub roles: Vec<Role>,
 }
 
-impl From<&AuthState> for AuthImage {
-    fn from(auth: &AuthState) -> AuthImage {
-        AuthImage {
+impl From<&AuthState> for Auth {
+    fn from(auth: &AuthState) -> Auth {
+        Auth {
             enabled: auth.enabled,
             revision: auth.revision,
             users: auth.users().cloned().collect(),
@@ -139,8 +139,8 @@ impl From<&AuthState> for AuthImage {
     }
 }
 
-impl From<AuthImage> for AuthState {
-    fn from(image: AuthImage) -> AuthState {
+impl From<Auth> for AuthState {
+    fn from(image: Auth) -> AuthState {
         AuthState::new(image.enabled, image.revision, image.users, image.roles)
     }
 }

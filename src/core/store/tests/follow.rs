@@ -345,7 +345,7 @@ fn complete() -> (Store, Store) {
     // What comes late changes nothing.
     let mut old = users(3);
     if let Some(it) = &mut old {
-        let it: &mut AuthImage = it;
+        let it: &mut Auth = it;
         it.users.clear();
     }
     advance(
