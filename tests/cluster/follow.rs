@@ -812,6 +812,39 @@ async fn a_killed_cutover_is_begun_again() {
     assert_eq!(next, done.revision + 1);
 }
 
+/// A call to close the followed cluster that was given up may still arrive. Nobody else would open it again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_alarm_that_no_attempt_has_raised_goes() {
+    let home = tempfile::tempdir().expect("a folder");
+    let source = Source::ours(home.path());
+    source.lives().await;
+    let world = World::new(home, source, &["demo-1"]).await;
+    world.founds().await;
+    let mut client = MaintenanceClient::new(world.source.channel());
+    for alarm in [AlarmType::Nospace, AlarmType::Corrupt] {
+        let late = AlarmRequest {
+            action: AlarmAction::Activate.into(),
+            member_id: (0x666f_6c6c << 32) | 3,
+            alarm: alarm.into(),
+        };
+        client.alarm(late).await.expect("raised");
+    }
+    world
+        .source
+        .put("closed", "1", 0)
+        .await
+        .expect_err("it is closed");
+    let mut job = world.runs("manual");
+    until("it takes writes", &world.servers[0], async || {
+        world.source.put("again", "1", 0).await.ok()
+    })
+    .await;
+    assert!(!is_closed(&world.source).await);
+    world.servers[0].holds("again", "1").await;
+    job.kill().expect("it runs");
+    job.wait().expect("it ends");
+}
+
 /// Two at once take turns, and what one of them has done the other one does not undo.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_jobs_leave_a_cluster_once() {

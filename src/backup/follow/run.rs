@@ -305,6 +305,7 @@ impl<'a, 'b> Follower<'a, 'b> {
             self.follow_leases().await?;
         }
         if number.is_multiple_of(REST) {
+            self.open_late().await?;
             self.follow_users(false).await?;
             self.follow_compaction().await?;
         }
@@ -533,6 +534,19 @@ impl Follower<'_, '_> {
         let opened = open_again(&self.origin, self.target, own).await?;
         self.memory.closed.set(None);
         Ok(opened)
+    }
+
+    /// A call that was given up may have raised its alarm since: nothing else would open the followed cluster.
+    async fn open_late(&mut self) -> Result<(), Failed> {
+        if self.origin.alarms().await?.closed.is_empty() {
+            return Ok(());
+        }
+        let following = self.target.connect().await?.following;
+        match following.is_some_and(|it| it.attempt == 0) {
+            true => self.open_again(Some(0)).await.map(drop),
+            // Another process is about to leave it, or has left it.
+            false => Ok(()),
+        }
     }
 
     /// It was closed in vain. If it cannot be opened now, it is by the next connection, or when this process ends.
