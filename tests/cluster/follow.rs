@@ -429,7 +429,7 @@ impl World {
         assert!(!job.wait().expect("it ends").success());
         match self.result() {
             Some(JobResult::Failed {
-                class: FailureClass::Source,
+                class: FailureClass::Damaged,
                 message,
             }) => message,
             other => panic!("{other:?}: {}", self.log()),

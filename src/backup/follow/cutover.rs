@@ -130,17 +130,19 @@ impl Follower<'_, '_> {
             let why = "the followed cluster took writes though it was closed: somebody has disarmed its alarms, or its version does not heed them";
             return Err(Failed::Passing(why.to_owned()));
         }
+        // Users may be changed also in a closed cluster.
+        let auth_revision = self.origin.auth_revision().await?.max(1);
         let here = self.target.connect().await?;
-        let same = here.leases.len() as u64 == leases && here.auth_revision == self.auth_revision;
-        if !same || here.revision != revision {
+        let all = here.leases.iter().copied().eq(leases.iter().copied());
+        if !all || here.auth_revision != auth_revision || here.revision != revision {
             let why = "not all leases and users of the followed cluster are here";
             return Err(Failed::Passing(why.to_owned()));
         }
         Ok(FollowFinish {
             attempt,
             revision,
-            leases,
-            auth_revision: self.auth_revision,
+            leases: leases.len() as u64,
+            auth_revision,
         })
     }
 
@@ -181,6 +183,8 @@ impl Follower<'_, '_> {
             match self.target.connect().await.map(|it| it.following) {
                 Ok(None) => return Ok(()),
                 Ok(Some(it)) if it.attempt != last.attempt => {
+                    // This step is refused for good, and its alarms are there.
+                    self.memory.closed.set(Some(last.attempt));
                     return Err(Failed::Passing(
                         "another process leaves the followed cluster".to_owned(),
                     ));

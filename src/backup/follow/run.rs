@@ -81,6 +81,8 @@ pub(super) struct Memory {
     pub(super) closed: Cell<Option<u64>>,
     /// How often it was closed in vain.
     vain: Cell<u32>,
+    /// The cluster that follows.
+    cluster: Cell<Option<u64>>,
     /// Which endpoint is tried first.
     endpoint: Cell<usize>,
 }
@@ -143,6 +145,14 @@ impl Follow {
         well: &mut bool,
     ) -> Result<Ended, Failed> {
         let position = target.connect().await?;
+        let first = memory.cluster.get().unwrap_or(position.cluster_id);
+        memory.cluster.set(Some(first));
+        if position.cluster_id != first {
+            return Err(Failed::Final(Error::Follow(format!(
+                "cluster {first:x} has become cluster {:x}: it was recovered, and follows none. The followed cluster may still take writes, or be closed by its alarms",
+                position.cluster_id
+            ))));
+        }
         let Some(following) = position.following.clone() else {
             memory.closed.set(None);
             return Ok(Ended::CutOver(None));
@@ -199,7 +209,7 @@ impl Follow {
 fn bear(failed: Failed, memory: &Memory) -> Result<String, Error> {
     match failed {
         Failed::Passing(why) if memory.vain.get() >= IN_VAIN => Err(Error::Follow(format!(
-            "the followed cluster was closed to writes {IN_VAIN} times in vain, and opened again: {why}"
+            "the followed cluster was closed to writes {IN_VAIN} times in vain: {why}"
         ))),
         Failed::Passing(why) => Ok(why),
         Failed::Compacted(revision) => Err(Error::Follow(format!(
@@ -302,7 +312,7 @@ impl<'a, 'b> Follower<'a, 'b> {
     async fn tick(&mut self, number: u64) -> Result<(), Failed> {
         self.watch.ask_progress()?;
         if number.is_multiple_of(LEASES) {
-            self.follow_leases().await?;
+            let _ = self.follow_leases().await?;
         }
         if number.is_multiple_of(REST) {
             self.open_late().await?;
@@ -365,8 +375,8 @@ impl<'a, 'b> Follower<'a, 'b> {
         Ok(())
     }
 
-    /// Grants here what was granted there, and ends what has ended there. Returns how many it has, and when.
-    pub(super) async fn follow_leases(&mut self) -> Result<(u64, Revision), Failed> {
+    /// Grants here what was granted there, and ends what has ended there. Returns those that it has, and when.
+    pub(super) async fn follow_leases(&mut self) -> Result<(BTreeSet<i64>, Revision), Failed> {
         let (there, at) = self.origin.leases().await?;
         let granted = self.granted(&there).await?;
         for leases in granted.chunks(LEASES_AT_ONCE) {
@@ -393,7 +403,7 @@ impl<'a, 'b> Follower<'a, 'b> {
                 self.leases.remove(id);
             }
         }
-        Ok((there.len() as u64, at))
+        Ok((there, at))
     }
 
     /// Those of these leases that are not here, as far as they have not ended meanwhile.
@@ -427,7 +437,8 @@ impl<'a, 'b> Follower<'a, 'b> {
     /// come from a snapshot.
     async fn changed_users(&mut self, closed: bool) -> Result<Option<Auth>, Failed> {
         // Both count from 1, whichever they begin with.
-        if self.origin.auth_revision().await?.max(1) == self.auth_revision {
+        let asked = self.origin.auth_revision().await?.max(1);
+        if asked == self.auth_revision {
             return Ok(None);
         }
         let place = &self.settings.scratch;
@@ -454,6 +465,11 @@ impl<'a, 'b> Follower<'a, 'b> {
                 endpoint: fetched.endpoint,
                 what,
             })?;
+        if users.revision() < asked {
+            // Behind one address there may be several members.
+            let why = "a member that lags behind gave the users of the followed cluster";
+            return Err(Failed::Passing(why.to_owned()));
+        }
         self.auth_revision = users.revision();
         Ok(Some((&users).into()))
     }
@@ -512,6 +528,10 @@ async fn open_again(
     let Some(following) = target.connect().await?.following else {
         return Ok(Opened::Left);
     };
+    if origin.cluster_id != following.source_cluster {
+        let why = format!("{} is not of the followed cluster", origin.endpoint);
+        return Err(Failed::Passing(why));
+    }
     let open = following.attempt;
     if own.is_some_and(|own| open != 0 && open != own) {
         let why = "another process leaves the followed cluster".to_owned();

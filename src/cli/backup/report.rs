@@ -55,11 +55,12 @@ fn class(error: &Error) -> FailureClass {
         Error::Store { .. } => FailureClass::Store,
         Error::NotFound { .. } | Error::NothingThere { .. } => FailureClass::NotFound,
         Error::Moment(_) => FailureClass::NotFound,
-        Error::Damaged { .. } | Error::Archive(_) => FailureClass::Damaged,
+        // A person has to look at both clusters.
+        Error::Damaged { .. } | Error::Archive(_) | Error::Follow(_) => FailureClass::Damaged,
         Error::Key(_) => FailureClass::Key,
         Error::Target(_) => FailureClass::Target,
         Error::TargetFull(_) => FailureClass::TargetFull,
-        Error::Source(_) | Error::Snapshot { .. } | Error::Follow(_) => FailureClass::Source,
+        Error::Source(_) | Error::Snapshot { .. } => FailureClass::Source,
         Error::File { .. } | Error::Interrupted(_) | Error::Member(_) | Error::Unclear { .. } => {
             FailureClass::Other
         }

@@ -98,6 +98,8 @@ impl Alarms {
                 Operation::LeaseExpire(_) | Operation::LeaseCheckpoint(_) => {}
                 // Neither changes keys or leases.
                 Operation::SetAlarm(_) | Operation::Auth(_) => {}
+                // Nor does this, and a followed cluster waits for it.
+                Operation::Follow(step) if step.only_opens() => {}
                 Operation::Put(_)
                 | Operation::DeleteRange(_)
                 | Operation::Txn(_)

@@ -69,6 +69,19 @@ pub struct Follow {
     pub finish: Option<FollowFinish>,
 }
 
+impl Follow {
+    /// Whether it does no more than give an attempt up.
+    pub(super) fn only_opens(&self) -> bool {
+        let Follow { source, open, .. } = *self;
+        let alone = Follow {
+            source,
+            open,
+            ..Follow::default()
+        };
+        open != 0 && *self == alone
+    }
+}
+
 /// An attempt to leave the followed cluster.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct FollowClose {

@@ -7,11 +7,13 @@ use jiff::{SignedDuration, Timestamp};
 use super::BackupStep;
 use super::observed::{JobFacts, JobKind, JobState, NODE_LOST, newest_job};
 use super::restore::needs_user;
-use super::result::{Followed, JobResult};
+use super::result::{FailureClass, Followed, JobResult};
 use crate::crd::{Cutover, FollowPhase, ValidatedCluster};
 
 /// A Job that failed is created again after this: meanwhile the cluster falls behind.
 const AGAIN: SignedDuration = SignedDuration::from_secs(15);
+/// One that says that the two clusters do not fit: a cutover in vain closes the followed one for a while each time.
+const AGAIN_IN_VAIN: SignedDuration = SignedDuration::from_mins(10);
 /// One that has run for so long has ended because its time was over.
 const RENEWED: SignedDuration = SignedDuration::from_hours(1);
 /// One that has run for so long goes on: what failed before is over.
@@ -281,7 +283,11 @@ fn ended(
     // What has cut over is in the status in a moment.
     let over = matches!(result, Some(JobResult::Followed(_)));
     let pauses = !changed && (failed.is_some() || over);
-    let left = (at + AGAIN).duration_since(observed.now);
+    let pause = match result {
+        Some(JobResult::Failed { class, .. }) if *class == FailureClass::Damaged => AGAIN_IN_VAIN,
+        _ => AGAIN,
+    };
+    let left = (at + pause).duration_since(observed.now);
     let mut plan = match pauses && left.is_positive() {
         true => {
             let ms = u64::try_from(left.as_millis()).unwrap_or(MISSING_MS);

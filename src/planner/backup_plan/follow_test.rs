@@ -259,6 +259,18 @@ fn failure_is_repeated_and_reported_until_the_next_one_goes_on() {
     assert_eq!(deletes(&plan_follow(&observed)), Some("second-follow-2"));
 }
 
+/// A cutover that comes to nothing closes the followed cluster for a minute each time.
+#[test]
+fn what_does_not_fit_is_not_tried_again_at_once() {
+    let mut observed = observed();
+    observed.jobs = vec![job(1, ended(now(), failed(FailureClass::Damaged)))];
+    observed.now += SignedDuration::from_mins(9);
+    let plan = plan_follow(&observed);
+    assert_eq!((creates(&plan), plan.report.needs_user), (None, true));
+    observed.now += SignedDuration::from_mins(1);
+    assert_eq!(creates(&plan_follow(&observed)), Some(2));
+}
+
 /// What the Job reports of the cutover is in the status before the Job is deleted.
 #[test]
 fn cutover_is_recorded_before_its_job_goes() {

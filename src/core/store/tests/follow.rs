@@ -491,3 +491,28 @@ fn a_step_needs_space_as_its_puts_do() {
         Ok(())
     );
 }
+
+/// A followed cluster that is closed waits for it, whatever is wrong here.
+#[test]
+fn an_attempt_is_given_up_also_under_corrupt() {
+    let (_, mut follower) = complete();
+    let reached = follower.revision();
+    advance(&mut follower, close(5, 1000)).expect("noted");
+    let alarm = SetAlarm {
+        kind: AlarmKind::Corrupt.into(),
+        member: 3,
+        on: true,
+    };
+    run(&mut follower, Operation::SetAlarm(alarm)).expect("raised");
+    let open = Follow { open: 5, ..step() };
+    let more = Follow {
+        compact: 3,
+        ..open.clone()
+    };
+    for refused in [finish(5, reached), close(6, 2000), more, step()] {
+        assert_eq!(advance(&mut follower, refused), Err(Error::Corrupt));
+    }
+    advance(&mut follower, open).expect("noted");
+    let following = follower.publish().following().expect("it follows");
+    assert_eq!(following.attempt, 0);
+}
