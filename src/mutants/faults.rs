@@ -237,6 +237,9 @@ faults! {
     /// An attempt to leave a followed cluster that was given up ends the following.
     FollowAnyAttempt "follow-any-attempt" in "core/store/follow.rs",
         Test("store::tests::follow::only_the_last_attempt_ends_it");
+    /// A standby takes the place of a lost cluster with less than was reviewed.
+    FollowPromotesLess "follow-promotes-less" in "core/store/follow.rs",
+        Test("store::tests::follow::a_lost_cluster_is_replaced_by_no_less_than_was_reviewed");
     /// A leader that was deposed answers renewals of leases.
     KeepaliveDeposed "keepalive-by-deposed" in "core/node/member/reading.rs",
         Test("node::tests::life::partitioned_leader_answers_no_reads");

@@ -67,6 +67,9 @@ pub struct Follow {
     /// Ends the following.
     #[prost(message, optional, tag = "9")]
     pub finish: Option<FollowFinish>,
+    /// Ends the following without the followed cluster, which is lost.
+    #[prost(message, optional, tag = "10")]
+    pub promote: Option<FollowPromote>,
 }
 
 impl Follow {
@@ -142,6 +145,18 @@ pub struct FollowFinish {
     /// How often its users and roles have changed.
     #[prost(uint64, tag = "4")]
     pub auth_revision: u64,
+}
+
+/// An end that leaves behind what the followed cluster wrote and is not here. From here on clients write, and every lease
+/// lasts its whole time again.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct FollowPromote {
+    /// The revision that has to be here at least.
+    #[prost(int64, tag = "1")]
+    pub revision: Revision,
+    /// Seconds for leases that are not here and have keys here: how long they were granted for is lost.
+    #[prost(int64, tag = "2")]
+    pub lease_ttl: i64,
 }
 
 /// Answer to a step.
@@ -251,6 +266,10 @@ impl State {
             self.finish_following(finish)?;
             response.finished = true;
         }
+        if let Some(promote) = step.promote {
+            self.promote(promote, &mut response)?;
+            response.finished = true;
+        }
         response.revision = self.revision;
         Ok(response)
     }
@@ -350,6 +369,35 @@ impl State {
         if here != (finish.leases, finish.auth_revision) {
             return Err(Error::FollowIncomplete);
         }
+        self.follows_none();
+        Ok(())
+    }
+
+    /// A key may be here before its lease, or after the end of it: such a lease gets a time of its own, or nothing would
+    /// ever delete the key.
+    fn promote(
+        &mut self,
+        FollowPromote {
+            revision,
+            lease_ttl,
+        }: FollowPromote,
+        response: &mut FollowResponse,
+    ) -> Result<(), Error> {
+        if self.revision < revision && !mutant!(FollowPromotesLess) {
+            return Err(Error::FollowGap {
+                current: self.revision,
+                found: revision,
+            });
+        }
+        for id in self.leases.missing() {
+            let ttl = lease_ttl;
+            self.take_lease(FollowedLease { id, ttl }, response)?;
+        }
+        self.follows_none();
+        Ok(())
+    }
+
+    fn follows_none(&mut self) {
         for lease in self.leases.all() {
             self.leases.grant(LeaseInfo {
                 remaining: 0,
@@ -357,7 +405,6 @@ impl State {
             });
         }
         self.following = None;
-        Ok(())
     }
 }
 

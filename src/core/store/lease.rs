@@ -162,6 +162,21 @@ impl Leases {
         keys
     }
 
+    /// Those that keys are attached to and that do not exist, by ID.
+    pub(super) fn missing(&self) -> Vec<LeaseId> {
+        let mut missing = Vec::new();
+        self.attached.visit(Span::ALL, &mut |attached| {
+            if let Some(id) = attached.0.first_chunk::<8>() {
+                let id = u64::from_be_bytes(*id).cast_signed();
+                if missing.last() != Some(&id) && self.get(id).is_none() {
+                    missing.push(id);
+                }
+            }
+            ControlFlow::Continue(())
+        });
+        missing
+    }
+
     /// All leases, by ID.
     pub(super) fn all(&self) -> Vec<LeaseInfo> {
         let mut all = Vec::with_capacity(self.granted.len() as usize);

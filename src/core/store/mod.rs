@@ -37,7 +37,7 @@ pub use checkpoint::{CHUNK_BYTES, Export, Import};
 pub use command::*;
 pub use error::Error;
 pub use follow::{
-    Follow, FollowClose, FollowFinish, FollowResponse, FollowedEvent, FollowedLease,
+    Follow, FollowClose, FollowFinish, FollowPromote, FollowResponse, FollowedEvent, FollowedLease,
     FollowedRevision, Following,
 };
 pub use hash::KeyHash;

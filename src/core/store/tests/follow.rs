@@ -436,6 +436,58 @@ fn only_the_last_attempt_ends_it() {
     );
 }
 
+/// The followed cluster was lost between a put and the lease of its key, as in the middle of a cutover. What is here is
+/// taken over, with nothing that stays for ever because its lease is not known.
+#[test]
+fn a_lost_cluster_is_replaced_by_no_less_than_was_reviewed() {
+    let (mut source, mut follower) = complete();
+    let next = follower.revision() + 1;
+    for id in [-9, 9] {
+        run(
+            &mut source,
+            Operation::LeaseGrant(LeaseGrant { id, ttl: 5 }),
+        )
+        .expect("granted");
+        for key in ["leased", "also-leased"] {
+            let mut leased = put(&format!("{key}{id}"), "1");
+            leased.lease = id;
+            run(&mut source, Operation::Put(leased)).expect("put");
+        }
+    }
+    let revisions = events(&source, next);
+    let more = Follow {
+        revisions,
+        ..step()
+    };
+    advance(&mut follower, more).expect("it follows");
+    advance(&mut follower, close(5, 1000)).expect("noted");
+    let reached = follower.revision();
+    let promote = |revision| Follow {
+        promote: Some(FollowPromote {
+            revision,
+            lease_ttl: 60,
+        }),
+        ..step()
+    };
+    let (current, found) = (reached, reached + 1);
+    let refused = advance(&mut follower, promote(found));
+    assert_eq!(refused, Err(Error::FollowGap { current, found }));
+    assert!(follower.publish().following().is_some());
+    let done = advance(&mut follower, promote(reached)).expect("the end");
+    assert!(done.finished);
+    let granted: Vec<(LeaseId, i64)> = done.granted.iter().map(|it| (it.id, it.ttl)).collect();
+    assert_eq!(granted, [(9, 60), (-9, 60)]);
+    let view = follower.publish();
+    assert_eq!(view.following(), None);
+    assert_eq!(view.lease(1).map(|it| it.ttl), Some(60));
+    assert_eq!(view.lease_keys(-9).len(), 2);
+    same(&source, &follower);
+    // Once.
+    let late = advance(&mut follower, promote(reached));
+    assert_eq!(late, Err(Error::NotFollowed { cluster: SOURCE }));
+    assert_eq!(do_put(&mut follower, "a", "own"), reached + 1);
+}
+
 #[test]
 fn a_checkpoint_knows_whom_it_follows() {
     let (_, mut follower) = caught_up();
