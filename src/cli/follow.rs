@@ -44,7 +44,8 @@ struct SeedArguments {
 
 /// Brings a cluster the writes of the one that it follows, at the same revisions, until it is terminated, twelve hours at
 /// most. With --cutover=when-caught-up it then closes the followed cluster to writes by the alarm CORRUPT, brings over
-/// what it wrote last, lets clients write here, and ends.
+/// what it wrote last, lets clients write here, and ends. With --cutover=source-lost it brings over nothing any more: it
+/// makes sure that no member of the followed cluster answers as one of a living cluster, and lets clients write here.
 #[derive(Debug, Args)]
 struct RunArguments {
     #[command(flatten)]
@@ -54,6 +55,14 @@ struct RunArguments {
     /// When the followed cluster is left.
     #[arg(long, value_enum, default_value = "manual")]
     cutover: Cutover,
+    /// With --cutover=source-lost: the revision that has to be here at least, as it was reviewed.
+    #[arg(
+        long,
+        value_name = "REVISION",
+        value_parser = clap::value_parser!(i64).range(1..),
+        required_if_eq("cutover", "source-lost")
+    )]
+    revision: Option<i64>,
     /// Directory for a snapshot of the followed cluster, where its users have changed: as many bytes as its data. By
     /// default that of temporary files.
     #[arg(long, value_name = "DIRECTORY")]
@@ -68,6 +77,8 @@ enum Cutover {
     Manual,
     /// As soon as everything that it wrote is here.
     WhenCaughtUp,
+    /// Now, because it is lost: what it wrote and is not here is lost as well.
+    SourceLost,
 }
 
 /// The followed cluster.
@@ -155,10 +166,7 @@ impl RunArguments {
         let follow = Follow {
             from: self.from.read()?,
             members: self.members.members()?,
-            cutover: match self.cutover {
-                Cutover::Manual => follow::Cutover::Manual,
-                Cutover::WhenCaughtUp => follow::Cutover::WhenCaughtUp,
-            },
+            cutover: when(self.cutover, self.revision)?,
             scratch: self.scratch.unwrap_or_else(std::env::temp_dir),
         };
         let stop = signalled()?;
@@ -173,11 +181,7 @@ impl RunArguments {
                 Some(Followed::default())
             }
             follow::Ended::CutOver(Some(done)) => {
-                let gap = done.writable_unix_ms - done.frozen_unix_ms;
-                println!(
-                    "the cluster has taken over at revision {}, {gap} ms after the followed one was closed to writes",
-                    done.revision
-                );
+                println!("{}", in_words(done));
                 Some(Followed {
                     revision: done.revision,
                     frozen_unix_ms: done.frozen_unix_ms,
@@ -189,6 +193,31 @@ impl RunArguments {
             code: ExitCode::SUCCESS,
             result: result.map(JobResult::Followed),
         })
+    }
+}
+
+fn when(cutover: Cutover, revision: Option<i64>) -> Result<follow::Cutover, Error> {
+    match (cutover, revision) {
+        (Cutover::Manual, None) => Ok(follow::Cutover::Manual),
+        (Cutover::WhenCaughtUp, None) => Ok(follow::Cutover::WhenCaughtUp),
+        (Cutover::SourceLost, Some(least)) => Ok(follow::Cutover::SourceLost { least }),
+        (Cutover::SourceLost, None) | (_, Some(_)) => Err(Error::Usage(
+            "--revision and --cutover=source-lost go together: the revision that was reviewed"
+                .to_owned(),
+        )),
+    }
+}
+
+fn in_words(done: follow::CutOver) -> String {
+    let revision = done.revision;
+    match done.frozen_unix_ms {
+        0 => format!(
+            "the cluster takes writes from revision {revision} on: what the followed one wrote behind it is lost"
+        ),
+        frozen => format!(
+            "the cluster has taken over at revision {revision}, {} ms after the followed one was closed to writes",
+            done.writable_unix_ms - frozen
+        ),
     }
 }
 

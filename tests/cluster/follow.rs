@@ -35,13 +35,14 @@ use tonic::transport::{Channel, Endpoint};
 
 const FOLLOWS: &str =
     "etcdserver: this cluster follows another one and takes no writes before the cutover";
-const LEASE: i64 = 77;
+pub(super) const LEASE: i64 = 77;
+const NEGATIVE: i64 = -5;
 
 /// The followed cluster.
-struct Source {
+pub(super) struct Source {
     endpoint: String,
     _etcd: Option<Etcd>,
-    _ours: Option<Server>,
+    ours: Option<Server>,
 }
 
 struct Etcd(Child);
@@ -54,13 +55,13 @@ impl Drop for Etcd {
 }
 
 impl Source {
-    fn ours(home: &Path) -> Source {
+    pub(super) fn ours(home: &Path) -> Source {
         let mut server = by_hand(home, &["source"]).remove(0);
         server.start();
         Source {
             endpoint: format!("http://{}:2379", server.address),
             _etcd: None,
-            _ours: Some(server),
+            ours: Some(server),
         }
     }
 
@@ -96,11 +97,11 @@ impl Source {
         Some(Source {
             endpoint: client,
             _etcd: Some(Etcd(child)),
-            _ours: None,
+            ours: None,
         })
     }
 
-    fn channel(&self) -> Channel {
+    pub(super) fn channel(&self) -> Channel {
         channel(&self.endpoint)
     }
 
@@ -108,7 +109,12 @@ impl Source {
         KvClient::new(self.channel())
     }
 
-    async fn put(&self, key: &str, value: &str, lease: i64) -> Result<i64, tonic::Status> {
+    pub(super) async fn put(
+        &self,
+        key: &str,
+        value: &str,
+        lease: i64,
+    ) -> Result<i64, tonic::Status> {
         put(&mut self.kv(), key, value, lease).await
     }
 
@@ -120,18 +126,21 @@ impl Source {
         }
     }
 
-    async fn lease(&self, id: i64, ttl: i64) {
+    pub(super) async fn lease(&self, id: i64, ttl: i64) {
         let mut leases = LeaseClient::new(self.channel());
         let granted = leases.lease_grant(LeaseGrantRequest { id, ttl }).await;
         granted.expect("granted");
     }
 
     /// A history with everything in it that a cluster can have.
-    async fn lives(&self) {
+    pub(super) async fn lives(&self) {
         self.serves().await;
         let mut kv = self.kv();
         self.lease(LEASE, 600).await;
         self.put("leased", "1", LEASE).await.expect("put");
+        // A client may choose any number but 0.
+        self.lease(NEGATIVE, 600).await;
+        self.put("negative", "1", NEGATIVE).await.expect("put");
         for number in 0..20 {
             self.put(&format!("old/{number}"), "1", 0)
                 .await
@@ -147,6 +156,10 @@ impl Source {
         })
         .await
         .expect("compacted");
+    }
+
+    pub(super) fn kills(&mut self) {
+        self.ours.as_mut().expect("it is ours").kill();
     }
 
     async fn hash(&self, revision: i64) -> (u32, i64, i64) {
@@ -269,16 +282,16 @@ async fn events(channel: Channel, from: i64, to: i64) -> Vec<Event> {
 }
 
 /// A followed cluster and standbys.
-struct World {
+pub(super) struct World {
     home: tempfile::TempDir,
-    source: Source,
-    servers: Vec<Server>,
+    pub(super) source: Source,
+    pub(super) servers: Vec<Server>,
     /// Flags for the followed cluster's user.
     user: Vec<String>,
 }
 
 impl World {
-    async fn new(home: tempfile::TempDir, source: Source, names: &[&str]) -> World {
+    pub(super) async fn new(home: tempfile::TempDir, source: Source, names: &[&str]) -> World {
         let key = Key::new(SECRET.as_bytes());
         std::fs::write(home.path().join("seed-key"), key.for_restores().bytes()).expect("a file");
         std::fs::write(home.path().join("run-key"), key.for_follow().bytes()).expect("a file");
@@ -322,7 +335,7 @@ impl World {
         command
     }
 
-    fn log(&self) -> String {
+    pub(super) fn log(&self) -> String {
         std::fs::read_to_string(self.file("job.log")).unwrap_or_default()
     }
 
@@ -349,7 +362,7 @@ impl World {
     }
 
     /// A cluster of all servers that follows.
-    async fn founds(&self) -> Restored {
+    pub(super) async fn founds(&self) -> Restored {
         let seeded = self.seed();
         let standby = self.standby(0).await;
         let mut request = call(&standby);
@@ -387,18 +400,18 @@ impl World {
         .await;
     }
 
-    /// `quorate follow run`.
-    fn runs(&self, cutover: &str) -> Child {
+    /// `quorate follow run` with these flags.
+    pub(super) fn runs(&self, flags: &str) -> Child {
         let members: Vec<String> = self.servers.iter().map(Server::peer_address).collect();
         let mut command = self.command("run");
         command
             .arg(format!("--members={}", members.join(",")))
-            .arg(format!("--cutover={cutover}"));
+            .args(flags.split(' ').map(|it| format!("--{it}")));
         command.spawn().expect("runs")
     }
 
     /// Until a server has a revision.
-    async fn reaches(&self, revision: i64) {
+    pub(super) async fn reaches(&self, revision: i64) {
         for server in &self.servers {
             server
                 .describes("the revision", |it| it.revision >= revision)
@@ -407,7 +420,11 @@ impl World {
     }
 
     async fn cuts_over(&self) -> Followed {
-        let mut job = self.runs("when-caught-up");
+        self.ends(self.runs("cutover=when-caught-up")).await
+    }
+
+    /// What a Job reports that ends the following.
+    pub(super) async fn ends(&self, mut job: Child) -> Followed {
         let began = Instant::now();
         let status = loop {
             if let Some(status) = job.try_wait().expect("a child") {
@@ -425,16 +442,22 @@ impl World {
         }
     }
 
-    fn fails(&self, mut job: Child) -> String {
+    fn fails(&self, job: Child) -> String {
+        self.fails_as(job, FailureClass::Damaged)
+    }
+
+    pub(super) fn fails_as(&self, mut job: Child, wanted: FailureClass) -> String {
         assert!(!job.wait().expect("it ends").success());
         match self.result() {
-            Some(JobResult::Failed {
-                class: FailureClass::Damaged,
-                message,
-            }) => message,
+            Some(JobResult::Failed { class, message }) if class == wanted => message,
             other => panic!("{other:?}: {}", self.log()),
         }
     }
+}
+
+pub(super) fn killed(mut job: Child) {
+    job.kill().expect("it runs");
+    job.wait().expect("it ends");
 }
 
 /// Whoever is killed, at the followed cluster's side or at this one's: no revision is lost and none is doubled.
@@ -446,11 +469,10 @@ async fn takes_the_place(home: tempfile::TempDir, source: Source) {
     let writer = tokio::spawn(writes(world.source.kv(), Arc::clone(&stop)));
 
     // A Job that is killed, a leader that is killed, and Jobs that go on.
-    let mut job = world.runs("manual");
+    let job = world.runs("cutover=manual");
     world.reaches(seeded.revision + 200).await;
-    job.kill().expect("it runs");
-    job.wait().expect("it ends");
-    let mut job = world.runs("manual");
+    killed(job);
+    let job = world.runs("cutover=manual");
     let led = leader(&world.servers).await;
     let revision = world.servers[led]
         .describes("a revision", |_| true)
@@ -511,8 +533,7 @@ async fn takes_the_place(home: tempfile::TempDir, source: Source) {
         found.is_none().then_some(())
     })
     .await;
-    job.kill().expect("it runs");
-    job.wait().expect("it ends");
+    killed(job);
 
     // The cutover, under the writer's load.
     let done = world.cuts_over().await;
@@ -546,7 +567,7 @@ async fn takes_the_place(home: tempfile::TempDir, source: Source) {
         .await
         .expect("it takes writes");
     assert_eq!(next, done.revision + 1);
-    for (id, granted) in [(LEASE, 600), (79, 900), (78, 0)] {
+    for (id, granted) in [(LEASE, 600), (NEGATIVE, 600), (79, 900), (78, 0)] {
         let times = LeaseTimeToLiveRequest { id, keys: true };
         let times = LeaseClient::new(here()).lease_time_to_live(times).await;
         let times = times.expect("times").into_inner();
@@ -705,7 +726,7 @@ async fn what_was_compacted_away_is_not_guessed() {
         .compact(compaction)
         .await
         .expect("compacted");
-    let message = world.fails(world.runs("when-caught-up"));
+    let message = world.fails(world.runs("cutover=when-caught-up"));
     assert!(
         message.contains(&format!("was compacted at revision {last}")),
         "{message}"
@@ -739,7 +760,7 @@ async fn a_corrupt_cluster_is_not_taken_over() {
     };
     let mut client = MaintenanceClient::new(world.source.channel());
     client.alarm(alarm).await.expect("raised");
-    let message = world.fails(world.runs("when-caught-up"));
+    let message = world.fails(world.runs("cutover=when-caught-up"));
     assert!(message.contains("the alarm CORRUPT is raised"), "{message}");
     let described = world.servers[0]
         .operator()
@@ -763,7 +784,7 @@ async fn a_killed_cutover_is_begun_again() {
     source.lives().await;
     let world = World::new(home, source, &["demo-1"]).await;
     world.founds().await;
-    let mut job = world.runs("when-caught-up");
+    let mut job = world.runs("cutover=when-caught-up");
     while !is_closed(&world.source).await {
         assert!(
             job.try_wait().expect("a child").is_none(),
@@ -773,8 +794,7 @@ async fn a_killed_cutover_is_begun_again() {
     }
     // Nothing is applied any more.
     world.servers[0].signal("STOP");
-    job.kill().expect("it runs");
-    job.wait().expect("it ends");
+    killed(job);
     world.servers[0].signal("CONT");
     let described = world.servers[0].describes("it is there", |_| true).await;
     eprintln!("killed at {:?}", described.following);
@@ -790,14 +810,13 @@ async fn a_killed_cutover_is_begun_again() {
         .put("closed", "1", 0)
         .await
         .expect_err("it is closed");
-    let mut job = world.runs("manual");
+    let job = world.runs("cutover=manual");
     until("it takes writes", &world.servers[0], async || {
         world.source.put("again", "1", 0).await.ok()
     })
     .await;
     world.servers[0].holds("again", "1").await;
-    job.kill().expect("it runs");
-    job.wait().expect("it ends");
+    killed(job);
     let done = world.cuts_over().await;
     assert_eq!(world.source.hash(0).await.2, done.revision);
     world
@@ -834,15 +853,14 @@ async fn an_alarm_that_no_attempt_has_raised_goes() {
         .put("closed", "1", 0)
         .await
         .expect_err("it is closed");
-    let mut job = world.runs("manual");
+    let job = world.runs("cutover=manual");
     until("it takes writes", &world.servers[0], async || {
         world.source.put("again", "1", 0).await.ok()
     })
     .await;
     assert!(!is_closed(&world.source).await);
     world.servers[0].holds("again", "1").await;
-    job.kill().expect("it runs");
-    job.wait().expect("it ends");
+    killed(job);
 }
 
 /// Two at once take turns, and what one of them has done the other one does not undo.
@@ -855,7 +873,10 @@ async fn two_jobs_leave_a_cluster_once() {
     world.founds().await;
     let stop = Arc::new(AtomicBool::new(false));
     let writer = tokio::spawn(writes_through(world.source.kv(), Arc::clone(&stop)));
-    let mut jobs = [world.runs("when-caught-up"), world.runs("when-caught-up")];
+    let mut jobs = [
+        world.runs("cutover=when-caught-up"),
+        world.runs("cutover=when-caught-up"),
+    ];
     let began = Instant::now();
     while jobs
         .iter_mut()
@@ -936,13 +957,12 @@ async fn seed_and_call_agree_or_nothing_is_founded() {
     // Keys of other calls open nothing.
     let job = {
         std::fs::copy(world.file("seed-key"), world.file("run-key")).expect("copied");
-        world.runs("manual")
+        world.runs("cutover=manual")
     };
     tokio::time::sleep(Duration::from_secs(2)).await;
     let mut job = job;
     assert!(job.try_wait().expect("a child").is_none(), "it is patient");
-    job.kill().expect("it runs");
-    job.wait().expect("it ends");
+    killed(job);
     assert!(
         world.log().contains("the cluster that follows"),
         "{}",

@@ -21,6 +21,7 @@ mod refused;
 mod release;
 mod restores;
 mod secured;
+mod standby;
 mod strangers;
 mod tls;
 mod waiting;

@@ -2,11 +2,12 @@
 //! clients write here. Whatever fails before the last step opens the followed cluster again, once the cluster here has
 //! said that this attempt will not end the following; after the last step was sent, nothing does.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use tokio::time::{sleep, timeout};
 
-use super::origin::attempt;
+use super::origin::{Alarms, attempt};
 use super::run::Follower;
 use super::{CutOver, Failed, now_ms};
 use crate::backup::Error;
@@ -62,9 +63,10 @@ impl Follower<'_, '_> {
         }))
     }
 
-    async fn check_alarms(&self) -> Result<(), Failed> {
-        match self.origin.alarms().await?.corrupt {
-            false => Ok(()),
+    async fn check_alarms(&self) -> Result<Alarms, Failed> {
+        let alarms = self.origin.alarms().await?;
+        match alarms.corrupt {
+            false => Ok(alarms),
             true => Err(Failed::Final(Error::Follow(
                 "the alarm CORRUPT is raised at the followed cluster: find out which of its members is right, and disarm it, before its data are taken over".to_owned(),
             ))),
@@ -123,8 +125,7 @@ impl Follower<'_, '_> {
         self.drain(revision).await?;
         self.follow_users(true).await?;
         let (leases, at) = self.follow_leases().await?;
-        let alarms = self.origin.alarms().await?;
-        self.check_alarms().await?;
+        let alarms = self.check_alarms().await?;
         let is_last = self.origin.revision().await? == revision && at == revision;
         if !is_last || !alarms.complete.contains(&attempt) {
             let why = "the followed cluster took writes though it was closed: somebody has disarmed its alarms, or its version does not heed them";
@@ -133,7 +134,7 @@ impl Follower<'_, '_> {
         // Users may be changed also in a closed cluster.
         let auth_revision = self.origin.auth_revision().await?.max(1);
         let here = self.target.connect().await?;
-        let all = here.leases.iter().copied().eq(leases.iter().copied());
+        let all = here.leases.iter().copied().collect::<BTreeSet<_>>() == leases;
         if !all || here.auth_revision != auth_revision || here.revision != revision {
             let why = "not all leases and users of the followed cluster are here";
             return Err(Failed::Passing(why.to_owned()));

@@ -11,7 +11,9 @@
 //! the followed cluster, and never opens it again once the cluster here may have been told to take writes.
 
 mod cutover;
+mod open;
 mod origin;
+mod promote;
 mod run;
 mod seed;
 mod target;
@@ -23,12 +25,12 @@ pub use seed::Seed;
 
 use super::Error;
 
-/// What a cutover has ended with.
+/// What a cutover, or a promotion, has ended with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CutOver {
-    /// The last revision of the followed cluster.
+    /// The last revision of the followed cluster that is here.
     pub revision: i64,
-    /// When it was about to be closed to writes, in Unix milliseconds.
+    /// When it was about to be closed to writes, in Unix milliseconds; 0: it was lost.
     pub frozen_unix_ms: i64,
     /// When the cluster here took writes, by the same clock.
     pub writable_unix_ms: i64,

@@ -116,6 +116,17 @@ impl Origin {
         Ok(origin)
     }
 
+    /// That it is of this cluster.
+    pub(super) fn expect(&self, source: u64) -> Result<(), Failed> {
+        match self.cluster_id == source {
+            true => Ok(()),
+            false => Err(Failed::Final(Error::Follow(format!(
+                "{} is of cluster {:x}, and cluster {source:x} is followed: give the endpoints of that one",
+                self.endpoint, self.cluster_id
+            )))),
+        }
+    }
+
     fn request<T>(&self, message: T) -> Result<Request<T>, String> {
         with_token(message, self.token.as_deref())
     }

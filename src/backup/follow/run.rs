@@ -8,8 +8,9 @@ use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use futures::future::try_join_all;
-use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use tokio::time::{MissedTickBehavior, interval, sleep};
 
+use super::open::Opened;
 use super::origin::Origin;
 use super::target::Target;
 use super::watch::{Arrived, Watch, pieces};
@@ -38,8 +39,6 @@ const LEASES_AT_ONCE: usize = 5_000;
 const ASKED_AT_ONCE: usize = 16;
 /// How often the followed cluster may be closed in vain before a person has to look.
 const IN_VAIN: u32 = 3;
-/// Before this ends, the followed cluster is opened again within this.
-const LAST: Duration = Duration::from_secs(20);
 /// Characters of a problem that members are told: they take 1024 bytes.
 const MOST_PROBLEM: usize = 250;
 
@@ -50,6 +49,11 @@ pub enum Cutover {
     Manual,
     /// As soon as everything that it wrote is here.
     WhenCaughtUp,
+    /// Now, because it is lost: with what is here, and at least this revision.
+    SourceLost {
+        /// The revision.
+        least: Revision,
+    },
 }
 
 /// What is followed, and by whom.
@@ -80,7 +84,7 @@ pub(super) struct Memory {
     /// The attempt that has closed the followed cluster and may open it again: not one that may have succeeded.
     pub(super) closed: Cell<Option<u64>>,
     /// How often it was closed in vain.
-    vain: Cell<u32>,
+    pub(super) vain: Cell<u32>,
     /// The cluster that follows.
     cluster: Cell<Option<u64>>,
     /// Which endpoint is tried first.
@@ -92,7 +96,7 @@ impl Follow {
     ///
     /// # Errors
     /// One of the clusters was not reached for five minutes; the followed one has lost what comes next, has another past,
-    /// is not the one that was followed before, or was closed in vain several times.
+    /// is not the one that was followed before, was closed in vain several times, or is said to be lost and answers.
     pub async fn run(&self, stop: impl Future<Output = ()>) -> Result<Ended, Error> {
         let mut stop = pin!(stop);
         let memory = Memory::default();
@@ -101,10 +105,10 @@ impl Follow {
             () = &mut stop => Ok(Ended::Stopped("it was asked to end".to_owned())),
             () = sleep(LIFE) => Ok(Ended::Stopped("it has run for twelve hours".to_owned())),
         };
-        if let Some(attempt) = memory.closed.get() {
-            self.open_at_last(attempt).await;
+        match memory.closed.get() {
+            Some(attempt) => with(ended, self.open_at_last(attempt).await),
+            None => ended,
         }
-        ended
     }
 
     async fn repeat(&self, memory: &Memory) -> Result<Ended, Error> {
@@ -157,13 +161,12 @@ impl Follow {
             memory.closed.set(None);
             return Ok(Ended::CutOver(None));
         };
-        let origin = Origin::connect(&self.from, memory.endpoint.get()).await?;
-        if origin.cluster_id != following.source_cluster {
-            return Err(Failed::Final(Error::Follow(format!(
-                "{} is of cluster {:x}, and cluster {:x} is followed: give the endpoints of that one",
-                origin.endpoint, origin.cluster_id, following.source_cluster
-            ))));
+        if let Cutover::SourceLost { least } = self.cutover {
+            let promoted = self.promote(target, &position, least).await?;
+            return Ok(Ended::CutOver(Some(promoted)));
         }
+        let origin = Origin::connect(&self.from, memory.endpoint.get()).await?;
+        origin.expect(following.source_cluster)?;
         // From the revision that is here, which is passed over: etcd says how far a watch is only once there is something
         // that it begins with.
         let watch = origin.watch(position.revision).await?;
@@ -186,22 +189,18 @@ impl Follow {
         };
         let _ = target.advance(None, told).await;
     }
+}
 
-    /// Opens the followed cluster again before this ends. What keeps it closed is printed, since nobody else may know.
-    async fn open_at_last(&self, attempt: u64) {
-        let opened = async {
-            let origin = Origin::connect(&self.from, 0).await?;
-            open_again(&origin, &mut Target::new(&self.members), Some(attempt)).await
-        };
-        match timeout(LAST, opened).await {
-            Ok(Ok(Opened::Again)) => {
-                eprintln!("quorate follow: the followed cluster takes writes again");
-            }
-            Ok(Ok(Opened::Left)) => {}
-            failed => eprintln!(
-                "quorate follow: the followed cluster stays closed to writes until this is started again: {failed:?}"
-            ),
-        }
+/// The end, with what is left behind.
+fn with(ended: Result<Ended, Error>, left: Option<String>) -> Result<Ended, Error> {
+    let Some(left) = left else {
+        return ended;
+    };
+    match ended {
+        Ok(Ended::Stopped(why)) => Ok(Ended::Stopped(format!("{why}; {left}"))),
+        Ok(done @ Ended::CutOver(_)) => Ok(done),
+        Err(Error::Source(why)) => Err(Error::Source(format!("{why}; {left}"))),
+        Err(error) => Err(Error::Follow(format!("{error}; {left}"))),
     }
 }
 
@@ -342,11 +341,14 @@ impl<'a, 'b> Follower<'a, 'b> {
                 .last()
                 .map_or(0, |it: &FollowedRevision| it.revision);
             self.told.source_revision = self.told.source_revision.max(last);
+            let leases = self.leases_of(&revisions).await?;
             let step = Step {
+                leases,
                 revisions,
                 ..self.step()
             };
             self.advance(&step).await?;
+            self.leases.extend(step.leases.iter().map(|it| it.id));
             self.advanced = true;
         }
         self.ahead = arrived.progress.or(self.ahead);
@@ -404,6 +406,18 @@ impl<'a, 'b> Follower<'a, 'b> {
             }
         }
         Ok((there, at))
+    }
+
+    /// Leases of these keys that are not here: a key never waits for its lease, in case that the followed cluster is lost.
+    async fn leases_of(
+        &self,
+        revisions: &[FollowedRevision],
+    ) -> Result<Vec<FollowedLease>, Failed> {
+        let events = revisions.iter().flat_map(|it| &it.events);
+        let puts = events.filter(|it| !it.deleted && it.kv.lease != 0);
+        let ids: BTreeSet<i64> = puts.map(|it| it.kv.lease).collect();
+        let ids: Vec<i64> = ids.into_iter().collect();
+        self.granted(&ids).await
     }
 
     /// Those of these leases that are not here, as far as they have not ended meanwhile.
@@ -504,74 +518,5 @@ impl<'a, 'b> Follower<'a, 'b> {
         self.advance(&step).await?;
         self.compacted = revision;
         Ok(())
-    }
-}
-
-/// What became of a closed cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Opened {
-    /// It takes writes.
-    Again,
-    /// It was left: nothing of ours opens it.
-    Left,
-}
-
-/// Opens the followed cluster to writes, which an attempt may have closed: first the cluster here says that no attempt that
-/// has raised an alarm until now will end the following, then those alarms go. In this order no two clusters ever take
-/// writes. `own`: only if no later attempt than this one has begun.
-async fn open_again(
-    origin: &Origin,
-    target: &mut Target<'_>,
-    own: Option<u64>,
-) -> Result<Opened, Failed> {
-    let alarms = origin.alarms().await?;
-    let Some(following) = target.connect().await?.following else {
-        return Ok(Opened::Left);
-    };
-    if origin.cluster_id != following.source_cluster {
-        let why = format!("{} is not of the followed cluster", origin.endpoint);
-        return Err(Failed::Passing(why));
-    }
-    let open = following.attempt;
-    if own.is_some_and(|own| open != 0 && open != own) {
-        let why = "another process leaves the followed cluster".to_owned();
-        return Err(Failed::Passing(why));
-    }
-    if open != 0 {
-        let step = Step {
-            source: following.source_cluster,
-            open,
-            ..Step::default()
-        };
-        target.advance(Some(&step), Following::default()).await?;
-    }
-    origin.open(&alarms.closed).await?;
-    Ok(Opened::Again)
-}
-
-impl Follower<'_, '_> {
-    async fn open_again(&mut self, own: Option<u64>) -> Result<Opened, Failed> {
-        let opened = open_again(&self.origin, self.target, own).await?;
-        self.memory.closed.set(None);
-        Ok(opened)
-    }
-
-    /// A call that was given up may have raised its alarm since: nothing else would open the followed cluster.
-    async fn open_late(&mut self) -> Result<(), Failed> {
-        if self.origin.alarms().await?.closed.is_empty() {
-            return Ok(());
-        }
-        let following = self.target.connect().await?.following;
-        match following.is_some_and(|it| it.attempt == 0) {
-            true => self.open_again(Some(0)).await.map(drop),
-            // Another process is about to leave it, or has left it.
-            false => Ok(()),
-        }
-    }
-
-    /// It was closed in vain. If it cannot be opened now, it is by the next connection, or when this process ends.
-    pub(super) async fn give_up(&mut self, attempt: u64) {
-        self.memory.vain.set(self.memory.vain.get() + 1);
-        let _ = self.open_again(Some(attempt)).await;
     }
 }
