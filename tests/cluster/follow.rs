@@ -158,6 +158,30 @@ impl Source {
         .expect("compacted");
     }
 
+    /// A deletion that takes several entries to follow, and a value that nearly fills one.
+    async fn writes_much(&self) {
+        let mut kv = self.kv();
+        for at in 0..120 {
+            let put = |key: u32| RequestOp {
+                request: Some(Op::RequestPut(PutRequest {
+                    key: format!("many/{}/{at}/{key}", "x".repeat(150)).into(),
+                    ..PutRequest::default()
+                })),
+            };
+            let txn = TxnRequest {
+                success: (0..128).map(put).collect(),
+                ..TxnRequest::default()
+            };
+            kv.txn(txn).await.expect("a transaction");
+        }
+        kv.delete_range(range("many/", "many0"))
+            .await
+            .expect("deleted");
+        self.put("large", &"x".repeat(1_400_000), 0)
+            .await
+            .expect("put");
+    }
+
     pub(super) fn kills(&mut self) {
         self.ours.as_mut().expect("it is ours").kill();
     }
@@ -265,7 +289,8 @@ async fn events(channel: Channel, from: i64, to: i64) -> Vec<Event> {
         request_union: Some(RequestUnion::CreateRequest(create)),
     };
     let requests = futures::stream::iter([request]).chain(futures::stream::pending());
-    let watch = WatchClient::new(channel).watch(requests).await;
+    let mut client = WatchClient::new(channel).max_decoding_message_size(64 << 20);
+    let watch = client.watch(requests).await;
     let mut watch = watch.expect("a watch").into_inner();
     let mut all: Vec<Event> = Vec::new();
     let revision = |event: &Event| event.kv.as_ref().map_or(0, |kv| kv.mod_revision);
@@ -513,6 +538,7 @@ async fn takes_the_place(home: tempfile::TempDir, source: Source) {
     world.source.lease(79, 900).await;
     world.source.put("short", "1", 78).await.expect("put");
     world.source.put("long", "1", 79).await.expect("put");
+    world.source.writes_much().await;
     let (_, _, now) = world.source.hash(0).await;
     let compaction = CompactionRequest {
         revision: now - 100,

@@ -78,7 +78,7 @@ impl Target<'_> {
         let step = step.map(Step::encode_to_vec).unwrap_or_default();
         if step.len() > STEP {
             return Err(Failed::Final(Error::Follow(format!(
-                "the followed cluster wrote {} bytes at one revision, and {STEP} are the most: write less at once there",
+                "the followed cluster wrote a key of {} bytes, and {STEP} are the most: a cluster with so large values cannot be followed",
                 step.len()
             ))));
         }

@@ -23,6 +23,8 @@ const REQUESTS: usize = 4;
 /// What is taken at once of what has arrived: about that many bytes, and revisions.
 const AT_ONCE: usize = 1 << 20;
 const REVISIONS_AT_ONCE: usize = 1000;
+/// Bytes of a step: an entry of the log takes as much, also where --max-request-bytes is somewhat lower than usual.
+const PIECE: usize = 512 << 10;
 /// A followed cluster that says nothing for so long, though it is asked every second, is not reached any more.
 const SILENCE: Duration = Duration::from_secs(15);
 
@@ -183,6 +185,7 @@ fn gather(events: Vec<Event>, into: &mut Vec<FollowedRevision>) -> Result<(), Fa
             _ => into.push(FollowedRevision {
                 revision,
                 events: vec![event],
+                ..FollowedRevision::default()
             }),
         }
     }
@@ -199,14 +202,14 @@ fn lost(why: &str) -> Failed {
     Failed::Passing(format!("the watch of the followed cluster: {why}"))
 }
 
-/// Revisions as steps that fit into one entry each, or are one revision that is larger.
+/// Revisions as steps that fit into one entry each, or are one key that is larger.
 pub(super) fn pieces(revisions: Vec<FollowedRevision>) -> Vec<Vec<FollowedRevision>> {
     let mut pieces: Vec<Vec<FollowedRevision>> = Vec::new();
-    let mut bytes = AT_ONCE;
-    for revision in revisions {
+    let mut bytes = PIECE;
+    for revision in revisions.into_iter().flat_map(parts) {
         let size = revision.encoded_len();
         match pieces.last_mut() {
-            Some(last) if bytes + size <= AT_ONCE => last.push(revision),
+            Some(last) if bytes + size <= PIECE => last.push(revision),
             _ => {
                 pieces.push(vec![revision]);
                 bytes = 0;
@@ -215,6 +218,33 @@ pub(super) fn pieces(revisions: Vec<FollowedRevision>) -> Vec<Vec<FollowedRevisi
         bytes += size;
     }
     pieces
+}
+
+/// A revision that is larger than an entry in parts that are not.
+fn parts(whole: FollowedRevision) -> Vec<FollowedRevision> {
+    let mut parts: Vec<FollowedRevision> = Vec::new();
+    let (mut bytes, mut before) = (PIECE, 0);
+    for event in whole.events {
+        let size = event.encoded_len();
+        match parts.last_mut() {
+            Some(last) if bytes + size <= PIECE => last.events.push(event),
+            last => {
+                if let Some(last) = last {
+                    last.more = true;
+                    before += last.events.len() as u64;
+                }
+                parts.push(FollowedRevision {
+                    revision: whole.revision,
+                    events: vec![event],
+                    before,
+                    more: false,
+                });
+                bytes = 0;
+            }
+        }
+        bytes += size;
+    }
+    parts
 }
 
 #[cfg(test)]
@@ -248,7 +278,7 @@ mod tests {
                 .collect()
         };
         assert_eq!(counts(&gathered), [(2, 2), (3, 1)]);
-        // One that is larger than a step is a step of its own.
+        // A key that is larger than a step is a step of its own.
         gather(
             vec![event(4, "a", 2 << 20), event(5, "a", 1)],
             &mut gathered,
@@ -256,5 +286,27 @@ mod tests {
         .expect("keys");
         let pieces: Vec<_> = pieces(gathered).iter().map(|it| counts(it)).collect();
         assert_eq!(pieces, [vec![(2, 2), (3, 1)], vec![(4, 1)], vec![(5, 1)]]);
+    }
+
+    #[test]
+    fn a_large_revision_is_cut_into_parts() {
+        let mut gathered = Vec::new();
+        let large = (0..5).map(|at| event(2, &at.to_string(), PIECE * 2 / 5));
+        let large = large.chain([event(2, "large", 2 * PIECE), event(3, "a", 1)]);
+        gather(large.collect(), &mut gathered).expect("keys");
+        let pieces = pieces(gathered);
+        let of = |it: &FollowedRevision| (it.revision, it.events.len(), it.before, it.more);
+        let pieces: Vec<Vec<_>> = pieces
+            .iter()
+            .map(|it| it.iter().map(of).collect())
+            .collect();
+        let parts = [
+            vec![(2, 2, 0, true)],
+            vec![(2, 2, 2, true)],
+            vec![(2, 1, 4, true)],
+            vec![(2, 1, 5, false)],
+            vec![(3, 1, 0, false)],
+        ];
+        assert_eq!(pieces, parts);
     }
 }

@@ -24,7 +24,9 @@ use super::state::State;
 use super::state_machine::Store;
 use super::tree::Item as _;
 use super::view::View;
-use super::{Alarm, Auth, AuthState, Error, Following, LeaseId, Revision, SetAlarm};
+use super::{
+    Alarm, Auth, AuthState, Error, FollowedRevision, Following, LeaseId, Revision, SetAlarm,
+};
 
 /// The largest chunk, in bytes.
 pub const CHUNK_BYTES: usize = 1 << 20;
@@ -33,7 +35,7 @@ const FORMAT: u32 = 1;
 
 #[derive(Clone, PartialEq, prost::Message)]
 struct Piece {
-    #[prost(oneof = "Kind", tags = "1, 2, 3, 4, 20, 40, 42")]
+    #[prost(oneof = "Kind", tags = "1, 2, 3, 4, 20, 40, 42, 43")]
     kind: Option<Kind>,
 }
 
@@ -55,6 +57,9 @@ enum Kind {
     /// The cluster that is followed. Absent if none is.
     #[prost(message, tag = "42")]
     Following(Following),
+    /// A part of its next revision, which is not whole yet.
+    #[prost(message, tag = "43")]
+    Staged(FollowedRevision),
 }
 
 #[derive(Clone, Copy, PartialEq, prost::Message)]
@@ -197,6 +202,10 @@ impl Export {
         }
         if let Some(following) = self.view.following() {
             self.write(Kind::Following(following));
+        }
+        let staged = self.view.state.staged.clone();
+        for part in staged.parts() {
+            self.write(Kind::Staged(part.clone()));
         }
         self.stage = Stage::Rows(None);
     }
@@ -384,6 +393,10 @@ impl Import {
                 self.state.following = Some(following);
                 Ok(())
             }
+            Kind::Staged(part) => match self.state.staged.push(part) {
+                true => Ok(()),
+                false => Err(damaged("the parts of a followed revision are out of order")),
+            },
             Kind::Row(row) => self.take_row(row),
             Kind::Tail(tail) => {
                 self.end_key();

@@ -14,6 +14,7 @@ use crate::mutants::mutant;
 use super::alarm::Alarms;
 use super::check::put_cost;
 use super::lease::LeaseInfo;
+use super::staged::Staged;
 use super::state::State;
 use super::txn::Change;
 use super::view::View;
@@ -102,9 +103,15 @@ pub struct FollowedRevision {
     /// The revision.
     #[prost(int64, tag = "1")]
     pub revision: Revision,
-    /// Its changes, in their order; at least one, and no key twice.
+    /// Its changes, in their order; at least one.
     #[prost(message, repeated, tag = "2")]
     pub events: Vec<FollowedEvent>,
+    /// How many of its changes came in parts before this one.
+    #[prost(uint64, tag = "3")]
+    pub before: u64,
+    /// More of it follows. Nothing is changed before the last part is here.
+    #[prost(bool, tag = "4")]
+    pub more: bool,
 }
 
 /// One change of a key there.
@@ -296,16 +303,22 @@ impl State {
     }
 
     fn take_revision(&mut self, followed: &FollowedRevision) -> Result<(), Error> {
-        let FollowedRevision { revision, events } = followed;
-        if *revision <= self.revision {
+        let (current, found) = (self.revision, followed.revision);
+        if found <= current {
             return Ok(());
         }
-        let current = self.revision;
-        if *revision != current + 1 || events.is_empty() {
-            let found = *revision;
-            return Err(Error::FollowGap { current, found });
+        let gap = Error::FollowGap { current, found };
+        if found != current + 1 || followed.events.is_empty() {
+            return Err(gap);
         }
-        self.check_events(*revision, events)?;
+        if followed.more {
+            return match self.staged.push(followed.clone()) {
+                true => Ok(()),
+                false => Err(gap),
+            };
+        }
+        let events = &self.staged.end(followed).ok_or(gap)?;
+        self.check_events(found, events)?;
         let mut change = Change::begin(self);
         for FollowedEvent { deleted, kv } in events {
             match deleted {
@@ -405,6 +418,7 @@ impl State {
             });
         }
         self.following = None;
+        self.staged = Staged::default();
     }
 }
 

@@ -21,6 +21,7 @@ mod range;
 mod record;
 mod rows;
 mod span;
+mod staged;
 mod state;
 mod state_machine;
 mod tree;

@@ -13,6 +13,7 @@ use super::log::{LogEntry, RevisionLog};
 use super::pace::Pace;
 use super::record::{KeyEntry, Record};
 use super::span::{End, Span};
+use super::staged::Staged;
 use super::tree::{Reader, Tree};
 use super::{AuthState, Error, Event, Following, LeaseId, Revision};
 
@@ -33,6 +34,8 @@ pub(super) struct State {
     pub(super) auth: Arc<AuthState>,
     /// The cluster that is followed, if one is.
     pub(super) following: Option<Following>,
+    /// What is here of its next revision.
+    pub(super) staged: Staged,
     pub(super) revision: Revision,
     /// -1 before the first compaction, as in etcd.
     pub(super) compacted: Revision,
@@ -56,6 +59,7 @@ impl Default for State {
             log: RevisionLog::default(),
             auth: Arc::default(),
             following: None,
+            staged: Staged::default(),
             revision: 1,
             compacted: -1,
             added: 0,

@@ -156,7 +156,7 @@ fn status(error: &RequestError) -> Status {
         RequestError::Store(StoreError::Corrupt) => Status::unavailable(text),
         RequestError::Store(_) => Status::data_loss(text),
         RequestError::TooLarge => Status::data_loss(
-            "what the followed cluster wrote at one revision is more than one entry may hold here: raise --max-request-bytes",
+            "the followed cluster wrote a key that is larger than one entry may be here: raise --max-request-bytes",
         ),
         _ => Status::unavailable(text),
     }

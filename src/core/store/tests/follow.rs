@@ -36,6 +36,7 @@ fn events(store: &Store, from: Revision) -> Vec<FollowedRevision> {
             _ => revisions.push(FollowedRevision {
                 revision,
                 events: vec![event],
+                ..FollowedRevision::default()
             }),
         }
     }
@@ -110,7 +111,11 @@ fn nothing_is_left_out_and_nothing_is_guessed() {
     let (source, mut follower) = caught_up();
     let reached = follower.revision();
     let refused = |follower: &mut Store, revision: Revision, events: Vec<FollowedEvent>| {
-        let revisions = vec![FollowedRevision { revision, events }];
+        let revisions = vec![FollowedRevision {
+            revision,
+            events,
+            ..FollowedRevision::default()
+        }];
         let refused = advance(
             follower,
             Follow {
@@ -201,7 +206,11 @@ fn a_key_may_change_twice_at_one_revision() {
         },
     };
     let events = vec![deleted, created];
-    let revisions = vec![FollowedRevision { revision, events }];
+    let revisions = vec![FollowedRevision {
+        revision,
+        events,
+        ..FollowedRevision::default()
+    }];
     advance(
         &mut follower,
         Follow {
@@ -215,6 +224,76 @@ fn a_key_may_change_twice_at_one_revision() {
         (found.kvs[0].version, &found.kvs[0].value[..]),
         (1, &b"5"[..])
     );
+}
+
+/// A deletion of very many keys is one revision, and larger than an entry. Whoever sends it may be killed between two
+/// parts, and another one cut it elsewhere.
+#[test]
+fn a_large_revision_comes_in_parts() {
+    let (mut source, mut follower) = caught_up();
+    let next = follower.revision() + 1;
+    let puts = (0..10).map(|at| Op::Put(put(&format!("many/{at}"), "1")));
+    let txn = Txn {
+        success: ops(puts),
+        ..Txn::default()
+    };
+    run(&mut source, Operation::Txn(txn)).expect("a transaction");
+    let all = Operation::DeleteRange(delete("many/", "many0"));
+    run(&mut source, all).expect("deleted");
+    let [created, deleted] = &events(&source, next)[..] else {
+        panic!("two revisions");
+    };
+    let part = |of: &FollowedRevision, from: usize, to: usize| FollowedRevision {
+        revision: of.revision,
+        events: of.events[from..to].to_vec(),
+        before: from as u64,
+        more: to < of.events.len(),
+    };
+    let gap = |current, found| Err(Error::FollowGap { current, found });
+    let send = |follower: &mut Store, part: FollowedRevision| {
+        let revisions = vec![part];
+        let sent = advance(
+            follower,
+            Follow {
+                revisions,
+                ..step()
+            },
+        );
+        sent.map(|it| it.revision)
+    };
+    assert_eq!(send(&mut follower, part(created, 0, 4)), Ok(next - 1));
+    // Twice, left out, and of another revision.
+    for wrong in [
+        part(created, 0, 4),
+        part(created, 5, 10),
+        part(deleted, 4, 10),
+    ] {
+        let again = Ok(next - 1);
+        let wanted = match wrong.before {
+            0 => again,
+            _ => gap(next - 1, wrong.revision),
+        };
+        assert_eq!(send(&mut follower, wrong), wanted);
+    }
+    assert!(
+        get(&follower, &read("many/", "many0"))
+            .expect("read")
+            .kvs
+            .is_empty()
+    );
+    // A checkpoint has what is here; another one cuts elsewhere.
+    let mut follower = Store::import(follower.publish().export()).expect("restored");
+    assert_eq!(send(&mut follower, part(created, 4, 7)), Ok(next - 1));
+    assert_eq!(send(&mut follower, part(created, 7, 10)), Ok(next));
+    assert_eq!(send(&mut follower, part(deleted, 0, 6)), Ok(next));
+    // Begun anew, by one that sends it whole.
+    assert_eq!(send(&mut follower, deleted.clone()), Ok(next + 1));
+    assert_eq!(
+        send(&mut follower, part(deleted, 6, 10)),
+        Ok(next + 1),
+        "passed over"
+    );
+    same(&source, &follower);
 }
 
 #[test]
