@@ -45,7 +45,8 @@ struct SeedArguments {
 /// Brings a cluster the writes of the one that it follows, at the same revisions, until it is terminated, twelve hours at
 /// most. With --cutover=when-caught-up it then closes the followed cluster to writes by the alarm CORRUPT, brings over
 /// what it wrote last, lets clients write here, and ends. With --cutover=source-lost it brings over nothing any more: it
-/// makes sure that no member of the followed cluster answers as one of a living cluster, and lets clients write here.
+/// makes sure that no member of the followed cluster answers as one of a living cluster, raises the revision by
+/// 1000000000, so that no client mistakes what is here for what it has seen there, and lets clients write here.
 #[derive(Debug, Args)]
 struct RunArguments {
     #[command(flatten)]
@@ -212,7 +213,7 @@ fn in_words(done: follow::CutOver) -> String {
     let revision = done.revision;
     match done.frozen_unix_ms {
         0 => format!(
-            "the cluster takes writes from revision {revision} on: what the followed one wrote behind it is lost"
+            "the cluster takes writes, from revision {revision} on: what the followed one wrote and is not here is lost"
         ),
         frozen => format!(
             "the cluster has taken over at revision {revision}, {} ms after the followed one was closed to writes",

@@ -240,6 +240,9 @@ faults! {
     /// A standby takes the place of a lost cluster with less than was reviewed.
     FollowPromotesLess "follow-promotes-less" in "core/store/follow.rs",
         Test("store::tests::follow::a_lost_cluster_is_replaced_by_no_less_than_was_reviewed");
+    /// A standby that takes the place of a lost cluster goes on at revisions that this one may have used.
+    FollowPromotesAsItWas "follow-promotes-as-it-was" in "core/store/follow.rs",
+        Test("store::tests::follow::a_lost_cluster_is_replaced_by_no_less_than_was_reviewed");
     /// A leader that was deposed answers renewals of leases.
     KeepaliveDeposed "keepalive-by-deposed" in "core/node/member/reading.rs",
         Test("node::tests::life::partitioned_leader_answers_no_reads");

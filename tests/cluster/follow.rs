@@ -278,7 +278,7 @@ async fn writes(mut kv: KvClient<Channel>, stop: Arc<AtomicBool>) -> (i64, Optio
 }
 
 /// Every event from a revision to another one.
-async fn events(channel: Channel, from: i64, to: i64) -> Vec<Event> {
+pub(super) async fn events(channel: Channel, from: i64, to: i64) -> Vec<Event> {
     let create = WatchCreateRequest {
         key: b"\0".to_vec().into(),
         range_end: b"\0".to_vec().into(),

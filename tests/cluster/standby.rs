@@ -2,14 +2,16 @@
 //! reviewed. Never while a member of that one answers as one of a living cluster.
 
 use quorate::backup_plan::{FailureClass, Followed};
-use quorate::wire::etcd::LeaseTimeToLiveRequest;
 use quorate::wire::etcd::lease_client::LeaseClient;
+use quorate::wire::etcd::{LeaseTimeToLiveRequest, RangeRequest};
 
 use super::fixture::until;
-use super::follow::{LEASE, Source, World, killed};
+use super::follow::{LEASE, Source, World, events, killed};
 
 /// Of a lease that ends soon.
 const SHORT: i64 = -7;
+/// By so much the revision is raised.
+const BUMP: i64 = 1_000_000_000;
 
 async fn granted(world: &World, id: i64) -> i64 {
     let times = LeaseTimeToLiveRequest { id, keys: false };
@@ -53,6 +55,7 @@ async fn a_lost_source_is_replaced_with_what_is_here() {
     world.source.lease(SHORT, 3).await;
     let last = world.source.put("short", "1", SHORT).await.expect("put");
     world.reaches(last).await;
+    let watch = tokio::spawn(events(world.servers[0].channel(), last + 1, last + 1));
     world.source.kills();
     killed(follows);
     let job = world.runs(&promotes(last + 100));
@@ -65,12 +68,29 @@ async fn a_lost_source_is_replaced_with_what_is_here() {
     refused.expect_err("it still follows");
     let done = world.ends(world.runs(&promotes(least))).await;
     assert!(
-        done.revision >= last && done.writable_unix_ms > 0,
+        done.revision >= last + BUMP && done.writable_unix_ms > 0,
         "{done:?}"
     );
     assert_eq!(done.frozen_unix_ms, 0);
     let next = world.servers[0].put("own", "1").await.expect("a write");
-    assert!(next > done.revision);
+    assert_eq!(next, done.revision + 1);
+    // Whoever watches here has missed nothing; whoever has seen more at the source is told that it is gone.
+    let watched = watch.await.expect("no panic");
+    let watched = watched[0].kv.as_ref().expect("a key");
+    assert_eq!(
+        (&watched.key[..], watched.mod_revision),
+        (&b"own"[..], next)
+    );
+    let ahead = RangeRequest {
+        key: "own".into(),
+        revision: last + 50,
+        ..RangeRequest::default()
+    };
+    let refused = world.servers[0].kv().range(ahead).await.expect_err("gone");
+    assert!(
+        refused.message().contains("has been compacted"),
+        "{refused}"
+    );
     assert_eq!(granted(&world, LEASE).await, 600);
     until("the short lease ends", &world.servers[1], async || {
         let found = world.servers[1].get("short", false).await;

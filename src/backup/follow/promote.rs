@@ -29,6 +29,8 @@ const PAUSE: Duration = Duration::from_secs(2);
 const LAST: Duration = Duration::from_secs(300);
 /// Seconds for a lease of which only keys are here: whoever holds it keeps it alive within this.
 const LEASE_TTL: i64 = 60;
+/// By so much the revision is raised: more than the source can have written since, as for a restore.
+const BUMP: u64 = 1_000_000_000;
 
 impl Follow {
     /// Ends the following at what is here, at least at this revision.
@@ -60,6 +62,7 @@ impl Follow {
             promote: Some(FollowPromote {
                 revision: least,
                 lease_ttl: LEASE_TTL,
+                bump: BUMP,
             }),
             ..Step::default()
         };

@@ -14,6 +14,7 @@ use crate::mutants::mutant;
 use super::alarm::Alarms;
 use super::check::put_cost;
 use super::lease::LeaseInfo;
+use super::rows::MOST;
 use super::staged::Staged;
 use super::state::State;
 use super::txn::Change;
@@ -164,6 +165,10 @@ pub struct FollowPromote {
     /// Seconds for leases that are not here and have keys here: how long they were granted for is lost.
     #[prost(int64, tag = "2")]
     pub lease_ttl: i64,
+    /// By so much the revision is raised, and everything before is compacted: a client that has seen a later revision at
+    /// the lost cluster is told so, instead of waiting for events that have another content here.
+    #[prost(uint64, tag = "3")]
+    pub bump: u64,
 }
 
 /// Answer to a step.
@@ -393,6 +398,7 @@ impl State {
         FollowPromote {
             revision,
             lease_ttl,
+            bump,
         }: FollowPromote,
         response: &mut FollowResponse,
     ) -> Result<(), Error> {
@@ -402,11 +408,22 @@ impl State {
                 found: revision,
             });
         }
+        let raised = i64::try_from(bump)
+            .ok()
+            .and_then(|bump| self.revision.checked_add(bump))
+            .filter(|raised| *raised <= MOST);
+        let raised = raised.ok_or(Error::FutureRevision {
+            current: self.revision,
+        })?;
         for id in self.leases.missing() {
             let ttl = lease_ttl;
             self.take_lease(FollowedLease { id, ttl }, response)?;
         }
         self.follows_none();
+        if raised > self.revision && !mutant!(FollowPromotesAsItWas) {
+            self.revision = raised;
+            self.compact(raised)?;
+        }
         Ok(())
     }
 

@@ -541,30 +541,41 @@ fn a_lost_cluster_is_replaced_by_no_less_than_was_reviewed() {
     advance(&mut follower, more).expect("it follows");
     advance(&mut follower, close(5, 1000)).expect("noted");
     let reached = follower.revision();
-    let promote = |revision| Follow {
+    let promote = |revision, bump| Follow {
         promote: Some(FollowPromote {
             revision,
             lease_ttl: 60,
+            bump,
         }),
         ..step()
     };
     let (current, found) = (reached, reached + 1);
-    let refused = advance(&mut follower, promote(found));
+    let refused = advance(&mut follower, promote(found, 1000));
     assert_eq!(refused, Err(Error::FollowGap { current, found }));
     assert!(follower.publish().following().is_some());
-    let done = advance(&mut follower, promote(reached)).expect("the end");
-    assert!(done.finished);
+    let refused = advance(&mut follower, promote(reached, u64::MAX));
+    assert_eq!(refused, Err(Error::FutureRevision { current }));
+    assert!(follower.publish().following().is_some());
+    same(&source, &follower);
+    let done = advance(&mut follower, promote(reached, 1000)).expect("the end");
+    assert!(done.finished && done.revision == reached + 1000);
     let granted: Vec<(LeaseId, i64)> = done.granted.iter().map(|it| (it.id, it.ttl)).collect();
     assert_eq!(granted, [(9, 60), (-9, 60)]);
     let view = follower.publish();
     assert_eq!(view.following(), None);
     assert_eq!(view.lease(1).map(|it| it.ttl), Some(60));
     assert_eq!(view.lease_keys(-9).len(), 2);
-    same(&source, &follower);
+    // Whoever has seen more at the lost cluster is told so, and the keys are as they were.
+    let ahead = view.events(reached + 5, view.revision(), b"\0", b"\0", false);
+    assert!(matches!(ahead, Err(Error::Compacted { .. })), "{ahead:?}");
+    let all = |store: &Store| get(store, &read("\0", "\0")).expect("read").kvs;
+    assert_eq!(all(&source), all(&follower));
     // Once.
-    let late = advance(&mut follower, promote(reached));
+    let late = advance(&mut follower, promote(reached, 0));
     assert_eq!(late, Err(Error::NotFollowed { cluster: SOURCE }));
-    assert_eq!(do_put(&mut follower, "a", "own"), reached + 1);
+    assert_eq!(do_put(&mut follower, "a", "own"), reached + 1001);
+    let restored = Store::import(follower.publish().export()).expect("restored");
+    assert_eq!(all(&restored), all(&follower));
 }
 
 #[test]
