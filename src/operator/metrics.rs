@@ -2,6 +2,7 @@
 //! certificates, of schedules of backups and of clusters that follow others, for as long as they exist.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::Hash;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use prometheus_client::encoding::EncodeLabelSet;
@@ -237,16 +238,7 @@ impl Metrics {
             archived,
         } = figures;
         let values = [last_success, last_verified, recovery_seconds, archived];
-        for (family, value) in self.backups.iter().zip(values) {
-            match value {
-                Some(value) => {
-                    family.get_or_create(&labels).set(value);
-                }
-                None => {
-                    family.remove(&labels);
-                }
-            }
-        }
+        set_known(&self.backups, &labels, values);
     }
 
     /// Sets how far behind a cluster is; nothing of one that follows none.
@@ -256,21 +248,32 @@ impl Metrics {
             cluster: cluster.to_owned(),
         };
         let values = [figures.lag_revisions, figures.lag_seconds];
-        for (family, value) in self.follows.iter().zip(values) {
-            match value {
-                Some(value) => {
-                    family.get_or_create(&labels).set(value);
-                }
-                None => {
-                    family.remove(&labels);
-                }
-            }
-        }
+        set_known(&self.follows, &labels, values);
     }
 
     /// Sets whether this operator is active.
     pub fn leading(&self, leading: bool) {
         self.leading.set(i64::from(leading));
+    }
+}
+
+/// Sets each figure that is known, and removes the others.
+fn set_known<L, const N: usize>(
+    families: &[Family<L, Gauge>; N],
+    labels: &L,
+    values: [Option<i64>; N],
+) where
+    L: Clone + Eq + Hash,
+{
+    for (family, value) in families.iter().zip(values) {
+        match value {
+            Some(value) => {
+                family.get_or_create(labels).set(value);
+            }
+            None => {
+                family.remove(labels);
+            }
+        }
     }
 }
 
