@@ -48,9 +48,27 @@ impl BackupNotes {
         known.or_else(|| self.ask("cluster", cluster))
     }
 
-    /// Notes how that Job is doing.
-    pub(super) fn note_follow(&self, cluster: Key, facts: FollowFacts) {
-        held(&self.follows).insert(cluster, facts);
+    /// Notes how that Job is doing. Since when none may close the followed cluster stays as it was noted first.
+    pub(super) fn note_follow(&self, cluster: Key, mut facts: FollowFacts, may_close: bool) {
+        let mut all = held(&self.follows);
+        let before = all.get(&cluster).and_then(|known| known.quiet_since_ms);
+        facts.quiet_since_ms = match may_close {
+            true => None,
+            false => before.or(facts.quiet_since_ms),
+        };
+        all.insert(cluster, facts);
+    }
+
+    /// Whether it is known that no Job may close the cluster that is followed.
+    pub(super) fn is_quiet(&self, cluster: &Key) -> bool {
+        let all = held(&self.follows);
+        let known = all.get(cluster);
+        known.is_some_and(|known| known.quiet_since_ms.is_some())
+    }
+
+    /// Looks at once how that Job is doing.
+    pub(super) fn look_at_follow(&self, cluster: &Key) {
+        let _: Option<()> = self.ask("cluster", cluster);
     }
 
     /// The backups of a cluster. If they are not known, they are looked for.

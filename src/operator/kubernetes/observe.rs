@@ -12,7 +12,7 @@ use kube::api::{ListParams, ObjectMeta};
 use kube::core::DeserializeGuard;
 use kube::{Api, Resource, ResourceExt};
 
-use super::backups::deletion::is_held;
+use super::backups::deletion::{is_due, is_held};
 use super::cert_manager;
 use super::certificates::{self, Way};
 use super::drift;
@@ -221,10 +221,9 @@ impl OneCluster {
             && identity.as_ref().is_none_or(|it| it.incarnation <= 1);
         let held = is_held(resource.meta());
         let deleting = resource.meta().deletion_timestamp.is_some();
-        let asked = resource.0.as_ref().ok();
-        let asked = asked.is_some_and(|it| it.spec.backup_before_deletion.is_some());
-        // Also where the finalizer has to be added or removed.
-        let last_backup = (held && deleting || held != asked && !deleting)
+        // Also where a finalizer has to be added or removed.
+        let due = resource.0.as_ref().is_ok_and(is_due);
+        let last_backup = (held && deleting || due && !deleting)
             .then(|| self.shared.backup_notes.last_backup_of(&self.key))
             .flatten();
         let observed = Observed {

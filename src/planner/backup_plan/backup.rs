@@ -210,11 +210,13 @@ impl Draft<'_> {
         self.begin(job.kind)
     }
 
-    /// For a save, counted from the backup's creation; for a verification, from the request for it.
+    /// For a save, counted from the backup's creation, and not before its cluster has data of its own; for a verification,
+    /// from the request for it.
     fn deadline(&self) -> Timestamp {
         let stored = self.status.completion_time.as_ref().map(|time| time.0);
+        let own = self.observed.cluster.as_ref().and_then(|it| it.own_since);
         let from = match self.stored() {
-            false => self.observed.created,
+            false => own.map_or(self.observed.created, |own| own.max(self.observed.created)),
             true => {
                 let asked = self.observed.verification_requested;
                 asked.max(stored).unwrap_or(self.observed.created)
@@ -236,7 +238,10 @@ impl Draft<'_> {
         let missing = missing.or_else(|| self.moved());
         // What was asked for long ago is tried once all the same.
         let tried = kind == JobKind::Save || newest.max(counted) > 0;
-        if tried && self.observed.now >= self.deadline() {
+        // How long another cluster is followed, nobody has promised.
+        let cluster = self.observed.cluster.as_ref();
+        let held = kind == JobKind::Save && cluster.is_some_and(|it| it.follows);
+        if tried && !held && self.observed.now >= self.deadline() {
             if kind == JobKind::Save {
                 self.status.phase = BackupPhase::Failed;
             }

@@ -1,6 +1,6 @@
 //! The Job of a cluster that follows another one: kept running from the cluster's formation until it has taken the followed
 //! one's place, made anew when what it was made from changes. Whether the cluster follows is not decided here: its leader
-//! says so.
+//! says so. Never leaves the followed cluster closed to writes because the one here is paused, stops or goes.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -32,8 +32,14 @@ const MISSING_MS: u64 = 5_000;
 pub struct ObservedFollow {
     /// The cluster, or why its spec cannot be used.
     pub cluster: Result<ValidatedCluster, String>,
-    /// How far it is, by its status; `None`: that says nothing yet.
+    /// How far it is, by its status; `None`: that says nothing yet. It may be behind its members, and that is harmless: a Job
+    /// that is deleted in the middle of a cutover opens the followed cluster within 20 seconds of its SIGTERM, in the 30
+    /// that Kubernetes gives it, and where it cannot, the next one does.
     pub phase: Option<FollowPhase>,
+    /// The deletion of the cluster was asked for.
+    pub deleting: bool,
+    /// A process runs that may close the followed cluster, whatever became of its Job.
+    pub closing: bool,
     /// Its status has what the Job has reported of the cutover.
     pub recorded: bool,
     /// The operator's key exists, from which that of the Job follows.
@@ -58,6 +64,8 @@ pub struct FollowReport {
     pub failure: Option<String>,
     /// What the newest Job reported of the cutover.
     pub followed: Option<Followed>,
+    /// A Job is there, or is about to be, that may close the followed cluster.
+    pub may_close: bool,
 }
 
 /// The next step, how it is doing, and when to look again.
@@ -65,6 +73,8 @@ pub struct FollowReport {
 pub struct FollowPlan {
     /// For the report of the cluster.
     pub report: FollowReport,
+    /// When a Job that is created now takes the place of the followed cluster.
+    pub cutover: Cutover,
     /// At most one write.
     pub step: Option<BackupStep>,
     /// Milliseconds; `None`: only when something changes.
@@ -84,29 +94,103 @@ pub fn made_from(cutover: Cutover, secrets: &[(String, Option<String>)]) -> Stri
 /// The next step about the Job.
 #[must_use]
 pub fn plan_follow(observed: &ObservedFollow) -> FollowPlan {
+    let mut plan = next(observed);
+    if let Ok(cluster) = &observed.cluster {
+        plan.cutover = asked(observed, cluster);
+    }
+    let creates = matches!(plan.step, Some(BackupStep::CreateJob { .. }));
+    let mut armed = observed.jobs.iter().filter(|job| {
+        job.kind == JobKind::Follow && closes(job) && !matches!(job.state, JobState::Ended { .. })
+    });
+    plan.report.may_close =
+        observed.closing || armed.next().is_some() || creates && plan.cutover != Cutover::Manual;
+    plan
+}
+
+fn next(observed: &ObservedFollow) -> FollowPlan {
     let cluster = match &observed.cluster {
         Ok(cluster) => cluster,
         Err(why) => return waits(why.clone(), MISSING_MS).by_user(),
     };
-    if cluster.spec.paused {
+    // Only a Job opens the followed cluster again, so one works whatever the cluster here is asked for.
+    let frozen = observed.phase == Some(FollowPhase::Frozen);
+    if cluster.spec.paused && !frozen && !observed.deleting {
         return waits("the cluster is paused".to_owned(), MISSING_MS);
     }
     // What gave the seed its data.
     if let Some(job) = others(observed).next() {
         return delete(job, "the Job of the snapshot is deleted".to_owned());
     }
-    if cluster.target() == 0 {
+    if observed.phase == Some(FollowPhase::CutOver) {
+        return end(observed);
+    }
+    if observed.deleting && !frozen {
+        let text = "the cluster is being deleted".to_owned();
+        let mut armed = live(observed).filter(|job| closes(job) && !has_ended(job));
+        return match armed.next() {
+            Some(job) => delete(job, text),
+            None => waits(text, MISSING_MS),
+        };
+    }
+    if cluster.target() == 0 && !frozen {
         let text = "the cluster hibernates: set spec.replicas".to_owned();
-        return match live(observed).next() {
+        // What has ended says when the next one may begin.
+        return match live(observed).find(|job| !has_ended(job)) {
             Some(job) => delete(job, text),
             None => waits(text, WATCHED_MS),
         };
     }
     match observed.phase {
-        None | Some(FollowPhase::Seeding) => waits("its members start".to_owned(), MISSING_MS),
-        Some(FollowPhase::CutOver) => end(observed),
         Some(FollowPhase::Following | FollowPhase::Frozen) => follow(observed, cluster),
+        _ => waits("its members start".to_owned(), MISSING_MS),
     }
+}
+
+/// When the followed cluster's place is to be taken, by a Job that is created now. While the cluster here is to stop, and
+/// for a while after cutovers in vain, a Job only follows: what is closed it opens, and closes nothing.
+fn asked(observed: &ObservedFollow, cluster: &ValidatedCluster) -> Cutover {
+    let stops = observed.deleting || cluster.target() == 0 || cluster.spec.paused;
+    match cluster.spec.follow() {
+        Some(follow) if !stops && vain(observed).is_none() => follow.cutover,
+        _ => Cutover::Manual,
+    }
+}
+
+/// The Job whose cutovers came to nothing a moment ago, where what it has left closed is opened or was opened by another
+/// one. Otherwise nothing needs a Job before the pause is over.
+fn vain(observed: &ObservedFollow) -> Option<&JobFacts> {
+    let newest = newest_job(&observed.jobs, JobKind::Follow)?;
+    let frozen = observed.phase == Some(FollowPhase::Frozen);
+    let mut failed =
+        live(observed).filter(|job| closes(job) && pause_left(observed, job).is_some());
+    failed.find(|_| frozen || !closes(newest))
+}
+
+/// How long nothing is closed after a Job that said that the two clusters do not fit.
+fn pause_left(observed: &ObservedFollow, job: &JobFacts) -> Option<SignedDuration> {
+    let JobState::Ended { at, result, .. } = &job.state else {
+        return None;
+    };
+    let Some(JobResult::Failed {
+        class: FailureClass::Damaged,
+        ..
+    }) = result
+    else {
+        return None;
+    };
+    let left = (*at + AGAIN_IN_VAIN).duration_since(observed.now);
+    left.is_positive().then_some(left)
+}
+
+/// Whether a Job may close the followed cluster. One that does not say what it was made from may.
+fn closes(job: &JobFacts) -> bool {
+    let manual = Cutover::Manual.argument();
+    let first = job.made_from.as_deref().and_then(|it| it.split(' ').next());
+    first != Some(manual)
+}
+
+fn has_ended(job: &JobFacts) -> bool {
+    matches!(job.state, JobState::Ended { .. })
 }
 
 /// Clients write here: the Job is not needed any more, once what it reported is in the status.
@@ -130,6 +214,7 @@ fn end(observed: &ObservedFollow) -> FollowPlan {
         report,
         step,
         again_ms: Some(MISSING_MS),
+        ..FollowPlan::default()
     }
 }
 
@@ -160,8 +245,11 @@ fn follow(observed: &ObservedFollow, cluster: &ValidatedCluster) -> FollowPlan {
         JobState::Ended { at, result, reason } => {
             ended(observed, newest, *at, (result.as_ref(), reason), changed)
         }
-        // Nobody writes anywhere now: it is not interrupted.
-        JobState::Running if observed.phase == Some(FollowPhase::Frozen) => {
+        // Nobody writes anywhere now: it is not interrupted, unless the cluster here is to go.
+        JobState::Running
+            if observed.phase == Some(FollowPhase::Frozen)
+                && !(observed.deleting && closes(newest)) =>
+        {
             waits(String::new(), WATCHED_MS)
         }
         _ if changed => delete(newest, "its settings have changed".to_owned()),
@@ -182,7 +270,7 @@ fn superseded<'a>(observed: &'a ObservedFollow, newest: &JobFacts) -> Option<&'a
     let mut earlier = live(observed).filter(|job| job.attempt < newest.attempt);
     earlier.find(|job| {
         let kept = !settled && job.attempt + 1 == newest.attempt && failure(job).is_some();
-        !kept
+        !kept && vain(observed) != Some(job)
     })
 }
 
@@ -195,7 +283,7 @@ fn is_settled(observed: &ObservedFollow, job: &JobFacts) -> bool {
 fn failed_before(observed: &ObservedFollow, newest: &JobFacts) -> Option<(bool, String)> {
     let mut earlier = live(observed).filter(|job| job.attempt < newest.attempt);
     let before = earlier.find_map(failure);
-    before.filter(|_| !is_settled(observed, newest))
+    before.filter(|_| !is_settled(observed, newest) || vain(observed).is_some())
 }
 
 fn add_failure(report: &mut FollowReport, (by_user, why): (bool, String)) {
@@ -224,10 +312,10 @@ fn failure(job: &JobFacts) -> Option<(bool, String)> {
     (!over).then_some((by_user, why))
 }
 
-/// What a Job would be made from now; `None` while a Secret is missing or nothing asks for one.
+/// What a Job would be made from now.
 fn wanted(observed: &ObservedFollow, cluster: &ValidatedCluster) -> Option<String> {
-    let follow = cluster.spec.follow()?;
-    Some(made_from(follow.cutover, &observed.secrets))
+    let _ = cluster.spec.follow()?;
+    Some(made_from(asked(observed, cluster), &observed.secrets))
 }
 
 /// Creates a Job, if what it needs is there.
@@ -245,9 +333,13 @@ fn begin(observed: &ObservedFollow) -> FollowPlan {
         kind: JobKind::Follow,
         attempt: all.max().unwrap_or(0) + 1,
     };
+    let text = match observed.phase {
+        Some(FollowPhase::Frozen) => "its Job begins, and opens the followed cluster to writes",
+        _ => "its Job begins",
+    };
     FollowPlan {
         step: Some(step),
-        ..waits("its Job begins".to_owned(), WATCHED_MS)
+        ..waits(text.to_owned(), WATCHED_MS)
     }
 }
 
@@ -283,11 +375,8 @@ fn ended(
     // What has cut over is in the status in a moment.
     let over = matches!(result, Some(JobResult::Followed(_)));
     let pauses = !changed && (failed.is_some() || over);
-    let pause = match result {
-        Some(JobResult::Failed { class, .. }) if *class == FailureClass::Damaged => AGAIN_IN_VAIN,
-        _ => AGAIN,
-    };
-    let left = (at + pause).duration_since(observed.now);
+    let short = (at + AGAIN).duration_since(observed.now);
+    let left = pause_left(observed, job).unwrap_or(short);
     let mut plan = match pauses && left.is_positive() {
         true => {
             let ms = u64::try_from(left.as_millis()).unwrap_or(MISSING_MS);
@@ -323,8 +412,8 @@ fn waits(message: String, again_ms: u64) -> FollowPlan {
             message,
             ..FollowReport::default()
         },
-        step: None,
         again_ms: Some(again_ms),
+        ..FollowPlan::default()
     }
 }
 

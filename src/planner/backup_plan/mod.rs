@@ -16,6 +16,7 @@ mod observed;
 mod restore;
 mod result;
 mod schedule;
+mod source;
 mod store;
 
 #[cfg(test)]
@@ -47,6 +48,9 @@ pub use restore::{
 };
 pub use result::{Archived, FailureClass, Followed, JobResult, Pruned, Restored, Saved, Verified};
 pub use schedule::plan_schedule;
+pub use source::{
+    ObservedSource, SourceLetGo, SourcePlan, SourceStanding, SourceStep, plan_source,
+};
 pub use store::{StoreFinding, plan_store};
 
 use crate::crd::backups::{EtcdBackupScheduleStatus, EtcdBackupStatus};

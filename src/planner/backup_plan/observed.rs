@@ -112,6 +112,8 @@ pub struct ClusterFacts {
     pub hibernated: bool,
     /// It follows another cluster: its data are that one's.
     pub follows: bool,
+    /// Since when its data are its own, where it has followed another one.
+    pub own_since: Option<Timestamp>,
     /// It has the key that the Jobs' key is derived from.
     pub has_key: bool,
     /// How far its log is archived, as far as its members know.

@@ -31,6 +31,7 @@ pub(super) fn cluster() -> ClusterFacts {
         invalid: None,
         hibernated: false,
         follows: false,
+        own_since: None,
         has_key: true,
         archived: None,
     }
@@ -312,6 +313,44 @@ fn missing_things_are_named_and_waited_for() {
     world.observed.cluster = Some(cluster());
     world.reconcile(false);
     assert_eq!(world.created, 1);
+}
+
+/// Somebody asks for a backup of a cluster that follows another one for weeks: it waits, and its deadline is counted from
+/// when there is something to save.
+#[test]
+fn backup_of_a_follower_waits_without_a_deadline() {
+    let mut world = World::new(false);
+    let follows = ClusterFacts {
+        follows: true,
+        ..cluster()
+    };
+    world.observed.cluster = Some(follows);
+    world.observed.now += SignedDuration::from_hours(24 * 30);
+    world.reconcile(false);
+    assert_eq!(world.observed.status.phase, BackupPhase::Pending);
+    assert!(
+        world.message().contains("once it has cut over"),
+        "{}",
+        world.message()
+    );
+    let own_since = Some(world.observed.now);
+    world.observed.now += SignedDuration::from_secs(10);
+    world.observed.cluster = Some(ClusterFacts {
+        own_since,
+        ..cluster()
+    });
+    world.reconcile(false);
+    assert_eq!(world.created, 1, "{}", world.message());
+    // What has been its own for long promises nothing to a younger backup.
+    let mut late = World::new(false);
+    late.observed.cluster = Some(ClusterFacts {
+        own_since: Some(late.observed.created - SignedDuration::from_hours(24)),
+        ..cluster()
+    });
+    late.observed.store = None;
+    late.observed.now += SignedDuration::from_hours(24);
+    late.reconcile(false);
+    assert_eq!(late.observed.status.phase, BackupPhase::Failed);
 }
 
 /// A pod that is killed reports nothing; the next attempt finds what the first one has finished.

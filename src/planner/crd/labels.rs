@@ -63,6 +63,11 @@ pub const FINALIZER_BACKUP: &str = "quorate.dev/backup-before-deletion";
 /// On a resource that is being deleted: it goes without its last backup. Any value but `false`.
 pub const ANNOTATION_NO_LAST_BACKUP: &str = "quorate.dev/delete-without-backup";
 
+/// The finalizer of a cluster that follows another one: that one is not left closed to writes.
+pub const FINALIZER_SOURCE: &str = "quorate.dev/open-followed-cluster";
+/// On a resource that is being deleted: the cluster that it follows may stay closed to writes. Any value but `false`.
+pub const ANNOTATION_LEAVE_CLOSED: &str = "quorate.dev/leave-source-closed";
+
 /// Hash of a StatefulSet's rendering.
 pub const ANNOTATION_RENDERED: &str = "quorate.dev/rendered";
 

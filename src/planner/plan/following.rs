@@ -1,7 +1,7 @@
-//! Where a cluster is that follows another one, from what its members describe in this reconcile. What the status remembers
-//! counts for nothing here.
+//! Where a cluster is that follows another one, and whether that one is closed to writes, from what its members describe in
+//! this reconcile. What the status remembers counts only where no leader says anything, and then only to be careful.
 
-use crate::crd::FollowPhase;
+use crate::crd::{Cutover, Follow, FollowPhase};
 
 use super::observed::{Description, Following};
 use super::situation::Situation;
@@ -21,6 +21,74 @@ pub(super) fn phase(s: &Situation<'_>) -> Option<FollowPhase> {
         Some(following) if following.frozen_ms.is_some() => FollowPhase::Frozen,
         Some(_) => FollowPhase::Following,
     })
+}
+
+/// Whether the followed cluster is closed to writes by this one, as far as that matters before the members here stop or go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    /// Not closed, and no Job is there that would close it; or its place was taken; or none is followed.
+    Left,
+    /// A Job may be about to close it.
+    MayClose,
+    /// A leader with a quorum says that it is.
+    Closed,
+    /// It was when that was last seen, and no leader with a quorum says anything now.
+    LastClosed,
+    /// No leader with a quorum says anything.
+    Unseen,
+}
+
+pub(super) fn source(s: &Situation<'_>) -> Source {
+    if s.to_follow().is_none() {
+        return Source::Left;
+    }
+    let remembered = s.o.status_memory.follow.as_ref().map(|it| it.phase);
+    match (phase(s), remembered) {
+        (Some(FollowPhase::Seeding | FollowPhase::CutOver), _) => Source::Left,
+        (Some(FollowPhase::Frozen), _) => Source::Closed,
+        (Some(FollowPhase::Following), _) if is_quiet(s) => Source::Left,
+        (Some(FollowPhase::Following), _) => Source::MayClose,
+        (None, Some(FollowPhase::CutOver)) => Source::Left,
+        (None, Some(FollowPhase::Frozen)) => Source::LastClosed,
+        (None, _) => Source::Unseen,
+    }
+}
+
+/// Whether no Job may close it any more that the leader's description does not know of.
+fn is_quiet(s: &Situation<'_>) -> bool {
+    let (Some(follow), Some((_, leader))) = (s.to_follow(), s.view) else {
+        return false;
+    };
+    // It does not become Manual again: there was never another Job.
+    if follow.cutover == Cutover::Manual {
+        return true;
+    }
+    let since = s.o.follow.as_ref().and_then(|job| job.quiet_since_ms);
+    since.is_some_and(|since| s.o.now_ms.saturating_sub(leader.age_ms) >= since)
+}
+
+/// Whether members that are to stop go on, because only they can open the followed cluster again. What has begun to stop
+/// without a leader is not held up: nobody says anything then.
+pub(super) fn keeps_awake(s: &Situation<'_>) -> bool {
+    let stops = s.o.sets.values().any(|set| set.hibernated);
+    match source(s) {
+        Source::MayClose | Source::Closed => true,
+        Source::LastClosed => !stops,
+        Source::Left | Source::Unseen => false,
+    }
+}
+
+/// How a followed cluster is opened without the one here. No leader says whether its last entry is in the log.
+pub(super) fn by_hand(s: &Situation<'_>) -> String {
+    let follow = s.cluster.spec.follow();
+    let source = follow.map(Follow::in_words).unwrap_or_default();
+    let known = s.o.status_memory.follow.as_ref();
+    let began = known.and_then(|it| it.frozen_time.as_ref());
+    let began = began.map(|at| format!(" that began at {at}"));
+    format!(
+        "{source} is closed to writes by the attempt{} to take its place. A leader here lets a Job open it or take its place: restore the quorum. By hand only once no member of this cluster can come back (delete this EtcdCluster and its volumes), because it may have taken that place already: etcdctl alarm disarm, there",
+        began.unwrap_or_default()
+    )
 }
 
 /// What a member was told last of the followed cluster: the Job tells one of them at a time.

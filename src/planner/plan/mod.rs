@@ -38,6 +38,7 @@ pub use certificates::{
 };
 pub use lint::lint;
 pub use observed::*;
+pub use report::SOURCE_OPEN;
 pub use situation::{CONTACT_MS, FRESH_MS};
 pub use step::*;
 

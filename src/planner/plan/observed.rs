@@ -32,9 +32,10 @@ pub struct Observed {
     pub cluster: Result<ValidatedCluster, InvalidCluster>,
     /// URL of the client Service, for `status.endpoints`.
     pub client_endpoint: String,
-    /// The finalizer of `backupBeforeDeletion` is there: a resource that is being deleted goes on until it is removed.
+    /// A finalizer of ours is there, of `backupBeforeDeletion` or of a followed cluster: a resource that is being deleted
+    /// goes on until it is removed.
     pub held: bool,
-    /// What the last backup of a resource that is being deleted waits for.
+    /// What the deletion of the resource waits for.
     pub last_backup: Option<LastBackupFacts>,
     /// Whether the API server refuses to delete a resource with `deletionProtection`.
     pub deletion_policy: DeletionPolicy,
@@ -95,13 +96,15 @@ pub struct Observed {
     pub earlier: Earlier,
 }
 
-/// What the last backup of a resource that is being deleted waits for. For reports alone.
+/// What a resource that is being deleted waits for: its last backup, or the followed cluster. For reports alone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LastBackupFacts {
     /// In words.
     pub message: String,
     /// It waits until the user does something.
     pub needs_user: bool,
+    /// It waits until the followed cluster is not closed to writes.
+    pub of_source: bool,
 }
 
 /// Whether the API server refuses to delete a resource with `deletionProtection`.
@@ -151,8 +154,8 @@ impl Observed {
     }
 }
 
-/// How the Job of a cluster that follows another one is doing. For reports alone: whether the cluster follows, its members
-/// say themselves.
+/// How the Job of a cluster that follows another one is doing. Whether the cluster follows, and whether the followed one is
+/// closed, its members say themselves.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FollowFacts {
     /// What it does or waits for; empty if there is nothing to say.
@@ -163,6 +166,9 @@ pub struct FollowFacts {
     pub failure: Option<String>,
     /// What the one reported that has carried out the cutover.
     pub cut_over: Option<CutOverFacts>,
+    /// Since when no Job is there that may close the followed cluster, in Unix milliseconds; `None`: one is, or that is not
+    /// known.
+    pub quiet_since_ms: Option<u64>,
 }
 
 /// A cutover, as the Job that carried it out reported it.

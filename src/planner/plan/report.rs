@@ -8,6 +8,8 @@ mod follow;
 mod members;
 mod restore;
 
+pub use follow::SOURCE_OPEN;
+
 use jiff::Timestamp;
 
 use crate::crd::{

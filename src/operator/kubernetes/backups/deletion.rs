@@ -1,23 +1,28 @@
-//! One reconcile of the deletion of a cluster that is saved first: observes the resource and its last EtcdBackup, plans
-//! (`crate::backup_plan::plan_deletion`), carries out one step, and notes for the cluster's own reconcile what the deletion
-//! waits for. What it writes of the resource is its own finalizer, and nothing else.
+//! One reconcile of the deletion of a cluster that is saved first, or that follows another one: observes the resource and
+//! its last EtcdBackup, plans (`crate::backup_plan::plan_source`, then `plan_deletion`), carries out one step, and notes for
+//! the cluster's own reconcile what the deletion waits for. What it writes of the resource are its own finalizers, and
+//! nothing else.
 
 use jiff::SignedDuration;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
 use kube::runtime::events::{Event, EventType};
 use kube::{Api, Resource, ResourceExt};
 use serde_json::{Value, json};
 
 use super::{Backups, PERIOD_MS, facts};
 use crate::backup_plan::{
-    DeletionStep, LetGo, ObservedDeletion, SeenBackup, last_backup_name, plan_deletion,
+    DeletionStep, DeletionWait, LetGo, ObservedDeletion, ObservedSource, SeenBackup, SourceLetGo,
+    SourceStanding, SourceStep, last_backup_name, plan_deletion, plan_source,
 };
 use crate::crd::backups::{EtcdBackup, EtcdBackupSpec, LocalRef};
-use crate::crd::{ANNOTATION_NO_LAST_BACKUP, EtcdCluster, FINALIZER_BACKUP, MANAGER};
+use crate::crd::{
+    ANNOTATION_LEAVE_CLOSED, ANNOTATION_NO_LAST_BACKUP, EtcdCluster, FINALIZER_BACKUP,
+    FINALIZER_SOURCE, Follow, FollowPhase, MANAGER,
+};
 use crate::operator::kubernetes::objects::failure;
 use crate::operator::platform::{Failure, Freshness};
 use crate::operator::queue::Ended;
-use crate::plan::LastBackupFacts;
+use crate::plan::{LastBackupFacts, SOURCE_OPEN};
 
 /// Clocks of API servers differ by less.
 const CLOCKS: SignedDuration = SignedDuration::from_secs(60);
@@ -27,10 +32,21 @@ const FOREGROUND: &str = "foregroundDeletion";
 /// While a backup is made: its phase has no event of the cluster.
 const WAITING_MS: u64 = 2_000;
 
-/// Whether the finalizer is on a resource.
-pub(in crate::operator::kubernetes) fn is_held(meta: &kube::api::ObjectMeta) -> bool {
+/// Whether a finalizer of ours is on a resource.
+pub(in crate::operator::kubernetes) fn is_held(meta: &ObjectMeta) -> bool {
+    has(meta, FINALIZER_BACKUP) || has(meta, FINALIZER_SOURCE)
+}
+
+/// Whether a finalizer of ours has to be added to a resource, or removed.
+pub(in crate::operator::kubernetes) fn is_due(cluster: &EtcdCluster) -> bool {
+    let meta = &cluster.metadata;
+    let saved = cluster.spec.backup_before_deletion.is_some();
+    has(meta, FINALIZER_BACKUP) != saved || has(meta, FINALIZER_SOURCE) != facts::follows(cluster)
+}
+
+fn has(meta: &ObjectMeta, finalizer: &str) -> bool {
     let mut all = meta.finalizers.iter().flatten();
-    all.any(|finalizer| finalizer == FINALIZER_BACKUP)
+    all.any(|it| it == finalizer)
 }
 
 impl Backups {
@@ -46,15 +62,14 @@ impl Backups {
         else {
             return Ok(Ended::Gone);
         };
-        let plan = plan_deletion(&cached);
+        let (step, facts) = cached.plan();
         let key = (namespace.to_owned(), name.to_owned());
-        let facts = plan.waits.map(|waits| LastBackupFacts {
-            message: waits.message,
-            needs_user: waits.needs_user,
-        });
         let waits = facts.is_some();
+        if facts.as_ref().is_some_and(|facts| facts.of_source) {
+            self.shared.backup_notes.look_at_follow(&key);
+        }
         self.shared.backup_notes.note_last_backup(key, facts);
-        if plan.step.is_none() {
+        if step.is_none() {
             return Ok(match waits {
                 true => Ended::After(WAITING_MS),
                 false => Ended::Gone,
@@ -66,10 +81,18 @@ impl Backups {
         else {
             return Ok(Ended::Gone);
         };
-        if let Some(step) = plan_deletion(&live).step {
-            self.act_for_deletion(&cluster, &live, &step).await?;
+        let (step, _) = live.plan();
+        match step {
+            Some(Step::OfSource(step)) => {
+                self.act_for_source(&cluster, &live.of_source, step).await?
+            }
+            Some(Step::OfBackup(step)) => {
+                self.act_for_deletion(&cluster, &live.of_backup, &step)
+                    .await?;
+            }
+            None => {}
         }
-        Ok(Ended::After(if live.deleting {
+        Ok(Ended::After(if live.of_backup.deleting {
             WAITING_MS
         } else {
             PERIOD_MS
@@ -82,7 +105,7 @@ impl Backups {
         namespace: &str,
         name: &str,
         freshness: Freshness,
-    ) -> Result<Option<(EtcdCluster, ObservedDeletion)>, Failure> {
+    ) -> Result<Option<(EtcdCluster, Seen)>, Failure> {
         let found: Option<EtcdCluster> = match freshness {
             Freshness::Cached => self.cached_cluster(namespace, name),
             Freshness::Live => self.live(namespace, name).await?,
@@ -90,6 +113,7 @@ impl Backups {
         let Some(cluster) = found else {
             return Ok(None);
         };
+        let of_source = source_of(&cluster, self.now());
         let mut observed = of_resource(&cluster);
         if let Some(store) = observed.store.clone().filter(|_| observed.deleting) {
             let last = last_backup_name(name, &observed.uid, &store);
@@ -99,7 +123,27 @@ impl Backups {
             };
             observed.backup = backup.map(|backup| seen(&cluster, &store, &backup));
         }
-        Ok(Some((cluster, observed)))
+        let seen = Seen {
+            of_source,
+            of_backup: observed,
+        };
+        Ok(Some((cluster, seen)))
+    }
+
+    async fn act_for_source(
+        &self,
+        cluster: &EtcdCluster,
+        observed: &ObservedSource,
+        step: SourceStep,
+    ) -> Result<(), Failure> {
+        let SourceStep::LetGo(why) = step else {
+            return self.set_finalizer(cluster, FINALIZER_SOURCE, true).await;
+        };
+        if let Some(note) = why.in_words(observed) {
+            self.tell(cluster, (EventType::Warning, "SourceClosed"), note)
+                .await;
+        }
+        self.set_finalizer(cluster, FINALIZER_SOURCE, false).await
     }
 
     async fn act_for_deletion(
@@ -109,7 +153,7 @@ impl Backups {
         step: &DeletionStep,
     ) -> Result<(), Failure> {
         match step {
-            DeletionStep::Hold => self.set_finalizer(cluster, true).await,
+            DeletionStep::Hold => self.set_finalizer(cluster, FINALIZER_BACKUP, true).await,
             DeletionStep::LetGo(why) => self.let_go(cluster, observed, *why).await,
             DeletionStep::CreateBackup { name, store } => {
                 match self.create_last_backup(cluster, name, store).await {
@@ -133,35 +177,42 @@ impl Backups {
         let store = observed.store.as_deref().unwrap_or_default();
         let backup = last_backup_name(&observed.cluster, &observed.uid, store);
         if let Some(note) = why.in_words(&backup) {
-            let event = Event {
-                type_: match why.is_a_loss() {
-                    true => EventType::Warning,
-                    false => EventType::Normal,
-                },
-                reason: match why.is_a_loss() {
-                    true => "DeletedWithoutBackup".to_owned(),
-                    false => "DeletionGoesOn".to_owned(),
-                },
-                note: Some(note.clone()),
-                action: "Delete".to_owned(),
-                secondary: None,
+            let event = match why.is_a_loss() {
+                true => (EventType::Warning, "DeletedWithoutBackup"),
+                false => (EventType::Normal, "DeletionGoesOn"),
             };
-            let (namespace, name) = (cluster.namespace().unwrap_or_default(), cluster.name_any());
-            tracing::info!(%namespace, cluster = %name, "{note}");
-            let about = cluster.object_ref(&());
-            // In a namespace that is being deleted no event can be written: then the log has it.
-            if let Err(error) = self.shared.recorder.publish(&event, &about).await {
-                tracing::warn!(cluster = %name, %error, "an event was not written");
-            }
+            self.tell(cluster, event, note).await;
         }
-        self.set_finalizer(cluster, false).await
+        self.set_finalizer(cluster, FINALIZER_BACKUP, false).await
     }
 
-    /// Adds or removes the finalizer, of the resource as it was read.
-    async fn set_finalizer(&self, cluster: &EtcdCluster, held: bool) -> Result<(), Failure> {
+    /// Writes an event. In a namespace that is being deleted none can be written: then the log has it.
+    async fn tell(&self, cluster: &EtcdCluster, (type_, reason): (EventType, &str), note: String) {
+        let (namespace, name) = (cluster.namespace().unwrap_or_default(), cluster.name_any());
+        tracing::info!(%namespace, cluster = %name, "{note}");
+        let event = Event {
+            type_,
+            reason: reason.to_owned(),
+            note: Some(note),
+            action: "Delete".to_owned(),
+            secondary: None,
+        };
+        let about = cluster.object_ref(&());
+        if let Err(error) = self.shared.recorder.publish(&event, &about).await {
+            tracing::warn!(cluster = %name, %error, "an event was not written");
+        }
+    }
+
+    /// Adds or removes a finalizer, of the resource as it was read.
+    async fn set_finalizer(
+        &self,
+        cluster: &EtcdCluster,
+        finalizer: &str,
+        held: bool,
+    ) -> Result<(), Failure> {
         let (namespace, name) = (cluster.namespace().unwrap_or_default(), cluster.name_any());
         let api: Api<EtcdCluster> = Api::namespaced(self.shared.client.clone(), &namespace);
-        let change = Patch::Merge(change(cluster, held));
+        let change = Patch::Merge(change(cluster, finalizer, held));
         let parameters = PatchParams {
             field_manager: Some(MANAGER.into()),
             ..PatchParams::default()
@@ -202,10 +253,87 @@ impl Backups {
     }
 }
 
+/// A cluster with what its deletion depends on.
+struct Seen {
+    of_source: ObservedSource,
+    of_backup: ObservedDeletion,
+}
+
+/// A write.
+enum Step {
+    OfSource(SourceStep),
+    OfBackup(DeletionStep),
+}
+
+impl Seen {
+    /// The next step, and what the deletion waits for. The followed cluster first: whether this one has cut over decides
+    /// whether there is anything to save.
+    fn plan(&self) -> (Option<Step>, Option<LastBackupFacts>) {
+        let facts = |waits: DeletionWait, of_source: bool| LastBackupFacts {
+            message: waits.message,
+            needs_user: waits.needs_user,
+            of_source,
+        };
+        let of_source = plan_source(&self.of_source);
+        // What is settled keeps its finalizer until the backup is stored: nothing closes the followed cluster meanwhile.
+        let settled = of_source.step == Some(SourceStep::LetGo(SourceLetGo::Settled));
+        let of_backup = || plan_deletion(&self.of_backup);
+        if let Some(waits) = of_source.waits {
+            return (None, Some(facts(waits, true)));
+        }
+        if settled && self.of_backup.deleting && self.of_backup.held {
+            let plan = of_backup();
+            let waits = plan.waits.map(|waits| facts(waits, false));
+            return (plan.step.map(Step::OfBackup), waits);
+        }
+        if let Some(step) = of_source.step {
+            return (Some(Step::OfSource(step)), None);
+        }
+        let plan = of_backup();
+        let waits = plan.waits.map(|waits| facts(waits, false));
+        (plan.step.map(Step::OfBackup), waits)
+    }
+}
+
+/// What the resource says of the cluster that it follows.
+fn source_of(cluster: &EtcdCluster, now: jiff::Timestamp) -> ObservedSource {
+    let meta = &cluster.metadata;
+    let phase = cluster
+        .status
+        .as_ref()
+        .and_then(|it| Some(it.follow.as_ref()?.phase));
+    let deleting = meta.deletion_timestamp.as_ref().map(|at| at.0);
+    let waived = cluster.annotations().get(ANNOTATION_LEAVE_CLOSED);
+    let condition = facts::following(cluster);
+    ObservedSource {
+        cluster: cluster.name_any(),
+        source: cluster
+            .spec
+            .follow()
+            .map(Follow::in_words)
+            .unwrap_or_default(),
+        follows: facts::follows(cluster),
+        held: has(meta, FINALIZER_SOURCE),
+        deleting,
+        foreground: has(meta, FOREGROUND),
+        formed: cluster
+            .status
+            .as_ref()
+            .is_some_and(|it| it.cluster_id.is_some()),
+        waived: waived.is_some_and(|value| value != "false"),
+        standing: match condition.map(|it| it.reason.as_str()) {
+            Some(SOURCE_OPEN) if deleting.is_some() => SourceStanding::Settled,
+            Some("NoQuorumSeen") => SourceStanding::Unseen,
+            _ => SourceStanding::Pending,
+        },
+        closed: phase == Some(FollowPhase::Frozen),
+        now,
+    }
+}
+
 /// What the resource says of its deletion.
 fn of_resource(cluster: &EtcdCluster) -> ObservedDeletion {
     let meta = &cluster.metadata;
-    let mut finalizers = meta.finalizers.iter().flatten();
     let waived = cluster.annotations().get(ANNOTATION_NO_LAST_BACKUP);
     let asked = cluster.spec.backup_before_deletion.as_ref();
     let status = cluster.status.as_ref();
@@ -213,19 +341,26 @@ fn of_resource(cluster: &EtcdCluster) -> ObservedDeletion {
         cluster: cluster.name_any(),
         uid: cluster.uid().unwrap_or_default(),
         store: asked.map(|asked| asked.store_ref.name.clone()),
-        held: is_held(meta),
+        held: has(meta, FINALIZER_BACKUP),
         deleting: meta.deletion_timestamp.is_some(),
-        foreground: finalizers.any(|finalizer| finalizer == FOREGROUND),
+        foreground: has(meta, FOREGROUND),
         // One that is being recovered has data, and an adopted one whose members never came up, if it has any.
         formed: status.is_some_and(|status| {
             let adopted = cluster.spec.adopts().is_some() && !status.members.is_empty();
             let recovered = status.incarnation.is_some_and(|number| number > 1);
             status.cluster_id.is_some() || adopted || recovered
         }),
-        follows: facts::has_no_data_of_its_own(cluster),
+        follows: facts::has_no_data_of_its_own(cluster) || is_seen_open(cluster),
         waived: waived.is_some_and(|value| value != "false"),
         backup: None,
     }
+}
+
+/// Whether the followed cluster was seen open since the deletion was asked for: it has all data, and no cutover follows.
+fn is_seen_open(cluster: &EtcdCluster) -> bool {
+    let deleting = cluster.metadata.deletion_timestamp.is_some();
+    let reason = facts::following(cluster).map(|it| it.reason.as_str());
+    deleting && facts::follows(cluster) && reason == Some(SOURCE_OPEN)
 }
 
 fn seen(cluster: &EtcdCluster, store: &str, backup: &EtcdBackup) -> SeenBackup {
@@ -248,11 +383,11 @@ fn seen(cluster: &EtcdCluster, store: &str, backup: &EtcdBackup) -> SeenBackup {
 }
 
 /// The change of the resource's metadata, which fails if it has changed since it was read.
-fn change(cluster: &EtcdCluster, held: bool) -> Value {
+fn change(cluster: &EtcdCluster, finalizer: &str, held: bool) -> Value {
     let mut finalizers = cluster.finalizers().to_vec();
-    finalizers.retain(|finalizer| finalizer != FINALIZER_BACKUP);
+    finalizers.retain(|it| it != finalizer);
     if held {
-        finalizers.push(FINALIZER_BACKUP.to_owned());
+        finalizers.push(finalizer.to_owned());
     }
     json!({
         "metadata": {
@@ -338,6 +473,56 @@ mod tests {
         assert!(of_resource(&recovers).formed);
     }
 
+    /// Whether a followed cluster may be left closed is read from what was written after the deletion was asked for; then
+    /// the last backup is made, if there is anything to save.
+    #[test]
+    fn the_followed_cluster_comes_first() {
+        let follow = json!({"endpoints": ["http://a:2379"], "cutover": "WhenCaughtUp"});
+        let spec = json!({"bootstrap": {"follow": follow}, "backupBeforeDeletion": {"storeRef": {"name": "nightly"}}});
+        let now: jiff::Timestamp = "2026-03-01T00:00:10Z".parse().expect("a time");
+        let seen = |deleted: bool, finalizers: Value, phase: &str, reason: &str| {
+            let mut metadata = json!({"finalizers": finalizers});
+            if deleted {
+                metadata["deletionTimestamp"] = json!("2026-03-01T00:00:00Z");
+            }
+            let mut found = cluster(metadata, spec.clone());
+            let condition = json!({"type": "Following", "status": "True", "reason": reason,
+                "message": "", "lastTransitionTime": "2026-03-01T00:00:00Z"});
+            let status =
+                json!({"clusterID": "9f", "follow": {"phase": phase}, "conditions": [condition]});
+            found.status = serde_json::from_value(status).expect("a status");
+            let seen = Seen {
+                of_source: source_of(&found, now),
+                of_backup: of_resource(&found),
+            };
+            (is_due(&found), seen.plan())
+        };
+        let both = json!([FINALIZER_SOURCE, FINALIZER_BACKUP]);
+        let (due, (step, _)) = seen(false, json!([]), "Following", "Following");
+        assert!(due && matches!(step, Some(Step::OfSource(SourceStep::Hold))));
+        let (due, (step, _)) = seen(false, json!([FINALIZER_SOURCE]), "Following", "Following");
+        assert!(due && matches!(step, Some(Step::OfBackup(DeletionStep::Hold))));
+        let (due, (step, _)) = seen(false, both.clone(), "CutOver", "CutOver");
+        let settled = SourceStep::LetGo(SourceLetGo::Settled);
+        assert!(due && matches!(step, Some(Step::OfSource(step)) if step == settled));
+        for (phase, reason) in [("Frozen", "Frozen"), ("Following", "Following")] {
+            let (_, (step, waits)) = seen(true, both.clone(), phase, reason);
+            assert!(step.is_none());
+            assert!(waits.expect("it waits").of_source, "{phase}");
+        }
+        let (_, (step, _)) = seen(true, both.clone(), "Following", SOURCE_OPEN);
+        let nothing = DeletionStep::LetGo(LetGo::Follows);
+        assert!(matches!(step, Some(Step::OfBackup(step)) if step == nothing));
+        let (_, (step, waits)) = seen(true, both, "CutOver", "CutOver");
+        assert!(matches!(
+            step,
+            Some(Step::OfBackup(DeletionStep::CreateBackup { .. }))
+        ));
+        assert!(!waits.expect("it waits").of_source);
+        let (_, (step, _)) = seen(true, json!([FINALIZER_SOURCE]), "Following", SOURCE_OPEN);
+        assert!(matches!(step, Some(Step::OfSource(step)) if step == settled));
+    }
+
     #[test]
     fn only_a_backup_of_this_deletion_counts() {
         let goes = cluster(
@@ -370,14 +555,17 @@ mod tests {
         );
         assert!(is_held(&held.metadata));
         assert_eq!(
-            change(&held, false)["metadata"]["finalizers"],
+            change(&held, FINALIZER_BACKUP, false)["metadata"]["finalizers"],
             json!(["a/b", "c/d"])
         );
-        assert_eq!(change(&held, false)["metadata"]["resourceVersion"], "7");
+        assert_eq!(
+            change(&held, FINALIZER_BACKUP, false)["metadata"]["resourceVersion"],
+            "7"
+        );
         let free = cluster(json!({"finalizers": ["a/b"]}), asked());
         assert!(!is_held(&free.metadata));
         assert_eq!(
-            change(&free, true)["metadata"]["finalizers"],
+            change(&free, FINALIZER_BACKUP, true)["metadata"]["finalizers"],
             json!(["a/b", FINALIZER_BACKUP])
         );
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::{Job, JobCondition};
 use k8s_openapi::api::core::v1::{ContainerState, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 
 use crate::backup_plan::{
@@ -13,8 +14,8 @@ use crate::backup_plan::{
 use crate::crd::backups::EtcdBackup;
 use crate::crd::{
     ANNOTATION_ARCHIVE_INTERVAL, ANNOTATION_BACKUP_LOCATION, ANNOTATION_FOLLOW, ANNOTATION_GONE,
-    ANNOTATION_VERIFY, Cutover, EtcdCluster, EtcdClusterStatus, FollowPhase, LABEL_BACKUP_ATTEMPT,
-    LABEL_BACKUP_JOB, LABEL_BACKUP_SCHEDULE, LABEL_RECOVERY,
+    ANNOTATION_VERIFY, ConditionType, Cutover, EtcdCluster, EtcdClusterStatus, FollowPhase,
+    LABEL_BACKUP_ATTEMPT, LABEL_BACKUP_JOB, LABEL_BACKUP_SCHEDULE, LABEL_RECOVERY,
 };
 
 /// A pod that has not gone so long after it should have is on a node that does not answer.
@@ -179,6 +180,43 @@ pub(super) fn follows(cluster: &EtcdCluster) -> bool {
     cluster.spec.follow().is_some() && !recovered && phase != Some(FollowPhase::CutOver)
 }
 
+/// Since when a cluster that has followed another one has data of its own, by the condition Following.
+pub(super) fn own_since(cluster: &EtcdCluster) -> Option<Timestamp> {
+    let following = following(cluster).filter(|it| it.status == "False");
+    following.map(|it| it.last_transition_time.0)
+}
+
+/// The condition of a cluster that follows another one.
+pub(super) fn following(cluster: &EtcdCluster) -> Option<&Condition> {
+    let type_ = ConditionType::Following.as_str();
+    let conditions = cluster.status.iter().flat_map(|it| &it.conditions);
+    let mut all = conditions.filter(|it| it.type_ == type_);
+    all.next()
+}
+
+/// Whether a process runs that may close a followed cluster. On a node that does not answer nobody can wait for it: if it
+/// has begun to, the leader says so.
+pub(super) fn may_close(pods: &[Arc<Pod>], now: Timestamp) -> bool {
+    let manual = format!("--cutover={}", Cutover::Manual.argument());
+    pods.iter().any(|pod| {
+        let kind = pod.labels().get(LABEL_BACKUP_JOB).map(String::as_str);
+        let phase = pod.status.as_ref().and_then(|it| it.phase.as_deref());
+        let ended = matches!(phase, Some("Succeeded" | "Failed"));
+        let containers = pod.spec.iter().flat_map(|it| &it.containers);
+        let mut arguments = containers.flat_map(|it| it.args.iter().flatten());
+        kind == Some(JobKind::Follow.as_str())
+            && !ended
+            && !is_lost(pod, now)
+            && !arguments.any(|argument| *argument == manual)
+    })
+}
+
+/// Whether its node does not answer.
+fn is_lost(pod: &Pod, now: Timestamp) -> bool {
+    let deleted = pod.metadata.deletion_timestamp.as_ref();
+    deleted.is_some_and(|at| at.0 + LOST < now)
+}
+
 /// Whether a cluster surely has nothing that the one that it follows does not have: no cutover was asked for.
 pub(super) fn has_no_data_of_its_own(cluster: &EtcdCluster) -> bool {
     let status = cluster.status.as_ref();
@@ -277,6 +315,27 @@ mod tests {
         let ended = json!({"terminated": {"exitCode": 1, "message": message}});
         let state = state_of(&found, &[pod_of("uid", None, &ended)]);
         assert!(matches!(state, JobState::Waiting(_)), "{state:?}");
+    }
+
+    /// A Job that is deleted is gone at once, and its process is not.
+    #[test]
+    fn process_that_may_close_a_cluster_outlives_its_job() {
+        let pod = |cutover: &str, phase: &str, deleted: Option<&str>| {
+            let pod = json!({
+                "metadata": {"name": "a", "labels": {LABEL_BACKUP_JOB: "follow"}, "deletionTimestamp": deleted},
+                "spec": {"containers": [{"name": "backup", "args": ["follow", "run", format!("--cutover={cutover}")]}]},
+                "status": {"phase": phase},
+            });
+            let pod: Pod = serde_json::from_value(pod).expect("a pod");
+            may_close(&[Arc::new(pod)], now())
+        };
+        let leaving = Some("2026-03-01T00:59:50Z");
+        assert!(pod("when-caught-up", "Running", leaving));
+        assert!(pod("when-caught-up", "Pending", None));
+        assert!(!pod("when-caught-up", "Failed", leaving));
+        assert!(!pod("manual", "Running", None));
+        let lost = Some("2026-03-01T00:10:00Z");
+        assert!(!pod("when-caught-up", "Running", lost));
     }
 
     /// Its node lost power: Kubernetes waits for the pod's end, and replaces it only then.

@@ -12,7 +12,9 @@ use crate::backup_plan::{
     BackupStep, FollowReport, Followed, ObservedFollow, made_from, plan_follow,
 };
 use crate::build::{self, BackupWork};
-use crate::crd::{EtcdCluster, Follow, FollowPhase, operator_secret_name};
+use crate::crd::{
+    Cutover, EtcdCluster, FINALIZER_SOURCE, Follow, FollowPhase, operator_secret_name,
+};
 use crate::operator::admission::admit;
 use crate::operator::kubernetes::objects::failure;
 use crate::operator::kubernetes::recoveries;
@@ -55,8 +57,9 @@ impl Backups {
         };
         let plan = plan_follow(&cached);
         self.shared.backup_notes.note_restore(key.clone(), None);
-        self.note_follow(key.clone(), plan.report);
-        if plan.step.is_none() {
+        let rests = plan.step.is_none() && !self.settles(&key, &cached, &plan.report);
+        self.note_follow(key.clone(), plan.report, Freshness::Cached);
+        if rests {
             return Ok(Ended::After(plan.again_ms.unwrap_or(PERIOD_MS)));
         }
         let live = self.observe_follow(namespace, name, Freshness::Live);
@@ -64,29 +67,47 @@ impl Backups {
             return Ok(Ended::Gone);
         };
         let plan = plan_follow(&live);
+        // Before the step: a Job that is created may close the followed cluster from then on.
+        self.note_follow(key.clone(), plan.report.clone(), Freshness::Live);
         if let Some(step) = &plan.step
-            && let Err(failure) = self.act_for_follow(&cluster, step, &live).await
+            && let Err(failure) = self
+                .act_for_follow(&cluster, step, &live, plan.cutover)
+                .await
         {
             let report = FollowReport {
                 message: failure.to_string(),
                 needs_user: matches!(failure, Failure::Refused(_)),
                 ..plan.report
             };
-            self.note_follow(key, report);
+            self.note_follow(key, report, Freshness::Live);
             return Err(failure);
         }
-        self.note_follow(key, plan.report);
         Ok(Ended::After(plan.again_ms.unwrap_or(PERIOD_MS)))
     }
 
-    fn note_follow(&self, cluster: (String, String), report: FollowReport) {
+    /// Whether it has to be seen that no Job is left that may close the followed cluster: a cache may lack a new one.
+    fn settles(
+        &self,
+        key: &(String, String),
+        observed: &ObservedFollow,
+        report: &FollowReport,
+    ) -> bool {
+        let cluster = observed.cluster.as_ref();
+        let stops = observed.deleting || cluster.is_ok_and(|cluster| cluster.target() == 0);
+        stops && !report.may_close && !self.shared.backup_notes.is_quiet(key)
+    }
+
+    fn note_follow(&self, cluster: (String, String), report: FollowReport, seen: Freshness) {
+        let now_ms = self.shared.outside.clock.unix_ms();
         let facts = FollowFacts {
             message: report.message,
             needs_user: report.needs_user,
             failure: report.failure,
             cut_over: report.followed.as_ref().map(cut_over),
+            quiet_since_ms: (seen == Freshness::Live).then_some(now_ms),
         };
-        self.shared.backup_notes.note_follow(cluster, facts);
+        let notes = &self.shared.backup_notes;
+        notes.note_follow(cluster, facts, report.may_close);
     }
 
     /// A cluster that follows another one or has done so; `None` for any other.
@@ -100,7 +121,11 @@ impl Backups {
             Freshness::Cached => self.cached_cluster(namespace, name),
             Freshness::Live => self.live(namespace, name).await?,
         };
-        let found = found.filter(|it| it.metadata.deletion_timestamp.is_none());
+        // One that is to go stays until the followed cluster is open.
+        let found = found.filter(|it| {
+            let held = it.finalizers().iter().any(|it| it == FINALIZER_SOURCE);
+            it.metadata.deletion_timestamp.is_none() || held
+        });
         let Some(cluster) = found.filter(|it| self.has_begun_to_follow(it)) else {
             return Ok(None);
         };
@@ -115,6 +140,8 @@ impl Backups {
         let observed = ObservedFollow {
             cluster: admit(&cluster).map_err(|invalid| invalid.to_string()),
             phase,
+            deleting: cluster.metadata.deletion_timestamp.is_some(),
+            closing: self.may_close(namespace, name, freshness).await?,
             recorded: status.is_some_and(|it| it.write_gap_milliseconds.is_some()),
             has_key: key.is_some_and(|secret| build::operator_key(&secret).is_some()),
             secrets: match phase {
@@ -154,11 +181,15 @@ impl Backups {
         cluster: &EtcdCluster,
         step: &BackupStep,
         observed: &ObservedFollow,
+        cutover: Cutover,
     ) -> Result<(), Failure> {
         let work = cluster.spec.follow().map(|follow| {
             JobOfRestore::without_store(BackupWork::Follow {
-                follow: follow.clone(),
-                made_from: made_from(follow.cutover, &observed.secrets),
+                follow: Follow {
+                    cutover,
+                    ..follow.clone()
+                },
+                made_from: made_from(cutover, &observed.secrets),
             })
         });
         self.act_for_restore(cluster, step, work.as_ref(), OF_FOLLOWS)

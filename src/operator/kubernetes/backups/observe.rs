@@ -186,31 +186,55 @@ impl Backups {
         (kind, name, uid): (&str, &str, &str),
         freshness: Freshness,
     ) -> Result<Vec<JobFacts>, Failure> {
-        let (jobs, pods): (Vec<Arc<Job>>, Vec<Arc<Pod>>) = match freshness {
+        let jobs: Vec<Arc<Job>> = match freshness {
             Freshness::Cached => {
                 let key = (namespace.to_owned(), format!("{kind}/{name}"));
-                let ours =
-                    |meta: &kube::api::ObjectMeta| super::owner_of(meta) == Some(key.clone());
-                let jobs = self.caches.jobs.select(|job| ours(&job.metadata));
-                (jobs, self.caches.pods.select(|pod| ours(&pod.metadata)))
+                let ours = |job: &Job| super::owner_of(&job.metadata) == Some(key.clone());
+                self.caches.jobs.select(ours)
             }
             Freshness::Live => {
-                let labels =
-                    format!("{LABEL_BACKUP_OWNER_KIND}={kind},{LABEL_BACKUP_OWNER}={name}");
-                let parameters = ListParams::default().labels(&labels);
-                let jobs: Vec<Job> = self.live_list(namespace, &parameters).await?;
-                let pods: Vec<Pod> = self.live_list(namespace, &parameters).await?;
-                (
-                    jobs.into_iter().map(Arc::new).collect(),
-                    pods.into_iter().map(Arc::new).collect(),
-                )
+                let jobs: Vec<Job> = self.live_list(namespace, &of_owner(kind, name)).await?;
+                jobs.into_iter().map(Arc::new).collect()
             }
         };
+        let pods = self.pods_of_jobs(namespace, (kind, name), freshness);
+        let pods = pods.await?;
         let now = self.now();
         let facts = jobs
             .iter()
             .filter_map(|job| facts::job(job, uid, &pods, now));
         Ok(facts.collect())
+    }
+
+    /// The pods of all its Jobs, also of those that are gone.
+    async fn pods_of_jobs(
+        &self,
+        namespace: &str,
+        (kind, name): (&str, &str),
+        freshness: Freshness,
+    ) -> Result<Vec<Arc<Pod>>, Failure> {
+        match freshness {
+            Freshness::Cached => {
+                let key = (namespace.to_owned(), format!("{kind}/{name}"));
+                let ours = |pod: &Pod| super::owner_of(&pod.metadata) == Some(key.clone());
+                Ok(self.caches.pods.select(ours))
+            }
+            Freshness::Live => {
+                let pods: Vec<Pod> = self.live_list(namespace, &of_owner(kind, name)).await?;
+                Ok(pods.into_iter().map(Arc::new).collect())
+            }
+        }
+    }
+
+    /// Whether a process of this cluster runs that may close the one that it follows.
+    pub(super) async fn may_close(
+        &self,
+        namespace: &str,
+        cluster: &str,
+        freshness: Freshness,
+    ) -> Result<bool, Failure> {
+        let pods = self.pods_of_jobs(namespace, ("cluster", cluster), freshness);
+        Ok(facts::may_close(&pods.await?, self.now()))
     }
 
     pub(super) async fn live<K: Object>(
@@ -271,6 +295,7 @@ impl Backups {
             invalid: admitted.err().map(|error| error.to_string()),
             hibernated: resource.spec.replicas == 0,
             follows: facts::follows(resource),
+            own_since: facts::own_since(resource),
             archived: resource.status.as_ref().and_then(facts::archived),
             has_key: key.is_some_and(|secret| build::operator_key(&secret).is_some()),
         })
@@ -284,4 +309,10 @@ impl Backups {
         let resource = found.0.as_ref().map_err(|_| missing())?;
         admit(resource).map_err(|error| Failure::Changed(error.to_string()))
     }
+}
+
+/// What the Jobs and pods of a resource are listed by.
+fn of_owner(kind: &str, name: &str) -> ListParams {
+    let labels = format!("{LABEL_BACKUP_OWNER_KIND}={kind},{LABEL_BACKUP_OWNER}={name}");
+    ListParams::default().labels(&labels)
 }

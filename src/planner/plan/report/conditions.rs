@@ -5,6 +5,7 @@ use crate::crd::{ConditionStatus, ConditionType, VolumeMobility};
 use crate::mutants::mutant;
 use crate::plan::alarms;
 use crate::plan::draft::Draft;
+use crate::plan::following;
 use crate::plan::situation::{Situation, quorum};
 use crate::plan::step::ConditionInput;
 
@@ -89,7 +90,10 @@ fn ready(s: &Situation<'_>, draft: &Draft) -> ConditionInput {
 
 /// What does not hold, because no member is wanted to run.
 fn hibernated(s: &Situation<'_>, type_: ConditionType) -> ConditionInput {
-    let (reason, message) = if s.sleeps() {
+    let (reason, message) = if following::keeps_awake(s) {
+        let message = "replicas is 0, and the members go on until the followed cluster takes writes again or its place is taken";
+        ("SourceClosed", message)
+    } else if s.sleeps() {
         let message = "replicas is 0: no member runs; volumes and identities stay";
         ("Hibernated", message)
     } else {

@@ -5,12 +5,14 @@ use super::conditions::input;
 use super::{count, timestamp};
 use crate::crd::ConditionStatus::{False, True, Unknown};
 use crate::crd::{ConditionType, Cutover, Follow, FollowPhase, FollowStatus};
-use crate::plan::following;
+use crate::plan::following::{self, Source};
 use crate::plan::observed::{CutOverFacts, FollowFacts};
 use crate::plan::situation::Situation;
 use crate::plan::status_memory::milliseconds;
 use crate::plan::step::ConditionInput;
 
+/// The reason of the condition by which the deletion of a cluster learns that the followed one stays open.
+pub const SOURCE_OPEN: &str = "SourceOpen";
 /// While nothing is written there, the status says so twice a minute.
 const STEP_MS: u64 = 30_000;
 /// The Job tells a member every few seconds: less is no lag.
@@ -21,9 +23,7 @@ pub(super) fn status(s: &Situation<'_>) -> Option<FollowStatus> {
     s.cluster.spec.follow()?;
     let before = s.o.status_memory.follow.as_ref();
     if s.to_follow().is_none() {
-        return before
-            .filter(|it| it.phase == FollowPhase::CutOver)
-            .cloned();
+        return before.and_then(recovered);
     }
     let job = s.o.follow.as_ref();
     let failure = job.and_then(|job| job.failure.clone());
@@ -44,14 +44,31 @@ pub(super) fn status(s: &Situation<'_>) -> Option<FollowStatus> {
     }
 }
 
+/// A recovered cluster follows none. What it has left behind is not forgotten.
+fn recovered(known: &FollowStatus) -> Option<FollowStatus> {
+    match known.phase {
+        FollowPhase::CutOver => Some(known.clone()),
+        FollowPhase::Frozen => Some(FollowStatus {
+            phase: FollowPhase::Frozen,
+            source_cluster_id: known.source_cluster_id.clone(),
+            source_revision: known.source_revision,
+            frozen_time: known.frozen_time.clone(),
+            message: Some("a recovery has made this cluster one of its own: the followed one stays closed to writes until its alarms are disarmed".to_owned()),
+            ..FollowStatus::default()
+        }),
+        FollowPhase::Seeding | FollowPhase::Following => None,
+    }
+}
+
 /// No leader says how far it is: it was as far as is known.
 fn unseen(s: &Situation<'_>, known: FollowStatus) -> FollowStatus {
-    let message = match s.hibernates() {
-        true => "the cluster hibernates: set spec.replicas",
-        false => "no leader with a quorum was seen",
+    let message = match known.phase {
+        FollowPhase::Frozen => following::by_hand(s),
+        _ if s.hibernates() => "the cluster hibernates: set spec.replicas".to_owned(),
+        _ => "no leader with a quorum was seen".to_owned(),
     };
     FollowStatus {
-        message: Some(message.to_owned()).filter(|_| known.phase != FollowPhase::CutOver),
+        message: Some(message).filter(|_| known.phase != FollowPhase::CutOver),
         ..known
     }
 }
@@ -152,17 +169,33 @@ fn seconds(ms: u64) -> Option<i64> {
 
 /// The condition of a cluster that follows another one or has done so.
 pub(super) fn condition(s: &Situation<'_>) -> Option<ConditionInput> {
-    s.cluster.spec.follow()?;
+    let asked = s.cluster.spec.follow()?;
     let type_ = ConditionType::Following;
     let Some(follow) = s.to_follow() else {
-        let message = "a recovery has made it a cluster of its own: it follows none, and takes the writes of clients";
-        return Some(input(type_, False, "Recovered", message));
+        return Some(input(type_, False, "Recovered", own(s, asked)));
     };
+    if s.o.deleting && is_left(s) {
+        let message = format!(
+            "this cluster is being deleted, and does not close {} to writes",
+            follow.in_words()
+        );
+        let holds = match s.view {
+            Some(_) => True,
+            None => Unknown,
+        };
+        return Some(input(type_, holds, SOURCE_OPEN, message));
+    }
     let remembered = s.o.status_memory.follow.as_ref().map(|it| it.phase);
     // It does not follow again.
     let over = remembered.filter(|phase| *phase == FollowPhase::CutOver);
     let Some(phase) = following::phase(s).or(over) else {
-        let message = "no leader with a quorum was seen";
+        let message = match remembered {
+            Some(FollowPhase::Frozen) => {
+                let by_hand = following::by_hand(s);
+                format!("no leader with a quorum was seen, and {by_hand}")
+            }
+            _ => "no leader with a quorum was seen".to_owned(),
+        };
         return Some(input(type_, Unknown, "NoQuorumSeen", message));
     };
     let holds = match phase {
@@ -175,6 +208,28 @@ pub(super) fn condition(s: &Situation<'_>) -> Option<ConditionInput> {
         phase.as_str(),
         in_words(s, follow, phase),
     ))
+}
+
+/// Whether the followed cluster stays open, whatever becomes of the members here. What sleeps closes nothing.
+fn is_left(s: &Situation<'_>) -> bool {
+    let remembered = s.o.status_memory.follow.as_ref().map(|it| it.phase);
+    let sleeps = s.sleeps() && remembered == Some(FollowPhase::Following);
+    let follows = following::phase(s) == Some(FollowPhase::Following);
+    sleeps || follows && following::source(s) == Source::Left
+}
+
+/// What a recovery of a follower may leave behind.
+fn own(s: &Situation<'_>, follow: &Follow) -> String {
+    let source = follow.in_words();
+    let remembered = s.o.status_memory.follow.as_ref().map(|it| it.phase);
+    let there = match remembered {
+        Some(FollowPhase::CutOver) => "stays closed to writes by its alarm CORRUPT".to_owned(),
+        Some(FollowPhase::Frozen) => "was closed to writes when that was last seen, and stays so until its alarms are disarmed: do that only if clients are to write there instead of here".to_owned(),
+        _ => "may go on taking writes, which do not come here, or be closed to them by its alarms: keep clients from writing to both".to_owned(),
+    };
+    format!(
+        "a recovery has made it a cluster of its own: it follows none, and takes the writes of clients; {source} {there}"
+    )
 }
 
 fn in_words(s: &Situation<'_>, follow: &Follow, phase: FollowPhase) -> String {

@@ -1,6 +1,6 @@
 //! What is promised about the deletion of the resource, and is not kept by the plan: a policy of the API server refuses it,
-//! and a last backup is made apart from the plan, under a finalizer. Only reports; holds nothing up: the members of a cluster
-//! that waits for its last backup are healed as ever.
+//! a last backup is made, or a followed cluster is opened again, apart from the plan, under finalizers. Only reports; holds
+//! nothing up: the members of a cluster that waits are healed as ever.
 
 use crate::plan::draft::Draft;
 use crate::plan::observed::DeletionPolicy;
@@ -10,7 +10,7 @@ use crate::plan::situation::Situation;
 /// stalled by it.
 pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
     if s.o.deleting {
-        last_backup(s, draft);
+        waits(s, draft);
     }
     if !s.cluster.spec.deletion_protection {
         return;
@@ -28,11 +28,25 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
     }
 }
 
-fn last_backup(s: &Situation<'_>, draft: &mut Draft) {
+fn waits(s: &Situation<'_>, draft: &mut Draft) {
     match &s.o.last_backup {
-        Some(facts) if facts.needs_user => draft.stall("LastBackupFails", facts.message.clone()),
+        Some(facts) if facts.needs_user => {
+            let reason = match facts.of_source {
+                true => "SourceClosed",
+                false => "LastBackupFails",
+            };
+            draft.stall(reason, facts.message.clone());
+        }
         Some(facts) => {
-            draft.wait("Delete", "", "LastBackup", facts.message.clone());
+            let reason = match facts.of_source {
+                true => "SourceClosed",
+                false => "LastBackup",
+            };
+            draft.wait("Delete", "", reason, facts.message.clone());
+        }
+        None if s.cluster.spec.backup_before_deletion.is_none() && s.to_follow().is_some() => {
+            let what = "the followed cluster to be seen open to writes";
+            draft.wait("Delete", "", "SourceClosed", what);
         }
         None => {
             let what = "the last backup, which spec.backupBeforeDeletion asks for";

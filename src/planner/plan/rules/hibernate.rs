@@ -1,7 +1,7 @@
 //! `replicas: 0` stops every member, the leader last, and leaves members, volumes and
 //! identities as they are; nothing about the membership is decided meanwhile. Any other size wakes
 //! all members together. What is grown, shrunk or replaced then waits for their quorum, by the
-//! rules that wait for one anyway.
+//! rules that wait for one anyway. Members that another cluster is closed for do not stop before it is open again.
 
 use crate::plan::Rule;
 use std::cmp::Reverse;
@@ -9,6 +9,7 @@ use std::cmp::Reverse;
 use crate::crd::member_number;
 use crate::mutants::mutant;
 use crate::plan::draft::Draft;
+use crate::plan::following::{self, Source};
 use crate::plan::situation::Situation;
 use crate::plan::step::Class;
 
@@ -26,6 +27,10 @@ pub(super) fn unborn(s: &Situation<'_>, draft: &mut Draft) -> bool {
 
 /// Returns whether the plan ends here.
 pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) -> bool {
+    if s.hibernates() && following::keeps_awake(s) {
+        stay_awake(s, draft);
+        return true;
+    }
     if s.hibernates() && !mutant!(SleepForgotten) {
         sleep(s, draft);
         return true;
@@ -37,6 +42,25 @@ fn hold(draft: &mut Draft) {
     for class in [Class::Membership, Class::Disruption, Class::Objects] {
         draft.hold(class, "replicas is 0: the cluster hibernates");
     }
+}
+
+/// The followed cluster is closed to writes, and nobody but these members and their Job can open it.
+fn stay_awake(s: &Situation<'_>, draft: &mut Draft) {
+    let why = "replicas is 0, and the members go on until the followed cluster takes writes again or its place is taken";
+    for class in [Class::Membership, Class::Disruption, Class::Objects] {
+        draft.hold(class, why);
+    }
+    let what = match following::source(s) {
+        Source::LastClosed => {
+            let by_hand = following::by_hand(s);
+            let text = format!("replicas is 0 and no leader with a quorum was seen: {by_hand}");
+            draft.stall("SourceClosed", text);
+            "a leader with a quorum: the followed cluster is closed to writes"
+        }
+        Source::Closed => "the followed cluster to take writes again, or its place to be taken",
+        _ => "the Job to end that may close the followed cluster to writes",
+    };
+    draft.wait("Hibernate", "", "SourceClosed", what);
 }
 
 fn sleep(s: &Situation<'_>, draft: &mut Draft) {

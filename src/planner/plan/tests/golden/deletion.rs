@@ -14,6 +14,7 @@ fn saved_before_it_is_deleted() {
     world.api.last_backup = Some(LastBackupFacts {
         message: "EtcdBackup demo-last-0a1b2c3d to be stored".into(),
         needs_user: false,
+        of_source: false,
     });
     script.observe("It waits for its backup", &world);
     world.lose_pvc("demo-2");
@@ -24,6 +25,7 @@ fn saved_before_it_is_deleted() {
     world.api.last_backup = Some(LastBackupFacts {
         message: "EtcdBackup demo-last-0a1b2c3d has failed".into(),
         needs_user: true,
+        of_source: false,
     });
     let plan = script.observe("The backup has failed", &world);
     assert!(plan.summary.starts_with("LastBackupFails"), "{plan}");

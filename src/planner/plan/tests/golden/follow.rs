@@ -6,7 +6,7 @@ use crate::crd::{Bootstrap, Cutover, Follow, FollowPhase, Restore};
 use crate::plan::{CutOverFacts, FollowFacts, Following, RestoreFacts, Staged};
 
 /// A cluster that is to follow another one.
-fn follower(replicas: i32) -> World {
+pub(super) fn follower(replicas: i32) -> World {
     let mut world = World::new(replicas);
     world.cluster.spec.bootstrap = Some(Bootstrap {
         follow: Some(Follow {
@@ -19,7 +19,7 @@ fn follower(replicas: i32) -> World {
 }
 
 /// A Job has told the members this.
-fn told(world: &mut World, source_revision: i64, behind_ms: u64) {
+pub(super) fn told(world: &mut World, source_revision: i64, behind_ms: u64) {
     let as_of_ms = world.api.now_ms - behind_ms;
     let following = world.raft.following.as_mut().expect("it follows");
     following.source_revision = source_revision;
@@ -27,7 +27,7 @@ fn told(world: &mut World, source_revision: i64, behind_ms: u64) {
     following.told_ms = Some(500);
 }
 
-fn phase(world: &World) -> Option<FollowPhase> {
+pub(super) fn phase(world: &World) -> Option<FollowPhase> {
     world.status.follow.as_ref().map(|it| it.phase)
 }
 
@@ -230,7 +230,7 @@ fn failing_job_holds_nothing_up() {
         message: "there is no Secret root: create it".into(),
         needs_user: true,
         failure: Some("it was refused".into()),
-        cut_over: None,
+        ..FollowFacts::default()
     });
     world.cluster.spec.replicas = 5;
     let plans = world.settle(1000);

@@ -5,6 +5,7 @@ mod alarms;
 mod deletion;
 mod faults;
 mod follow;
+mod follow_edges;
 mod growth;
 mod hibernate;
 mod nodes;
