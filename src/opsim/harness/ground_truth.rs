@@ -6,7 +6,8 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::crd::{
-    FINALIZER_BACKUP, LABEL_CLUSTER_UID, LABEL_MEMBER, LABEL_RELEASED, pod_name, pvc_name,
+    FINALIZER_BACKUP, FINALIZER_SOURCE, LABEL_CLUSTER_UID, LABEL_MEMBER, LABEL_RELEASED, pod_name,
+    pvc_name,
 };
 use crate::opsim::api::{ApiServer, Kind, object};
 use crate::opsim::kube::slices;
@@ -222,9 +223,9 @@ impl ClusterTruth {
     }
 }
 
-/// Whether it waits for its last backup: until then it is as any other.
+/// Whether it waits for its last backup, or for a followed cluster: until then it is as any other.
 fn is_held(resource: &Value) -> bool {
-    object::finalizers(resource).any(|finalizer| finalizer == FINALIZER_BACKUP)
+    object::finalizers(resource).any(|it| it == FINALIZER_BACKUP || it == FINALIZER_SOURCE)
 }
 
 fn of_resource(resource: &Value) -> ClusterTruth {

@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use crate::crd::FINALIZER_SOURCE;
 use crate::opsim::api::{Kind, object};
 use crate::opsim::harness::containers::NAMESPACE;
 use crate::opsim::harness::request_faults::lock;
@@ -9,7 +10,7 @@ use crate::opsim::harness::world::{Failure, World};
 use crate::opsim::run::Scenario;
 use crate::opsim::user::{self, SOON_MS};
 
-pub(super) const SCENARIOS: [Scenario; 3] = [
+pub(super) const SCENARIOS: [Scenario; 4] = [
     Scenario {
         name: "restore",
         story: "three members with a backup's data: the seed receives them, forms the cluster, and two join",
@@ -24,6 +25,11 @@ pub(super) const SCENARIOS: [Scenario; 3] = [
         name: "follow",
         story: "three members follow a living cluster, one is replaced meanwhile, and they take its place",
         script: |world| Box::pin(follow(world)),
+    },
+    Scenario {
+        name: "follow-closed",
+        story: "three members follow a living cluster that is closed to writes: they do not stop for replicas 0 nor for a pause, nor go with their resource, before it is open again",
+        script: |world| Box::pin(follow_closed(world)),
     },
 ];
 
@@ -71,6 +77,55 @@ async fn follow(world: &mut World) -> Result<(), Failure> {
     lock(&world.servers).cut_over(object::uid(&found));
     world.settle(SOON_MS).await?;
     is_at(world, "follow", "CutOver")
+}
+
+/// The Job and the finalizer are made apart from the cluster's reconciles: here they act as those do.
+async fn follow_closed(world: &mut World) -> Result<(), Failure> {
+    world.start_operator("operator-1");
+    let mut spec = user::spec(3);
+    spec["bootstrap"] = json!({"follow": {"endpoints": ["http://etcd-0.etcd:2379"]}});
+    user::create(world, "demo", &spec);
+    send(world);
+    world.settle(SOON_MS).await?;
+    lock(&world.servers).frozen = true;
+    world.pass_ms(15_000).await?;
+    is_at(world, "follow", "Frozen")?;
+    user::edit(world, "demo", &json!({"replicas": 0}));
+    world.pass_ms(60_000).await?;
+    serve(world, 3)?;
+    is_at(world, "follow", "Frozen")?;
+    lock(&world.servers).frozen = false;
+    world.settle(SOON_MS).await?;
+    serve(world, 0)?;
+    is_at(world, "follow", "Following")?;
+    user::edit(world, "demo", &json!({"replicas": 3}));
+    world.settle(SOON_MS).await?;
+    lock(&world.servers).frozen = true;
+    user::edit(world, "demo", &json!({"paused": true}));
+    world.pass_ms(15_000).await?;
+    is_at(world, "follow", "Frozen")?;
+    user::edit(world, "demo", &json!({"paused": false}));
+    user::finalizers(world, "demo", &[FINALIZER_SOURCE]);
+    user::delete(world, Kind::EtcdCluster, "demo");
+    world.pass_ms(60_000).await?;
+    serve(world, 3)?;
+    lock(&world.servers).frozen = false;
+    world.pass_ms(15_000).await?;
+    user::finalizers(world, "demo", &[]);
+    world.settle(SOON_MS).await?;
+    match user::objects(world, Kind::StatefulSet).is_empty() {
+        true => Ok(()),
+        false => Err(world.unexpected("something runs on")),
+    }
+}
+
+/// So many members run.
+fn serve(world: &World, wanted: usize) -> Result<(), Failure> {
+    let pods = user::objects(world, Kind::Pod).len();
+    match pods == wanted {
+        true => Ok(()),
+        false => Err(world.unexpected(format!("{pods} pods run, not {wanted}"))),
+    }
 }
 
 async fn restore(world: &mut World) -> Result<(), Failure> {

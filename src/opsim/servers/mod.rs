@@ -198,6 +198,8 @@ pub(crate) struct Servers {
     pub(crate) founded_following: BTreeSet<u64>,
     /// What the clusters follow that still do.
     following: BTreeMap<u64, u64>,
+    /// A Job has closed the followed clusters to writes.
+    pub(crate) frozen: bool,
     /// Alarms that every member reports, in its format.
     pub(crate) alarms: Vec<String>,
     /// Names of members that have no space: their quota is used up.
@@ -238,6 +240,7 @@ impl Servers {
             founded_from: BTreeMap::new(),
             founded_following: BTreeSet::new(),
             following: BTreeMap::new(),
+            frozen: false,
             alarms: Vec::new(),
             full: BTreeSet::new(),
             fenced: 0,

@@ -115,6 +115,7 @@ impl Servers {
         let source = source.filter(|_| disk.phase == Phase::Member);
         source.map(|source| proto::Following {
             source_cluster: *source,
+            frozen_unix_ms: i64::from(self.frozen),
             ..proto::Following::default()
         })
     }
