@@ -13,8 +13,12 @@ const OTHERS: &[&str] = &[
     "base64",
     "cat",
     "command",
+    "cp",
     "curl",
+    "diff",
     "docker",
+    "etcd",
+    "etcdutl",
     "export",
     "grep",
     "install",
@@ -26,6 +30,7 @@ const OTHERS: &[&str] = &[
     "ln",
     "mkdir",
     "sed",
+    "sort",
     "systemctl",
     "useradd",
 ];
@@ -60,11 +65,13 @@ const ETCDCTL: &[&str] = &[
     "alarm disarm",
     "alarm list",
     "auth enable",
+    "auth status",
     "compact",
     "del",
     "endpoint hashkv",
     "endpoint status",
     "get",
+    "lease list",
     "make-mirror",
     "member add",
     "member list",
@@ -76,6 +83,8 @@ const ETCDCTL: &[&str] = &[
     "snapshot save",
     "user add",
     "user grant-role",
+    "user list",
+    "watch",
 ];
 
 /// The problems of a block.
