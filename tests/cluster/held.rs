@@ -89,7 +89,7 @@ impl Client<'_> {
 
     pub(super) async fn keep_alive(&self, id: i64) {
         let mut leases = LeaseClient::new(self.server.channel());
-        let kept = futures::stream::iter([LeaseKeepAliveRequest { id }]);
+        let kept = self.call(futures::stream::iter([LeaseKeepAliveRequest { id }]));
         let kept = leases.lease_keep_alive(kept).await.expect("a stream");
         let kept = kept.into_inner().message().await.expect("an answer");
         assert!(kept.expect("one").ttl > 0);
@@ -157,7 +157,7 @@ impl Client<'_> {
         let requests =
             futures::StreamExt::chain(futures::stream::iter([request]), futures::stream::pending());
         let mut client = WatchClient::new(self.server.channel());
-        let watch = client.watch(requests).await.expect("a watch");
+        let watch = client.watch(self.call(requests)).await.expect("a watch");
         let mut watch = watch.into_inner();
         let mut events = Vec::new();
         loop {

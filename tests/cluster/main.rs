@@ -15,6 +15,7 @@ mod full;
 mod held;
 mod ipv6;
 mod operated;
+mod out;
 mod recovered_hosts;
 mod recoveries;
 mod refused;
