@@ -38,7 +38,7 @@ pub struct Following {
     pub attempt: u64,
 }
 
-/// A step behind another cluster. Its parts are applied in the order of its fields.
+/// A step behind another cluster. Its parts are applied in the order of its fields, its revisions first.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Follow {
     /// ID of that cluster. A step of another one than is followed is refused.
@@ -245,11 +245,12 @@ impl State {
             });
         }
         let mut response = FollowResponse::default();
-        for lease in &step.leases {
-            self.take_lease(*lease, &mut response)?;
-        }
+        // What is refused has granted nothing: whoever counts leases down learns of them with the answer.
         for revision in &step.revisions {
             self.take_revision(revision)?;
+        }
+        for lease in &step.leases {
+            self.take_lease(*lease, &mut response)?;
         }
         for id in &step.ended {
             if self.leases.get(*id).is_some() && self.leases.key_count(*id) == 0 {

@@ -244,6 +244,7 @@ impl Watchers {
         if view.revision() < next {
             return;
         }
+        self.pass_over(view);
         if self.all_behind() {
             // No watcher is synced: none gets the new events, however many they are.
             self.revision = view.revision();
@@ -289,6 +290,28 @@ impl Watchers {
             .into_iter()
             .for_each(|(id, next)| self.demote(id, next));
         self.revision = view.revision();
+    }
+
+    /// Where the revision was raised, nothing was written between: whoever waits for a revision there has seen it at a
+    /// cluster that is lost, and learns that it is compacted.
+    fn pass_over(&mut self, view: &View) {
+        let compacted = view.compacted();
+        if compacted <= self.revision + 1 {
+            return;
+        }
+        let log = &view.state.log;
+        let end = log.position(compacted + 1);
+        let waits = self.watchers.iter().filter(|(_, watcher)| {
+            let between = (self.revision + 2..compacted).contains(&watcher.start);
+            between && watcher.behind.is_none() && log.position(watcher.start) == end
+        });
+        let waits: Vec<WatcherId> = waits.map(|(id, _)| *id).collect();
+        for id in waits {
+            self.demote(id, self.revision + 1);
+            if let Some(behind) = self.watchers.get_mut(&id).and_then(|it| it.behind.as_mut()) {
+                behind.demoted = false;
+            }
+        }
     }
 
     fn each_group(&self, record: &Record, found: &mut impl FnMut(&GroupKey)) {

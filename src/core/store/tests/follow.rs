@@ -553,6 +553,15 @@ fn a_lost_cluster_is_replaced_by_no_less_than_was_reviewed() {
     let refused = advance(&mut follower, promote(found, 1000));
     assert_eq!(refused, Err(Error::FollowGap { current, found }));
     assert!(follower.publish().following().is_some());
+    let mut watchers = Watchers::new(&follower.publish());
+    for (id, start_revision) in [(1, reached + 1), (2, reached + 5), (3, reached + 1001)] {
+        let all = WatchSpec {
+            range_end: bytes("\0"),
+            start_revision,
+            ..WatchSpec::default()
+        };
+        watchers.create(id, all).expect("a watcher");
+    }
     let refused = advance(&mut follower, promote(reached, u64::MAX));
     assert_eq!(refused, Err(Error::FutureRevision { current }));
     assert!(follower.publish().following().is_some());
@@ -574,6 +583,18 @@ fn a_lost_cluster_is_replaced_by_no_less_than_was_reviewed() {
     let late = advance(&mut follower, promote(reached, 0));
     assert_eq!(late, Err(Error::NotFollowed { cluster: SOURCE }));
     assert_eq!(do_put(&mut follower, "a", "own"), reached + 1001);
+    // So is whoever waits for it already; who has missed nothing goes on.
+    let mut shown = Vec::new();
+    let view = follower.publish();
+    watchers.advance(&view, &mut |id, events| {
+        shown.push((id, events.len(), events[0].kv.mod_revision));
+        true
+    });
+    let next = reached + 1001;
+    assert_eq!(shown, [(1, 1, next), (3, 1, next)]);
+    assert_eq!(watchers.behind().collect::<Vec<_>>(), [2]);
+    let gone = watchers.catch_up(2, &view, Slice::default());
+    assert_eq!(gone, CatchUp::Compacted(reached + 1000));
     let restored = Store::import(follower.publish().export()).expect("restored");
     assert_eq!(all(&restored), all(&follower));
 }
