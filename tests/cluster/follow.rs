@@ -27,11 +27,12 @@ use quorate::wire::etcd::{
     AuthUserGrantRoleRequest, AuthenticateRequest, CompactionRequest, DeleteRangeRequest,
     HashKvRequest, LeaseGrantRequest, LeaseKeepAliveRequest, LeaseRevokeRequest,
     LeaseTimeToLiveRequest, PutRequest, RequestOp, TxnRequest, WatchCreateRequest, WatchRequest,
+    WatchResponse,
 };
 use quorate::wire::member::{BootstrapSnapshot, DescribeResponse, Phase};
 use quorate::wire::mvccpb::Event;
-use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Streaming};
 
 const FOLLOWS: &str =
     "etcdserver: this cluster follows another one and takes no writes before the cutover";
@@ -279,6 +280,36 @@ async fn writes(mut kv: KvClient<Channel>, stop: Arc<AtomicBool>) -> (i64, Optio
 
 /// Every event from a revision to another one.
 pub(super) async fn events(channel: Channel, from: i64, to: i64) -> Vec<Event> {
+    let mut watch = watches(channel, from).await;
+    let mut all: Vec<Event> = Vec::new();
+    let revision = |event: &Event| event.kv.as_ref().map_or(0, |kv| kv.mod_revision);
+    while all.last().is_none_or(|last| revision(last) < to) {
+        let response = next(&mut watch).await;
+        assert_eq!(response.compact_revision, 0, "compacted");
+        all.extend(response.events);
+    }
+    all
+}
+
+/// The revision at which a watch from a revision on is cancelled, which gets no event before that.
+pub(super) async fn cancelled(channel: Channel, from: i64) -> i64 {
+    let mut watch = watches(channel, from).await;
+    loop {
+        let response = next(&mut watch).await;
+        assert!(response.events.is_empty(), "{response:?}");
+        if response.canceled {
+            return response.compact_revision;
+        }
+    }
+}
+
+async fn next(watch: &mut Streaming<WatchResponse>) -> WatchResponse {
+    let next = tokio::time::timeout(Duration::from_secs(60), watch.message()).await;
+    let next = next.expect("in time").expect("an answer");
+    next.expect("one more")
+}
+
+async fn watches(channel: Channel, from: i64) -> Streaming<WatchResponse> {
     let create = WatchCreateRequest {
         key: b"\0".to_vec().into(),
         range_end: b"\0".to_vec().into(),
@@ -291,19 +322,7 @@ pub(super) async fn events(channel: Channel, from: i64, to: i64) -> Vec<Event> {
     let requests = futures::stream::iter([request]).chain(futures::stream::pending());
     let mut client = WatchClient::new(channel).max_decoding_message_size(64 << 20);
     let watch = client.watch(requests).await;
-    let mut watch = watch.expect("a watch").into_inner();
-    let mut all: Vec<Event> = Vec::new();
-    let revision = |event: &Event| event.kv.as_ref().map_or(0, |kv| kv.mod_revision);
-    while all.last().is_none_or(|last| revision(last) < to) {
-        let next = tokio::time::timeout(Duration::from_secs(30), watch.message()).await;
-        let response = next
-            .expect("in time")
-            .expect("an answer")
-            .expect("one more");
-        assert_eq!(response.compact_revision, 0, "compacted");
-        all.extend(response.events);
-    }
-    all
+    watch.expect("a watch").into_inner()
 }
 
 /// A followed cluster and standbys.
@@ -540,6 +559,7 @@ async fn takes_the_place(home: tempfile::TempDir, source: Source) {
     world.source.put("long", "1", 79).await.expect("put");
     world.source.writes_much().await;
     let (_, _, now) = world.source.hash(0).await;
+    world.reaches(now).await;
     let compaction = CompactionRequest {
         revision: now - 100,
         physical: true,

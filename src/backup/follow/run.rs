@@ -233,6 +233,8 @@ pub(super) struct Follower<'a, 'b> {
     pub(super) compacted: Revision,
     /// Leases that are here.
     pub(super) leases: BTreeSet<i64>,
+    /// Leases that have ended there, before their keys were deleted here.
+    gone: BTreeSet<i64>,
     pub(super) auth_revision: u64,
     /// Both were compared, and had the same data.
     pub(super) compared: bool,
@@ -263,6 +265,7 @@ impl<'a, 'b> Follower<'a, 'b> {
             reached: position.revision,
             compacted: position.compact_revision,
             leases: position.leases.iter().copied().collect(),
+            gone: BTreeSet::new(),
             auth_revision: position.auth_revision,
             compared: false,
             ahead: None,
@@ -410,14 +413,26 @@ impl<'a, 'b> Follower<'a, 'b> {
 
     /// Leases of these keys that are not here: a key never waits for its lease, in case that the followed cluster is lost.
     async fn leases_of(
-        &self,
+        &mut self,
         revisions: &[FollowedRevision],
     ) -> Result<Vec<FollowedLease>, Failed> {
         let events = revisions.iter().flat_map(|it| &it.events);
         let puts = events.filter(|it| !it.deleted && it.kv.lease != 0);
         let ids: BTreeSet<i64> = puts.map(|it| it.kv.lease).collect();
-        let ids: Vec<i64> = ids.into_iter().collect();
-        self.granted(&ids).await
+        let ids: Vec<i64> = ids.difference(&self.gone).copied().collect();
+        match self.granted(&ids).await {
+            Ok(granted) => {
+                let here = |id: &i64| granted.iter().any(|it| it.id == *id);
+                let gone = ids
+                    .iter()
+                    .filter(|id| !self.leases.contains(id) && !here(id));
+                self.gone.extend(gone);
+                Ok(granted)
+            }
+            // What has arrived is not held up: a cluster that loses its leader may be about to be lost.
+            Err(Failed::Passing(_)) => Ok(Vec::new()),
+            Err(failed) => Err(failed),
+        }
     }
 
     /// Those of these leases that are not here, as far as they have not ended meanwhile.

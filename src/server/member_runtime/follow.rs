@@ -156,7 +156,7 @@ fn status(error: &RequestError) -> Status {
         RequestError::Store(StoreError::Corrupt) => Status::unavailable(text),
         RequestError::Store(_) => Status::data_loss(text),
         RequestError::TooLarge => Status::data_loss(
-            "the followed cluster wrote a key that is larger than one entry may be here: raise --max-request-bytes",
+            "a step is larger than one entry may be here, because of a large key or of a low --max-request-bytes: raise that, to 1 MiB at least",
         ),
         _ => Status::unavailable(text),
     }
