@@ -162,6 +162,16 @@ impl Context {
         }
     }
 
+    /// No reconcile of backups runs here, and so no Job of a cluster that follows another one.
+    #[cfg(feature = "simulators")]
+    pub(crate) fn has_no_jobs(&self, key: &Key) {
+        let facts = crate::plan::FollowFacts {
+            quiet_since_ms: Some(0),
+            ..Default::default()
+        };
+        self.backup_notes.note_follow(key.clone(), facts, false);
+    }
+
     /// Drops the state of a deleted cluster.
     pub(crate) fn forget(&self, key: &Key) {
         self.backup_notes.forget(key);

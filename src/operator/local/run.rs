@@ -252,6 +252,10 @@ fn parsed(text: &str) -> Result<EtcdCluster, ParseError> {
             "spec.storage.autogrow: a directory on this machine has no size: take the field out";
         return Err(ParseError::Invalid(vec![why.to_owned()]));
     }
+    if cluster.spec.replica_of.is_some() {
+        let why = "spec.replicaOf: a standby follows its source by Jobs of Kubernetes: take the field out, or run `quorate follow` beside `quorate server`";
+        return Err(ParseError::Invalid(vec![why.to_owned()]));
+    }
     if cluster.spec.bootstrap.is_some() {
         let why = "spec.bootstrap: a cluster on this machine starts empty: take the field out, or restore a backup with `quorate backup fetch` and `quorate restore`, and run the members with `quorate server`";
         return Err(ParseError::Invalid(vec![why.to_owned()]));

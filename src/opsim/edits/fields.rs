@@ -122,6 +122,30 @@ fn members() -> Vec<Field> {
                 {"follow": {"endpoints": ["http://etcd-0.etcd:2379"]}, "adopt": {"clusterUID": "1"}},
             ]),
         ),
+        // Set when the cluster is created, or never.
+        field(
+            "replicaOf",
+            json!([
+                null,
+                {"endpoints": ["http://etcd-0.east:2379", "http://etcd-1.east:2379"]},
+                {"endpoints": ["https://etcd.east:2379"], "tls": {"secretRef": {"name": "source"}},
+                    "user": {"secretRef": {"name": "root"}}, "promote": {"mode": "Switchover"}},
+                {"endpoints": ["http://etcd-0.east:2379"],
+                    "promote": {"mode": "Failover", "acceptLoss": true, "revision": 7}},
+            ]),
+            json!([]),
+            json!([
+                {"endpoints": []},
+                {"endpoints": ["https://root@etcd.east:2379"]},
+                {"endpoints": ["http://etcd-0.east:2379", "https://etcd-1.east:2379"]},
+                {"endpoints": ["http://etcd-0.east:2379"], "tls": {"secretRef": {"name": "source"}}},
+                {"endpoints": ["http://etcd-0.east:2379"], "promote": {}},
+                {"endpoints": ["http://etcd-0.east:2379"], "promote": {"mode": "Failover"}},
+                {"endpoints": ["http://etcd-0.east:2379"], "promote": {"mode": "Failover", "acceptLoss": false, "revision": 7}},
+                {"endpoints": ["http://etcd-0.east:2379"], "promote": {"mode": "Failover", "acceptLoss": true, "revision": 0}},
+                {"endpoints": ["http://etcd-0.east:2379"], "promote": {"mode": "Switchover", "acceptLoss": true}},
+            ]),
+        ),
         field(
             "storage.type",
             json!(["PersistentVolume"]),

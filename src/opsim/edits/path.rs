@@ -116,6 +116,10 @@ impl Maker {
                 set(&mut self.spec, field.path, &value);
             }
         }
+        // A standby has its first data from its source.
+        if !get(&self.spec, "bootstrap").is_null() {
+            set(&mut self.spec, "replicaOf", &Value::Null);
+        }
         let first = self.spec.clone();
         let mut queues: Vec<Vec<Edit>> = chosen.iter().map(|name| self.edits_of(name)).collect();
         let mut edits = Vec::new();
@@ -199,7 +203,7 @@ impl Maker {
     /// Up to two good values, other than the one that is there where there are others.
     fn goods(&mut self, field: &Field) -> Vec<Value> {
         let now = get(&self.spec, field.path);
-        if field.path == "bootstrap" {
+        if ["bootstrap", "replicaOf"].contains(&field.path) {
             return vec![now];
         }
         let mut goods = field.good.clone();

@@ -244,7 +244,12 @@ fn of_resource(resource: &Value) -> ClusterTruth {
         remove_first: object::text(resource, &["spec", "disruption", "nodeReplacement"])
             == "RemoveFirst",
         restores: object::at(resource, &["spec", "bootstrap", "restore"]).is_some(),
-        follows: object::at(resource, &["spec", "bootstrap", "follow"]).is_some(),
+        follows: [
+            &["spec", "bootstrap", "follow"] as &[&str],
+            &["spec", "replicaOf"],
+        ]
+        .iter()
+        .any(|path| object::at(resource, path).is_some()),
         unhealthy_ms: u64::try_from(seconds).unwrap_or(0) * 1000,
         status: Arc::new(resource.get("status").cloned().unwrap_or_default()),
         ..ClusterTruth::default()

@@ -284,6 +284,7 @@ impl Operator {
         self.entropy = self.entropy.wrapping_add(1);
         let entropy = format!("{:032x}", self.entropy);
         let (shared, rules, of) = (self.shared.clone(), self.rules, key.clone());
+        shared.has_no_jobs(&key);
         let reconciling = async move {
             let mut cluster = shared.cluster(&of);
             reconcile(&mut cluster, rules, &entropy).await

@@ -8,7 +8,7 @@ use super::BackupStep;
 use super::observed::{JobFacts, JobKind, JobState, NODE_LOST, newest_job};
 use super::restore::needs_user;
 use super::result::{FailureClass, Followed, JobResult};
-use crate::crd::{Cutover, FollowPhase, ValidatedCluster};
+use crate::crd::{FollowPhase, FollowedCluster, Until, ValidatedCluster};
 
 /// A Job that failed is created again after this: meanwhile the cluster falls behind.
 const AGAIN: SignedDuration = SignedDuration::from_secs(15);
@@ -42,6 +42,8 @@ pub struct ObservedFollow {
     pub closing: bool,
     /// Its status has what the Job has reported of the cutover.
     pub recorded: bool,
+    /// Its revision, by its status.
+    pub revision: Option<i64>,
     /// The operator's key exists, from which that of the Job follows.
     pub has_key: bool,
     /// The Secrets that the Job mounts, by what they are for, with their resource version; `None`: there is none of this
@@ -74,21 +76,29 @@ pub struct FollowPlan {
     /// For the report of the cluster.
     pub report: FollowReport,
     /// When a Job that is created now takes the place of the followed cluster.
-    pub cutover: Cutover,
+    pub until: Until,
     /// At most one write.
     pub step: Option<BackupStep>,
     /// Milliseconds; `None`: only when something changes.
     pub again_ms: Option<u64>,
 }
 
-/// What a Job is made from, as one text: another one asks for another Job.
+/// What a Job is made from, as one text: another one asks for another Job. Where a standby finds its source may change.
 #[must_use]
-pub fn made_from(cutover: Cutover, secrets: &[(String, Option<String>)]) -> String {
+pub fn made_from(follow: &FollowedCluster, secrets: &[(String, Option<String>)]) -> String {
     let version = |(what, version): &(String, Option<String>)| {
         format!(" {what}={}", version.as_deref().unwrap_or("-"))
     };
     let secrets: String = secrets.iter().map(version).collect();
-    format!("{}{secrets}", cutover.argument())
+    let least = match follow.until {
+        Until::SourceLost { revision } => format!(" {revision}"),
+        Until::Stay | Until::CaughtUp => String::new(),
+    };
+    let endpoints = match follow.standby {
+        true => format!(" {}", follow.endpoints.join(",")),
+        false => String::new(),
+    };
+    format!("{}{least}{secrets}{endpoints}", follow.until.argument())
 }
 
 /// The next step about the Job.
@@ -96,14 +106,14 @@ pub fn made_from(cutover: Cutover, secrets: &[(String, Option<String>)]) -> Stri
 pub fn plan_follow(observed: &ObservedFollow) -> FollowPlan {
     let mut plan = next(observed);
     if let Ok(cluster) = &observed.cluster {
-        plan.cutover = asked(observed, cluster);
+        plan.until = asked(observed, cluster);
     }
     let creates = matches!(plan.step, Some(BackupStep::CreateJob { .. }));
     let mut armed = observed.jobs.iter().filter(|job| {
         job.kind == JobKind::Follow && closes(job) && !matches!(job.state, JobState::Ended { .. })
     });
     plan.report.may_close =
-        observed.closing || armed.next().is_some() || creates && plan.cutover != Cutover::Manual;
+        observed.closing || armed.next().is_some() || creates && plan.until != Until::Stay;
     plan
 }
 
@@ -148,11 +158,12 @@ fn next(observed: &ObservedFollow) -> FollowPlan {
 
 /// When the followed cluster's place is to be taken, by a Job that is created now. While the cluster here is to stop, and
 /// for a while after cutovers in vain, a Job only follows: what is closed it opens, and closes nothing.
-fn asked(observed: &ObservedFollow, cluster: &ValidatedCluster) -> Cutover {
+fn asked(observed: &ObservedFollow, cluster: &ValidatedCluster) -> Until {
     let stops = observed.deleting || cluster.target() == 0 || cluster.spec.paused;
     match cluster.spec.follow() {
-        Some(follow) if !stops && vain(observed).is_none() => follow.cutover,
-        _ => Cutover::Manual,
+        Some(follow) if stops || vain(observed).is_some() && !is_lost(&follow) => Until::Stay,
+        Some(follow) => follow.until,
+        None => Until::Stay,
     }
 }
 
@@ -182,11 +193,16 @@ fn pause_left(observed: &ObservedFollow, job: &JobFacts) -> Option<SignedDuratio
     left.is_positive().then_some(left)
 }
 
-/// Whether a Job may close the followed cluster. One that does not say what it was made from may.
+/// Whether a Job may close the followed cluster, or take its place. One that does not say what it was made from may.
 fn closes(job: &JobFacts) -> bool {
-    let manual = Cutover::Manual.argument();
+    let manual = Until::Stay.argument();
     let first = job.made_from.as_deref().and_then(|it| it.split(' ').next());
     first != Some(manual)
+}
+
+/// Whether nobody is there that could be opened or closed.
+fn is_lost(follow: &FollowedCluster) -> bool {
+    matches!(follow.until, Until::SourceLost { .. })
 }
 
 fn has_ended(job: &JobFacts) -> bool {
@@ -204,8 +220,8 @@ fn end(observed: &ObservedFollow) -> FollowPlan {
         JobState::Running => None,
         JobState::Ended { .. } => {
             report.followed = followed(job);
-            let unrecorded = report.followed.is_some() && !observed.recorded;
-            (!unrecorded).then(|| deletion(job))
+            let unrecorded = report.followed.filter(|it| !is_recorded(observed, it));
+            unrecorded.is_none().then(|| deletion(job))
         }
         JobState::Waiting(_) => Some(deletion(job)),
         JobState::Deleting => None,
@@ -215,6 +231,14 @@ fn end(observed: &ObservedFollow) -> FollowPlan {
         step,
         again_ms: Some(MISSING_MS),
         ..FollowPlan::default()
+    }
+}
+
+/// Whether the status has what a Job has reported. Where the followed cluster was lost, nobody closed it.
+fn is_recorded(observed: &ObservedFollow, followed: &Followed) -> bool {
+    match followed.frozen_unix_ms {
+        0 => observed.revision == Some(followed.revision),
+        _ => observed.recorded,
     }
 }
 
@@ -237,6 +261,9 @@ fn follow(observed: &ObservedFollow, cluster: &ValidatedCluster) -> FollowPlan {
         return delete(job, "an earlier Job is deleted".to_owned());
     }
     let changed = newest.made_from != wanted(observed, cluster);
+    let frozen = observed.phase == Some(FollowPhase::Frozen);
+    let lost = cluster.spec.follow().is_some_and(|it| is_lost(&it));
+    let gives_up = lost || observed.deleting && closes(newest);
     let mut plan = match &newest.state {
         JobState::Deleting => {
             let text = format!("Job {} is being deleted", newest.name);
@@ -245,13 +272,8 @@ fn follow(observed: &ObservedFollow, cluster: &ValidatedCluster) -> FollowPlan {
         JobState::Ended { at, result, reason } => {
             ended(observed, newest, *at, (result.as_ref(), reason), changed)
         }
-        // Nobody writes anywhere now: it is not interrupted, unless the cluster here is to go.
-        JobState::Running
-            if observed.phase == Some(FollowPhase::Frozen)
-                && !(observed.deleting && closes(newest)) =>
-        {
-            waits(String::new(), WATCHED_MS)
-        }
+        // Nobody writes anywhere now: it is not interrupted, unless the cluster here is to go, or the other one is lost.
+        JobState::Running if frozen && !(gives_up && changed) => waits(String::new(), WATCHED_MS),
         _ if changed => delete(newest, "its settings have changed".to_owned()),
         // The members say how far it is.
         JobState::Running => waits(String::new(), WATCHED_MS),
@@ -314,8 +336,11 @@ fn failure(job: &JobFacts) -> Option<(bool, String)> {
 
 /// What a Job would be made from now.
 fn wanted(observed: &ObservedFollow, cluster: &ValidatedCluster) -> Option<String> {
-    let _ = cluster.spec.follow()?;
-    Some(made_from(asked(observed, cluster), &observed.secrets))
+    let follow = FollowedCluster {
+        until: asked(observed, cluster),
+        ..cluster.spec.follow()?
+    };
+    Some(made_from(&follow, &observed.secrets))
 }
 
 /// Creates a Job, if what it needs is there.

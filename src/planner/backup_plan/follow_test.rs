@@ -13,14 +13,14 @@ use super::{BackupStep, FollowPlan, ObservedFollow, made_from, plan_follow};
 use crate::crd::backups::LocalRef;
 use crate::crd::{
     Bootstrap, Cutover, DataSource, EtcdClusterSpec, Follow, FollowPhase, FollowUser,
-    ValidatedCluster,
+    FollowedCluster, Until, ValidatedCluster,
 };
 
-fn now() -> Timestamp {
+pub(super) fn now() -> Timestamp {
     "2026-03-01T00:00:00Z".parse().expect("a time")
 }
 
-fn follow() -> Follow {
+pub(super) fn follow() -> Follow {
     Follow {
         endpoints: vec!["http://etcd-0:2379".into()],
         user: Some(FollowUser {
@@ -32,12 +32,21 @@ fn follow() -> Follow {
     }
 }
 
-fn secrets(version: &str) -> Vec<(String, Option<String>)> {
+/// What a Job is made from.
+pub(super) fn text(until: Until, secrets: &[(String, Option<String>)]) -> String {
+    let follow = FollowedCluster {
+        until,
+        ..FollowedCluster::from(&follow())
+    };
+    made_from(&follow, secrets)
+}
+
+pub(super) fn secrets(version: &str) -> Vec<(String, Option<String>)> {
     vec![("root".into(), Some(version.into()))]
 }
 
 /// A cluster that follows another one, and has no Job yet.
-fn observed() -> ObservedFollow {
+pub(super) fn observed() -> ObservedFollow {
     let bootstrap = Bootstrap {
         follow: Some(follow()),
         ..Bootstrap::default()
@@ -59,6 +68,7 @@ fn observed() -> ObservedFollow {
         deleting: false,
         closing: false,
         recorded: false,
+        revision: None,
         has_key: true,
         secrets: secrets("7"),
         jobs: vec![],
@@ -66,7 +76,7 @@ fn observed() -> ObservedFollow {
     }
 }
 
-fn job(attempt: u32, state: JobState) -> JobFacts {
+pub(super) fn job(attempt: u32, state: JobState) -> JobFacts {
     JobFacts {
         name: format!("second-follow-{attempt}"),
         kind: JobKind::Follow,
@@ -75,36 +85,12 @@ fn job(attempt: u32, state: JobState) -> JobFacts {
         created: now(),
         location: String::new(),
         interval: None,
-        made_from: Some(made_from(Cutover::Manual, &secrets("7"))),
+        made_from: Some(text(Until::Stay, &secrets("7"))),
         state,
     }
 }
 
-/// The same as one that takes the place of the followed cluster.
-fn armed(attempt: u32, state: JobState) -> JobFacts {
-    JobFacts {
-        made_from: Some(made_from(Cutover::WhenCaughtUp, &secrets("7"))),
-        ..job(attempt, state)
-    }
-}
-
-/// A cluster in the middle of its cutover.
-fn frozen() -> ObservedFollow {
-    let mut observed = observed();
-    let asked = Follow {
-        cutover: Cutover::WhenCaughtUp,
-        ..follow()
-    };
-    cluster(&mut observed).bootstrap = Some(Bootstrap {
-        follow: Some(asked),
-        ..Bootstrap::default()
-    });
-    observed.phase = Some(FollowPhase::Frozen);
-    observed.jobs = vec![armed(1, JobState::Running)];
-    observed
-}
-
-fn ended(at: Timestamp, result: Option<JobResult>) -> JobState {
+pub(super) fn ended(at: Timestamp, result: Option<JobResult>) -> JobState {
     JobState::Ended {
         at,
         result,
@@ -112,14 +98,14 @@ fn ended(at: Timestamp, result: Option<JobResult>) -> JobState {
     }
 }
 
-fn failed(class: FailureClass) -> Option<JobResult> {
+pub(super) fn failed(class: FailureClass) -> Option<JobResult> {
     Some(JobResult::Failed {
         class,
         message: "why".into(),
     })
 }
 
-fn followed() -> Followed {
+pub(super) fn followed() -> Followed {
     Followed {
         revision: 1207,
         frozen_unix_ms: 1_000,
@@ -127,7 +113,7 @@ fn followed() -> Followed {
     }
 }
 
-fn creates(plan: &FollowPlan) -> Option<u32> {
+pub(super) fn creates(plan: &FollowPlan) -> Option<u32> {
     match plan.step {
         Some(BackupStep::CreateJob {
             kind: JobKind::Follow,
@@ -137,14 +123,14 @@ fn creates(plan: &FollowPlan) -> Option<u32> {
     }
 }
 
-fn deletes(plan: &FollowPlan) -> Option<&str> {
+pub(super) fn deletes(plan: &FollowPlan) -> Option<&str> {
     match &plan.step {
         Some(BackupStep::DeleteJob { name }) => Some(name),
         _ => None,
     }
 }
 
-fn cluster(observed: &mut ObservedFollow) -> &mut EtcdClusterSpec {
+pub(super) fn cluster(observed: &mut ObservedFollow) -> &mut EtcdClusterSpec {
     &mut observed.cluster.as_mut().expect("it is valid").spec
 }
 
@@ -152,10 +138,10 @@ fn cluster(observed: &mut ObservedFollow) -> &mut EtcdClusterSpec {
 #[test]
 fn seed_gets_a_snapshot_of_the_living_cluster() {
     let mut seeding = restored();
-    seeding.source = Some(DataSource::Followed(follow()));
+    seeding.source = Some(DataSource::Followed((&follow()).into()));
     (seeding.backup, seeding.store) = (None, None);
     let target = plan_restore(&seeding).target.expect("a Job");
-    assert_eq!(target.from, RestoreFrom::Followed(follow()));
+    assert_eq!(target.from, RestoreFrom::Followed((&follow()).into()));
     assert_eq!(target.seed, "second-1");
 }
 
@@ -297,126 +283,6 @@ fn what_does_not_fit_is_not_tried_again_at_once() {
     assert_eq!(creates(&plan_follow(&observed)), Some(2));
 }
 
-/// Somebody asks for hibernation, or pauses the cluster, while nobody takes writes: the Job goes on, and if it ends, one
-/// opens the followed cluster, and does not try once more.
-#[test]
-fn stopping_leaves_no_cluster_closed() {
-    for stop in [
-        (|it: &mut EtcdClusterSpec| it.replicas = 0) as fn(&mut EtcdClusterSpec),
-        |it| it.paused = true,
-    ] {
-        let mut observed = frozen();
-        stop(cluster(&mut observed));
-        assert_eq!(plan_follow(&observed).step, None, "it is not interrupted");
-        observed.jobs = vec![armed(1, ended(now(), None))];
-        let plan = plan_follow(&observed);
-        assert_eq!((creates(&plan), plan.cutover), (Some(2), Cutover::Manual));
-        assert!(!plan.report.may_close);
-        observed.jobs.push(job(2, JobState::Running));
-        assert_eq!(plan_follow(&observed).step, None);
-        // One that did not start yet would try once more.
-        observed.jobs = vec![armed(1, JobState::Waiting(None))];
-        assert_eq!(deletes(&plan_follow(&observed)), Some("second-follow-1"));
-    }
-    // Once it is open, a cluster that stops needs no Job, and one that is paused keeps it.
-    let mut observed = frozen();
-    observed.phase = Some(FollowPhase::Following);
-    observed.jobs = vec![job(2, JobState::Running)];
-    cluster(&mut observed).paused = true;
-    assert_eq!(plan_follow(&observed).step, None);
-    cluster(&mut observed).paused = false;
-    cluster(&mut observed).replicas = 0;
-    assert_eq!(deletes(&plan_follow(&observed)), Some("second-follow-2"));
-}
-
-/// Once the deletion was asked for, no cutover begins or goes on, and what is closed is opened.
-#[test]
-fn deletion_opens_what_is_closed() {
-    let mut observed = frozen();
-    observed.deleting = true;
-    let plan = plan_follow(&observed);
-    assert_eq!(deletes(&plan), Some("second-follow-1"));
-    assert!(plan.report.may_close);
-    observed.jobs.clear();
-    observed.closing = true;
-    let plan = plan_follow(&observed);
-    assert_eq!((creates(&plan), plan.cutover), (Some(1), Cutover::Manual));
-    assert!(plan.report.may_close, "the pod of the first one runs still");
-    observed.closing = false;
-    observed.jobs = vec![job(2, JobState::Running)];
-    let plan = plan_follow(&observed);
-    assert_eq!((plan.step, plan.report.may_close), (None, false));
-    observed.phase = Some(FollowPhase::Following);
-    for (paused, replicas) in [(false, 3), (true, 3), (false, 0)] {
-        let spec = cluster(&mut observed);
-        (spec.paused, spec.replicas) = (paused, replicas);
-        observed.jobs = vec![armed(3, JobState::Running)];
-        assert_eq!(deletes(&plan_follow(&observed)), Some("second-follow-3"));
-        observed.jobs.clear();
-        assert_eq!(plan_follow(&observed).step, None, "nothing begins");
-    }
-    // What has taken over says so.
-    observed.phase = Some(FollowPhase::CutOver);
-    let done = Some(JobResult::Followed(followed()));
-    observed.jobs = vec![armed(3, ended(now(), done))];
-    assert_eq!(plan_follow(&observed).report.followed, Some(followed()));
-}
-
-/// Three times in vain, and the last time the Job could not open what it had closed: another one opens it at once, and
-/// closes nothing before the pause is over, whatever is changed meanwhile.
-#[test]
-fn vain_cutover_leaves_nothing_closed_and_pauses() {
-    let mut observed = frozen();
-    observed.jobs = vec![armed(1, ended(now(), failed(FailureClass::Damaged)))];
-    observed.now += SignedDuration::from_secs(1);
-    let plan = plan_follow(&observed);
-    assert_eq!((creates(&plan), plan.cutover), (Some(2), Cutover::Manual));
-    let begun = observed.now;
-    observed.jobs.push(JobFacts {
-        created: begun,
-        ..job(2, JobState::Running)
-    });
-    observed.phase = Some(FollowPhase::Following);
-    observed.now += SignedDuration::from_mins(9);
-    let plan = plan_follow(&observed);
-    assert_eq!(plan.step, None);
-    assert_eq!(plan.report.failure.as_deref(), Some("why"));
-    observed.secrets = secrets("8");
-    assert_eq!(deletes(&plan_follow(&observed)), Some("second-follow-2"));
-    observed.jobs.pop();
-    // As without this Job: a Secret that changed is tried once.
-    let plan = plan_follow(&observed);
-    assert_eq!(
-        (creates(&plan), plan.cutover),
-        (Some(2), Cutover::WhenCaughtUp)
-    );
-    observed.secrets = secrets("7");
-    observed.jobs.push(job(2, JobState::Running));
-    observed.now += SignedDuration::from_mins(2);
-    assert!(deletes(&plan_follow(&observed)).is_some());
-}
-
-/// The pause after cutovers in vain is not over because the operator was started again, the cluster slept, or a Secret
-/// changed a second time.
-#[test]
-fn changes_do_not_end_the_pause_for_good() {
-    let mut observed = frozen();
-    observed.phase = Some(FollowPhase::Following);
-    observed.jobs = vec![armed(1, ended(now(), failed(FailureClass::Damaged)))];
-    cluster(&mut observed).replicas = 0;
-    assert_eq!(plan_follow(&observed).step, None, "its end is kept");
-    cluster(&mut observed).replicas = 3;
-    assert_eq!(creates(&plan_follow(&observed)), None);
-    observed.secrets = secrets("8");
-    assert_eq!(creates(&plan_follow(&observed)), Some(2));
-    let again = JobFacts {
-        made_from: Some(made_from(Cutover::WhenCaughtUp, &secrets("8"))),
-        ..job(2, ended(now(), failed(FailureClass::Damaged)))
-    };
-    observed.jobs = vec![again];
-    assert_eq!(creates(&plan_follow(&observed)), None);
-}
-
 /// What the Job reports of the cutover is in the status before the Job is deleted.
 #[test]
 fn cutover_is_recorded_before_its_job_goes() {
@@ -479,7 +345,7 @@ fn any_history_comes_to_one_job_that_runs() {
         let [job] = &observed.jobs[..] else {
             panic!("seed {seed}: {:?}", observed.jobs);
         };
-        let wanted = made_from(Cutover::Manual, &observed.secrets);
+        let wanted = text(Until::Stay, &observed.secrets);
         assert_eq!(job.state, JobState::Running, "seed {seed}");
         assert_eq!(job.made_from.as_ref(), Some(&wanted), "seed {seed}");
     }
@@ -491,7 +357,7 @@ fn carry_out(observed: &mut ObservedFollow, step: Option<BackupStep>) {
             assert!(observed.jobs.iter().all(|job| job.attempt != attempt));
             let made = JobFacts {
                 created: observed.now,
-                made_from: Some(made_from(Cutover::Manual, &observed.secrets)),
+                made_from: Some(text(Until::Stay, &observed.secrets)),
                 ..job(attempt, JobState::Waiting(None))
             };
             observed.jobs.push(made);

@@ -22,6 +22,8 @@ mod store;
 #[cfg(test)]
 mod archive_test;
 #[cfg(test)]
+mod follow_edges_test;
+#[cfg(test)]
 mod follow_test;
 #[cfg(test)]
 mod restore_test;

@@ -112,6 +112,8 @@ pub struct ClusterFacts {
     pub hibernated: bool,
     /// It follows another cluster: its data are that one's.
     pub follows: bool,
+    /// It does so as its standby.
+    pub standby: bool,
     /// Since when its data are its own, where it has followed another one.
     pub own_since: Option<Timestamp>,
     /// It has the key that the Jobs' key is derived from.
@@ -149,13 +151,18 @@ pub(super) fn missing(
         ));
     }
     if serves && facts.follows {
-        return Some(follows(name));
+        return Some(follows(name, facts));
     }
     (!facts.has_key).then(|| format!("EtcdCluster {name} is not set up yet"))
 }
 
 /// Why a cluster that follows another one is not saved.
-pub(super) fn follows(cluster: &str) -> String {
+pub(super) fn follows(cluster: &str, facts: &ClusterFacts) -> String {
+    if facts.standby {
+        return format!(
+            "EtcdCluster {cluster} is a standby, and its data are its source's: it is saved once it is promoted"
+        );
+    }
     format!(
         "EtcdCluster {cluster} follows another cluster, and its data are that one's: it is saved once it has cut over"
     )

@@ -9,7 +9,7 @@ use super::observed::{JobFacts, JobKind, JobState, NODE_LOST};
 use super::result::{FailureClass, JobResult};
 use super::{BackupStep, size};
 use crate::crd::backups::{BackupPhase, EtcdBackupStatus};
-use crate::crd::{DataSource, Follow, Moment, Restore, Survivor, ValidatedCluster};
+use crate::crd::{DataSource, FollowedCluster, Moment, Restore, Survivor, ValidatedCluster};
 
 /// Before the second attempt; doubled for each further one.
 const PAUSE: SignedDuration = SignedDuration::from_secs(5);
@@ -95,7 +95,7 @@ pub enum RestoreFrom {
     /// A member of the incarnation before.
     Survivor(Survivor),
     /// A living cluster.
-    Followed(Follow),
+    Followed(FollowedCluster),
 }
 
 /// How a restore is doing, for the report of its cluster.

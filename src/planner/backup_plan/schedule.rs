@@ -204,8 +204,8 @@ impl<'a> Draft<'a> {
     /// Why the cluster is not saved although everything is there.
     fn held(&self) -> Option<String> {
         let cluster = self.observed.cluster.as_ref();
-        let held = cluster.is_some_and(|cluster| cluster.follows);
-        held.then(|| follows(&self.observed.spec.cluster_ref.name))
+        let held = cluster.filter(|cluster| cluster.follows);
+        held.map(|cluster| follows(&self.observed.spec.cluster_ref.name, cluster))
     }
 
     fn unfinished(&self) -> Option<&BackupFacts> {

@@ -31,6 +31,7 @@ pub(super) fn cluster() -> ClusterFacts {
         invalid: None,
         hibernated: false,
         follows: false,
+        standby: false,
         own_since: None,
         has_key: true,
         archived: None,
@@ -306,6 +307,17 @@ fn missing_things_are_named_and_waited_for() {
     world.reconcile(false);
     assert!(
         world.message().contains("once it has cut over"),
+        "{}",
+        world.message()
+    );
+    world.observed.cluster = Some(ClusterFacts {
+        follows: true,
+        standby: true,
+        ..cluster()
+    });
+    world.reconcile(false);
+    assert!(
+        world.message().contains("once it is promoted"),
         "{}",
         world.message()
     );

@@ -20,8 +20,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 
 use crate::crd::backups::{EtcdBackupStoreSpec, ScheduleRetention, Scratch, SecretKeyRef};
 use crate::crd::{
-    ANNOTATION_ARCHIVE_INTERVAL, ANNOTATION_BACKUP_LOCATION, ANNOTATION_FOLLOW, APP, Follow,
-    LABEL_BACKUP_ATTEMPT, LABEL_BACKUP_JOB, LABEL_BACKUP_OF, LABEL_BACKUP_OWNER,
+    ANNOTATION_ARCHIVE_INTERVAL, ANNOTATION_BACKUP_LOCATION, ANNOTATION_FOLLOW, APP,
+    FollowedCluster, LABEL_BACKUP_ATTEMPT, LABEL_BACKUP_JOB, LABEL_BACKUP_OF, LABEL_BACKUP_OWNER,
     LABEL_BACKUP_OWNER_KIND, LABEL_RECOVERY, MANAGER, Survivor, TlsPort, ValidatedCluster,
     authority_secret_name, peers_service_name,
 };
@@ -131,14 +131,14 @@ pub enum BackupWork {
     /// The same from a living cluster. Needs no store.
     Seed {
         /// The cluster.
-        follow: Follow,
+        follow: FollowedCluster,
         /// The member.
         seed: String,
     },
     /// Applies what is written in a living cluster, until its place is taken. Needs no store.
     Follow {
         /// The cluster, and when its place is taken.
-        follow: Follow,
+        follow: FollowedCluster,
         /// What it is made from: another text asks for another Job.
         made_from: String,
     },
@@ -177,7 +177,7 @@ impl BackupWork {
     }
 
     /// The living cluster that it reads.
-    fn source(&self) -> Option<&Follow> {
+    fn source(&self) -> Option<&FollowedCluster> {
         match self {
             BackupWork::Seed { follow, .. } | BackupWork::Follow { follow, .. } => Some(follow),
             _ => None,
@@ -456,7 +456,7 @@ fn arguments(
         BackupWork::Follow { follow, .. } => {
             all.extend(follow_job::arguments(follow));
             all.extend(any_member(cluster));
-            all.push(format!("--cutover={}", follow.cutover.argument()));
+            all.extend(follow_job::until(follow.until));
             all.push(format!("--scratch={SCRATCH}"));
             return all;
         }

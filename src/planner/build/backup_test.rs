@@ -8,7 +8,7 @@ use crate::crd::backups::{
     EtcdBackupStoreSpec, LocalRef, S3Store, ScheduleRetention, Scratch, SecretKeyRef,
     StoreEncryption, VolumeStore,
 };
-use crate::crd::{Cutover, ExpectedDisk, Follow, FollowTls, FollowUser, Survivor};
+use crate::crd::{ExpectedDisk, FollowTls, FollowUser, FollowedCluster, Survivor, Until};
 
 fn key(name: &str) -> SecretKeyRef {
     SecretKeyRef {
@@ -102,8 +102,8 @@ fn recover() -> BackupWork {
     }
 }
 
-fn living() -> Follow {
-    Follow {
+fn living() -> FollowedCluster {
+    FollowedCluster {
         endpoints: vec![
             "https://etcd-0.etcd:2379".to_owned(),
             "https://etcd-1.etcd:2379".to_owned(),
@@ -114,7 +114,8 @@ fn living() -> Follow {
         user: Some(FollowUser {
             secret_ref: named("source-root"),
         }),
-        cutover: Cutover::WhenCaughtUp,
+        until: Until::CaughtUp,
+        standby: false,
     }
 }
 
@@ -124,14 +125,14 @@ fn named(name: &str) -> LocalRef {
     }
 }
 
-fn seed(follow: Follow) -> BackupWork {
+fn seed(follow: FollowedCluster) -> BackupWork {
     BackupWork::Seed {
         follow,
         seed: "demo-1".to_owned(),
     }
 }
 
-fn follow(follow: Follow) -> BackupWork {
+fn follow(follow: FollowedCluster) -> BackupWork {
     BackupWork::Follow {
         follow,
         made_from: "when-caught-up source-tls=7 source-root=9".to_owned(),
@@ -139,10 +140,19 @@ fn follow(follow: Follow) -> BackupWork {
 }
 
 /// One that is reached without TLS and without a user.
-fn plain() -> Follow {
-    Follow {
+fn plain() -> FollowedCluster {
+    FollowedCluster {
         endpoints: vec!["http://etcd-0.etcd:2379".to_owned()],
-        ..Follow::default()
+        ..FollowedCluster::default()
+    }
+}
+
+/// A source that is lost.
+fn lost() -> FollowedCluster {
+    FollowedCluster {
+        until: Until::SourceLost { revision: 48_211 },
+        standby: true,
+        ..plain()
     }
 }
 
@@ -199,6 +209,7 @@ fn jobs_of_backups() {
         &job("spec: {tls: {}}", &none, &follow(living())),
         &job("spec: {}", &none, &seed(plain())),
         &job("spec: {}", &none, &follow(plain())),
+        &job("spec: {}", &none, &follow(lost())),
     ]);
     golden("backup.yaml", &text);
 }

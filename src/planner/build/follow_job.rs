@@ -6,13 +6,13 @@ use k8s_openapi::api::core::v1::{
 };
 
 use super::backup_job::{at, secret};
-use crate::crd::Follow;
+use crate::crd::{FollowedCluster, Until};
 
 const TLS: &str = "/etc/quorate/source-tls";
 const USER: &str = "/etc/quorate/source-user";
 
 /// How the cluster that is followed is called. A certificate for it may be missing in its Secret: its files then are, too.
-pub(super) fn arguments(follow: &Follow) -> Vec<String> {
+pub(super) fn arguments(follow: &FollowedCluster) -> Vec<String> {
     let endpoints = follow.endpoints.iter();
     let mut all: Vec<String> = endpoints.map(|url| format!("--from={url}")).collect();
     if follow.tls.is_some() {
@@ -27,8 +27,17 @@ pub(super) fn arguments(follow: &Follow) -> Vec<String> {
     all
 }
 
+/// When its place is taken.
+pub(super) fn until(until: Until) -> Vec<String> {
+    let mut all = vec![format!("--cutover={}", until.argument())];
+    if let Until::SourceLost { revision } = until {
+        all.push(format!("--revision={revision}"));
+    }
+    all
+}
+
 /// The Secrets for the cluster that is followed.
-pub(super) fn volumes(follow: &Follow) -> Vec<(Volume, VolumeMount)> {
+pub(super) fn volumes(follow: &FollowedCluster) -> Vec<(Volume, VolumeMount)> {
     let mut all = Vec::new();
     if let Some(tls) = &follow.tls {
         let name = &tls.secret_ref.name;

@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde::Serialize;
 
 use super::*;
-use crate::crd::{EtcdCluster, TlsPort, ValidatedCluster, parse, validate};
+use crate::crd::{EtcdCluster, TlsPort, Until, ValidatedCluster, parse, validate};
 use crate::plan::{Owner, PvcState};
 
 pub(super) fn cluster(yaml: &str) -> ValidatedCluster {
@@ -699,6 +699,12 @@ fn the_samples_are_encrypted() {
     assert!(parse(&local).is_ok() && local.contains("`tls: {}`"));
     let restored = parse(&file("deploy/samples/restore.yaml")).expect("valid");
     assert!(restored.spec.bootstrap.is_some() && restored.spec.tls.is_some());
+    for (sample, standby) in [("follow", false), ("standby", true)] {
+        let sample = parse(&file(&format!("deploy/samples/{sample}.yaml"))).expect("valid");
+        let follow = sample.spec.follow().expect("it follows");
+        assert!(sample.spec.tls.is_some() && follow.tls.is_some());
+        assert_eq!((follow.standby, follow.until), (standby, Until::Stay));
+    }
     assert!(file("charts/quorate/templates/NOTES.txt").contains("\n    tls: {}\n"));
     assert!(!file("deploy/static-pod/quorate.yaml").contains("--listen-client-urls=http://0"));
 }

@@ -17,7 +17,7 @@ pub enum ConditionType {
     TlsReady,
     /// Members acknowledge only what is on the disks of a quorum.
     Durable,
-    /// The cluster follows another one and takes no writes of clients. Only with `spec.bootstrap.follow`.
+    /// The cluster follows another one and takes no writes of clients. Only with `spec.bootstrap.follow` or `spec.replicaOf`.
     Following,
     /// The operator cannot continue by itself: the user has to change something.
     Stalled,

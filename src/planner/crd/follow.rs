@@ -1,10 +1,11 @@
-//! `spec.bootstrap.follow`: a new cluster that follows a living one until it takes that one's place, and how far it is.
-//! Never says what is in the Secrets that it names.
+//! `spec.bootstrap.follow`: a new cluster that follows a living one until it takes that one's place; how far it is; and one
+//! value for that and for `spec.replicaOf`. Never says what is in the Secrets that it names.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::backups::LocalRef;
+use super::replica::{PromoteMode, ReplicaOf};
 use super::schema;
 use super::spec::EtcdClusterSpec;
 
@@ -57,30 +58,119 @@ pub enum Cutover {
     WhenCaughtUp,
 }
 
-impl Cutover {
+/// A cluster that another one follows, by whichever field asks for it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FollowedCluster {
+    /// Its client URLs.
+    pub endpoints: Vec<String>,
+    /// TLS towards it.
+    pub tls: Option<FollowTls>,
+    /// Who is logged in there.
+    pub user: Option<FollowUser>,
+    /// Until when it is followed.
+    pub until: Until,
+    /// The follower is its standby, by `spec.replicaOf`; otherwise one that moves, by `spec.bootstrap.follow`.
+    pub standby: bool,
+}
+
+/// Until when a cluster is followed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Until {
+    /// Until something else is asked for.
+    #[default]
+    Stay,
+    /// Until everything that it wrote is here; then it is closed to writes, and its place is taken.
+    CaughtUp,
+    /// It is lost: its place is taken with what is here.
+    SourceLost {
+        /// This revision has to be here at least.
+        revision: i64,
+    },
+}
+
+impl Until {
     /// As the flag `--cutover` of `quorate follow run` takes it.
     #[must_use]
     pub fn argument(self) -> &'static str {
         match self {
-            Cutover::Manual => "manual",
-            Cutover::WhenCaughtUp => "when-caught-up",
+            Until::Stay => "manual",
+            Until::CaughtUp => "when-caught-up",
+            Until::SourceLost { .. } => "source-lost",
         }
     }
 }
 
-impl Follow {
-    /// The cluster that is followed, in words.
+impl From<Cutover> for Until {
+    fn from(cutover: Cutover) -> Until {
+        match cutover {
+            Cutover::Manual => Until::Stay,
+            Cutover::WhenCaughtUp => Until::CaughtUp,
+        }
+    }
+}
+
+impl From<&Follow> for FollowedCluster {
+    fn from(follow: &Follow) -> FollowedCluster {
+        FollowedCluster {
+            endpoints: follow.endpoints.clone(),
+            tls: follow.tls.clone(),
+            user: follow.user.clone(),
+            until: follow.cutover.into(),
+            standby: false,
+        }
+    }
+}
+
+impl From<&ReplicaOf> for FollowedCluster {
+    fn from(replica: &ReplicaOf) -> FollowedCluster {
+        let until = match &replica.promote {
+            None => Until::Stay,
+            Some(promote) => match promote.mode {
+                PromoteMode::Switchover => Until::CaughtUp,
+                // The rules of the schema want the revision: without it nothing is promoted.
+                PromoteMode::Failover => Until::SourceLost {
+                    revision: promote.revision.unwrap_or(i64::MAX),
+                },
+            },
+        };
+        FollowedCluster {
+            endpoints: replica.endpoints.clone(),
+            tls: replica.tls.clone(),
+            user: replica.user.clone(),
+            until,
+            standby: true,
+        }
+    }
+}
+
+impl FollowedCluster {
+    /// In words.
     #[must_use]
     pub fn in_words(&self) -> String {
-        format!("the cluster at {}", self.endpoints.join(", "))
+        let endpoints = self.endpoints.join(", ");
+        match self.standby {
+            true => format!("the source at {endpoints}"),
+            false => format!("the cluster at {endpoints}"),
+        }
+    }
+
+    /// What it is to its follower.
+    #[must_use]
+    pub fn noun(&self) -> &'static str {
+        match self.standby {
+            true => "the source",
+            false => "the followed cluster",
+        }
     }
 }
 
 impl EtcdClusterSpec {
     /// The cluster that it follows or has followed, if there is one.
     #[must_use]
-    pub fn follow(&self) -> Option<&Follow> {
-        self.bootstrap.as_ref()?.follow.as_ref()
+    pub fn follow(&self) -> Option<FollowedCluster> {
+        let bootstrap = self.bootstrap.as_ref().and_then(|it| it.follow.as_ref());
+        let replica = || self.replica_of.as_ref().map(FollowedCluster::from);
+        bootstrap.map(FollowedCluster::from).or_else(replica)
     }
 }
 
@@ -136,7 +226,7 @@ pub struct FollowStatus {
     /// For how many seconds that has been; 0 below ten.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lag_seconds: Option<i64>,
-    /// When the followed cluster was closed to writes.
+    /// When the followed cluster was closed to writes; absent after a promotion with mode Failover.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("format" = "date-time"))]
     pub frozen_time: Option<String>,
@@ -144,7 +234,7 @@ pub struct FollowStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("format" = "date-time"))]
     pub cut_over_time: Option<String>,
-    /// Milliseconds for which neither cluster took writes.
+    /// Milliseconds for which neither cluster took writes; absent after a promotion with mode Failover.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub write_gap_milliseconds: Option<i64>,
     /// What happens now, or what went wrong and what to do.

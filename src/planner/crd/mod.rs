@@ -18,6 +18,7 @@ mod quantity;
 mod recovery;
 #[cfg(test)]
 mod recovery_test;
+mod replica;
 mod schema;
 mod server;
 mod spec;
@@ -34,7 +35,9 @@ pub use autogrow::{Autogrow, Growth};
 pub use bootstrap::{Adopt, Bootstrap, Moment, Restore};
 pub use condition::{ConditionStatus, ConditionType};
 pub use deletion::BackupBeforeDeletion;
-pub use follow::{Cutover, Follow, FollowPhase, FollowStatus, FollowTls, FollowUser};
+pub use follow::{
+    Cutover, Follow, FollowPhase, FollowStatus, FollowTls, FollowUser, FollowedCluster, Until,
+};
 pub use labels::*;
 pub use network::NetworkAccess;
 pub use parse::{ParseError, definition_yaml, definitions, parse};
@@ -44,6 +47,7 @@ pub use recovery::{
     DataSource, EtcdRecovery, EtcdRecoverySpec, EtcdRecoveryStatus, ExpectedDisk, RecoveryPhase,
     Survivor,
 };
+pub use replica::{Promote, PromoteMode, ReplicaOf};
 pub use server::{
     AutoCompaction, CompactionMode, ExtraArg, FLAGS_OF_OPERATOR, FLAGS_OF_SERVER, FLAGS_OF_TLS,
     Server, Timings, means_true,

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::backups::LocalRef;
 use super::bootstrap::{Restore, default_bump};
-use super::follow::Follow;
+use super::follow::FollowedCluster;
 use super::schema;
 
 /// What is recovered, and from what.
@@ -152,7 +152,7 @@ pub enum DataSource {
     /// A member of the incarnation before.
     Survivor(Survivor),
     /// A living cluster, which is followed from then on.
-    Followed(Follow),
+    Followed(FollowedCluster),
 }
 
 impl DataSource {

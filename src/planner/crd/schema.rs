@@ -103,8 +103,22 @@ pub(super) fn store_endpoint(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// URLs of a cluster's members.
+/// `bootstrap.follow.endpoints`.
 pub(super) fn endpoints(_: &mut SchemaGenerator) -> Schema {
+    endpoints_of(
+        "bootstrap.follow.endpoints are URLs such as https://etcd-0.etcd:2379, without a user and without a path: a user goes into follow.user",
+    )
+}
+
+/// `replicaOf.endpoints`.
+pub(super) fn source_endpoints(_: &mut SchemaGenerator) -> Schema {
+    endpoints_of(
+        "replicaOf.endpoints are URLs such as https://etcd-0.etcd:2379, without a user and without a path: a user goes into replicaOf.user",
+    )
+}
+
+/// URLs of a cluster's members.
+fn endpoints_of(message: &str) -> Schema {
     json_schema!({
         "type": "array",
         "minItems": 1,
@@ -116,7 +130,7 @@ pub(super) fn endpoints(_: &mut SchemaGenerator) -> Schema {
             "maxLength": 512,
             "x-kubernetes-validations": rules(&[(
                 "self.matches('^https?://([-A-Za-z0-9_.]+|\\\\[[0-9A-Fa-f:.]+\\\\])(:[0-9]{1,5})?$')",
-                "bootstrap.follow.endpoints are URLs such as https://etcd-0.etcd:2379, without a user and without a path: a user goes into follow.user",
+                message,
             )]),
         },
     })

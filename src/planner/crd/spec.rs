@@ -15,6 +15,7 @@ use super::deletion::BackupBeforeDeletion;
 use super::network::NetworkAccess;
 use super::pod::PodTemplate;
 use super::quantity::Quantity;
+use super::replica::ReplicaOf;
 use super::schema;
 use super::server::Server;
 use super::tls::Tls;
@@ -56,6 +57,12 @@ use super::tls::Tls;
         .message("tls cannot be removed from an existing cluster: restore it, or create a new cluster without it and copy the data (`etcdctl make-mirror`, or a snapshot)"),
     validation = kube_core::Rule::new("has(self.spec.bootstrap) == has(oldSelf.spec.bootstrap) && (!has(self.spec.bootstrap) || self.spec.bootstrap == oldSelf.spec.bootstrap || (has(self.spec.bootstrap.follow) && has(oldSelf.spec.bootstrap.follow) && self.spec.bootstrap.follow.endpoints == oldSelf.spec.bootstrap.follow.endpoints && has(self.spec.bootstrap.follow.tls) == has(oldSelf.spec.bootstrap.follow.tls) && (!has(self.spec.bootstrap.follow.tls) || self.spec.bootstrap.follow.tls == oldSelf.spec.bootstrap.follow.tls) && has(self.spec.bootstrap.follow.user) == has(oldSelf.spec.bootstrap.follow.user) && (!has(self.spec.bootstrap.follow.user) || self.spec.bootstrap.follow.user == oldSelf.spec.bootstrap.follow.user) && oldSelf.spec.bootstrap.follow.cutover == 'Manual' && self.spec.bootstrap.follow.cutover == 'WhenCaughtUp'))")
         .message("bootstrap is immutable, because it says where the first data of the cluster come from; only follow.cutover may be changed, from Manual to WhenCaughtUp: set it back, or create another cluster"),
+    validation = kube_core::Rule::new("!has(self.spec.replicaOf) || !has(self.spec.bootstrap)")
+        .message("give bootstrap or replicaOf, and not both: a standby has its first data from its source"),
+    validation = kube_core::Rule::new("has(self.spec.replicaOf) == has(oldSelf.spec.replicaOf)")
+        .message("replicaOf is set when an EtcdCluster is created, or never, and stays when it was promoted: create another EtcdCluster as the standby"),
+    validation = kube_core::Rule::new("!has(self.spec.replicaOf) || !has(oldSelf.spec.replicaOf) || !has(oldSelf.status) || !has(oldSelf.status.follow) || oldSelf.status.follow.phase != 'CutOver' || (has(self.spec.replicaOf.promote) == has(oldSelf.spec.replicaOf.promote) && (!has(self.spec.replicaOf.promote) || self.spec.replicaOf.promote == oldSelf.spec.replicaOf.promote))")
+        .message("replicaOf.promote stays as it was carried out: clients write here. To follow again, create another EtcdCluster as the standby"),
     validation = kube_core::Rule::new("!has(self.spec.server) || !has(self.spec.server.quota) || !isQuantity(self.spec.server.quota) || !isQuantity(self.spec.storage.size) || quantity(self.spec.server.quota).add(quantity(self.spec.server.quota)).add(quantity(self.spec.server.quota)).add(quantity(self.spec.server.quota)).compareTo(quantity(self.spec.storage.size)) <= 0")
         .message("server.quota must be at most a quarter of storage.size: up to three checkpoints of the data and as much log are on the volume; lower the quota or raise storage.size")
 )]
@@ -80,12 +87,17 @@ pub struct EtcdClusterSpec {
     #[x_kube(validation = kube_core::Rule::new("self.matches('^[^ ]+$')").message("image must be a reference such as registry.example/quorate:0.1.0; leave the field out for the operator's own"))]
     pub image: Option<String>,
     /// While this is true the operator keeps the status, the PDB and certificates up to date, and
-    /// changes nothing else.
+    /// changes nothing else. Only a followed cluster that is closed to writes is opened again.
     #[serde(default)]
     pub paused: bool,
     /// Where the first data of the cluster come from; by default it starts empty. Immutable, but for `follow.cutover`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bootstrap: Option<Bootstrap>,
+    /// A standby of a cluster elsewhere: it starts with a snapshot of that one, follows it at the same revisions, for as
+    /// long as nothing else is asked for, and is promoted by `promote`. Never together with `bootstrap`; set when the
+    /// EtcdCluster is created, or never, and kept after the promotion.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replica_of: Option<ReplicaOf>,
     /// While this is true the resource cannot be deleted, by anyone: a ValidatingAdmissionPolicy, which the chart brings,
     /// refuses it. Set it to false first. Members and volumes are not protected from the deletion of the namespace; only
     /// the resource stays then, and the namespace does not go before it.
@@ -153,6 +165,7 @@ impl Default for EtcdClusterSpec {
             image: None,
             paused: false,
             bootstrap: None,
+            replica_of: None,
             deletion_protection: false,
             backup_before_deletion: None,
             storage: Storage::default(),

@@ -82,7 +82,7 @@ pub struct EtcdClusterStatus {
     /// How the cluster comes or came to its first data; absent without `spec.bootstrap`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restore: Option<RestoreStatus>,
-    /// How far the cluster is with `spec.bootstrap.follow`; absent without it.
+    /// How far the cluster is with `spec.bootstrap.follow` or `spec.replicaOf`; absent without them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub follow: Option<FollowStatus>,
     /// The backups that this cluster would be restored from; absent if there are none.
@@ -96,7 +96,7 @@ pub struct EtcdClusterStatus {
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["secret"]))]
     pub certificates: Vec<CertificateStatus>,
     /// Ready, Available, Quorate, Progressing, Degraded, Durable and Stalled, TLSReady with TLS, and Following with
-    /// `spec.bootstrap.follow`.
+    /// `spec.bootstrap.follow` or `spec.replicaOf`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,

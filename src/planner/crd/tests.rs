@@ -355,7 +355,111 @@ fn only_the_cutover_may_be_asked_for_later() {
         }
     }
     let follow = manual.spec.follow().expect("it follows");
-    assert_eq!(follow.cutover, Cutover::Manual, "the default");
+    assert_eq!(follow.until, Until::Stay, "the default");
+}
+
+/// A standby stays one of its source, wherever that is found, until it is promoted; and what was carried out is not taken
+/// back.
+#[test]
+fn a_standby_is_promoted_once() {
+    let cluster = |rest: &str| {
+        let spec = format!("{{replicaOf: {{endpoints: ['https://a:2379']{rest}}}}}");
+        parse(&text("demo", &spec)).expect("valid")
+    };
+    let plain = parse(&text("demo", "{}")).expect("valid");
+    let stays = cluster("");
+    let moved = parse(&text(
+        "demo",
+        "{replicaOf: {endpoints: ['http://b:2379'], user: {secretRef: {name: a}}}}",
+    ));
+    let moved = moved.expect("valid");
+    let switched = cluster(", promote: {mode: Switchover}");
+    let failed = cluster(", promote: {mode: Failover, acceptLoss: true, revision: 7}");
+    let reviewed = cluster(", promote: {mode: Failover, acceptLoss: true, revision: 6}");
+    let only = "replicaOf is set when an EtcdCluster is created";
+    let done = "stays as it was carried out";
+    for (old, new, words) in [
+        (&stays, &moved, ""),
+        (&stays, &switched, ""),
+        (&stays, &failed, ""),
+        (&switched, &failed, ""),
+        (&switched, &stays, ""),
+        (&failed, &reviewed, ""),
+        (&failed, &stays, ""),
+        (&failed, &switched, ""),
+        (&plain, &stays, only),
+        (&stays, &plain, only),
+    ] {
+        let errors = new.validate_cel_update(old).err();
+        let errors = errors.map(|it| it.to_string()).unwrap_or_default();
+        assert_eq!(errors.is_empty(), words.is_empty(), "{errors}");
+        assert!(errors.contains(words), "{errors}");
+    }
+    let mut over = switched.clone();
+    let follow = FollowStatus {
+        phase: FollowPhase::CutOver,
+        ..FollowStatus::default()
+    };
+    over.status = Some(EtcdClusterStatus {
+        follow: Some(follow),
+        ..EtcdClusterStatus::default()
+    });
+    for (new, fits) in [(&switched, true), (&stays, false), (&failed, false)] {
+        let changed = new.validate_cel_update(&over);
+        assert_eq!(changed.is_ok(), fits, "{changed:?}");
+        if let Err(errors) = changed {
+            assert!(errors.to_string().contains(done), "{errors}");
+        }
+    }
+    let follow = failed.spec.follow().expect("a source");
+    assert_eq!(follow.until, Until::SourceLost { revision: 7 });
+    assert!(follow.standby && follow.in_words().contains("the source at"));
+}
+
+#[test]
+fn each_mode_of_a_promotion_has_its_fields() {
+    for (rest, words) in [
+        ("promote: {mode: Failover}", "needs acceptLoss: true"),
+        (
+            "promote: {mode: Failover, acceptLoss: true}",
+            "needs acceptLoss: true",
+        ),
+        (
+            "promote: {mode: Failover, acceptLoss: false, revision: 7}",
+            "needs acceptLoss: true",
+        ),
+        (
+            "promote: {mode: Switchover, revision: 7}",
+            "are for mode Failover",
+        ),
+        (
+            "promote: {mode: Switchover, acceptLoss: true}",
+            "are for mode Failover",
+        ),
+        ("promote: {mode: Never}", "is not one of"),
+        (
+            "tls: {secretRef: {name: a}}, endpoints: ['http://a:2379']",
+            "replicaOf.tls is for endpoints with https://",
+        ),
+        (
+            "endpoints: ['http://a:2379', 'https://a:2379']",
+            "all https:// or all http://",
+        ),
+        (
+            "endpoints: ['https://root@a:2379']",
+            "replicaOf.endpoints are URLs such as",
+        ),
+    ] {
+        let endpoints = match rest.contains("endpoints") {
+            true => "",
+            false => "endpoints: ['https://a:2379'], ",
+        };
+        let message = refused("demo", &format!("{{replicaOf: {{{endpoints}{rest}}}}}"));
+        assert!(message.contains(words), "{rest}: {message}");
+    }
+    let both = "{replicaOf: {endpoints: ['https://a:2379']}, bootstrap: {restore: {backupRef: {name: a}}}}";
+    let message = refused("demo", both);
+    assert!(message.contains("give bootstrap or replicaOf"), "{message}");
 }
 
 /// Trust would have to overlap between CAs that the operator cannot compare.

@@ -1,10 +1,11 @@
 //! Where a cluster is that follows another one, and whether that one is closed to writes, from what its members describe in
 //! this reconcile. What the status remembers counts only where no leader says anything, and then only to be careful.
 
-use crate::crd::{Cutover, Follow, FollowPhase};
+use crate::crd::{FollowPhase, FollowedCluster, Until};
 
 use super::observed::{Description, Following};
 use super::situation::Situation;
+use super::status_memory::milliseconds;
 
 /// Clocks of nodes differ by less.
 const AHEAD_MS: u64 = 60_000;
@@ -59,8 +60,8 @@ fn is_quiet(s: &Situation<'_>) -> bool {
     let (Some(follow), Some((_, leader))) = (s.to_follow(), s.view) else {
         return false;
     };
-    // It does not become Manual again: there was never another Job.
-    if follow.cutover == Cutover::Manual {
+    // The cutover of one that moves does not become Manual again: there was never another Job.
+    if !follow.standby && follow.until == Until::Stay {
         return true;
     }
     let since = s.o.follow.as_ref().and_then(|job| job.quiet_since_ms);
@@ -78,10 +79,25 @@ pub(super) fn keeps_awake(s: &Situation<'_>) -> bool {
     }
 }
 
+/// Why members that are to stop go on.
+pub(super) fn awake_because(s: &Situation<'_>) -> String {
+    format!(
+        "replicas is 0, and the members go on until {} takes writes again or its place is taken",
+        noun(s)
+    )
+}
+
+/// What the followed cluster is to this one.
+pub(super) fn noun(s: &Situation<'_>) -> &'static str {
+    let follow = s.cluster.spec.follow();
+    follow.map_or("the followed cluster", |follow| follow.noun())
+}
+
 /// How a followed cluster is opened without the one here. No leader says whether its last entry is in the log.
 pub(super) fn by_hand(s: &Situation<'_>) -> String {
     let follow = s.cluster.spec.follow();
-    let source = follow.map(Follow::in_words).unwrap_or_default();
+    let source = follow.as_ref().map(FollowedCluster::in_words);
+    let source = source.unwrap_or_default();
     let known = s.o.status_memory.follow.as_ref();
     let began = known.and_then(|it| it.frozen_time.as_ref());
     let began = began.map(|at| format!(" that began at {at}"));
@@ -113,6 +129,15 @@ pub(super) fn as_of_ms(s: &Situation<'_>) -> Option<u64> {
     // Nobody knows what will be written: that clock is wrong, or it is a lie.
     let latest = s.o.now_ms.saturating_add(AHEAD_MS);
     told(s)?.as_of_ms.filter(|at| *at <= latest)
+}
+
+/// For how long not everything of the followed cluster is known to be here. A member that was started again was told of
+/// nothing yet: then what the status remembers counts.
+pub(super) fn behind_ms(s: &Situation<'_>) -> Option<u64> {
+    let known = s.o.status_memory.follow.as_ref();
+    let known = known.and_then(|it| milliseconds(it.as_of.as_deref()?));
+    let as_of_ms = as_of_ms(s).or(known)?;
+    Some(s.o.now_ms.saturating_sub(as_of_ms))
 }
 
 /// Revisions that are not applied here yet, as far as they are known.

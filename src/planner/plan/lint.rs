@@ -2,6 +2,7 @@
 //! only and without the rules' helpers, so that a bug there is not repeated here.
 
 mod alarms;
+mod follow;
 mod mounts;
 mod recovery;
 mod volumes;
@@ -55,6 +56,8 @@ pub(super) fn steps_of(
     for (i, step) in steps.iter().enumerate() {
         let checked = facts.check(&step.action);
         let checked = checked.and_then(|()| recovery::spares_quorums(seen, cluster, &step.action));
+        let open = || follow::leaves_nothing_closed(seen, cluster, &step.action);
+        let checked = checked.and_then(|()| open());
         if let Err(why) = checked.and_then(|()| facts.mounts(&step.action, &steps[..i])) {
             refused.push(format!("{}: {why}", step.action));
         }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::crd::{
-    DataSource, DisruptionPolicy, EtcdRecoverySpec, Follow, Spread, Survivor, UpdateType,
+    DataSource, DisruptionPolicy, EtcdRecoverySpec, FollowedCluster, Spread, Survivor, UpdateType,
     ValidatedCluster, VolumeMobility, member_number, pvc_name,
 };
 use crate::mutants::mutant;
@@ -252,7 +252,7 @@ impl<'a> Situation<'a> {
     }
 
     /// The cluster that this incarnation is to follow. A recovered cluster follows none: its revision was raised.
-    pub(super) fn to_follow(&self) -> Option<&'a Follow> {
+    pub(super) fn to_follow(&self) -> Option<FollowedCluster> {
         self.cluster.spec.follow().filter(|_| self.incarnation == 1)
     }
 
@@ -262,7 +262,7 @@ impl<'a> Situation<'a> {
             return self.recovery()?.source();
         }
         let restored = self.cluster.spec.restore().cloned();
-        let followed = || self.to_follow().cloned().map(DataSource::Followed);
+        let followed = || self.to_follow().map(DataSource::Followed);
         restored.map(DataSource::Stored).or_else(followed)
     }
 

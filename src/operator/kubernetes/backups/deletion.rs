@@ -1,5 +1,5 @@
 //! One reconcile of the deletion of a cluster that is saved first, or that follows another one: observes the resource and
-//! its last EtcdBackup, plans (`crate::backup_plan::plan_source`, then `plan_deletion`), carries out one step, and notes for
+//! its last EtcdBackup, plans (`super::source`), carries out one step, and notes for
 //! the cluster's own reconcile what the deletion waits for. What it writes of the resource are its own finalizers, and
 //! nothing else.
 
@@ -9,26 +9,24 @@ use kube::runtime::events::{Event, EventType};
 use kube::{Api, Resource, ResourceExt};
 use serde_json::{Value, json};
 
+use super::source::{Seen, Step, is_seen_open, source_of};
 use super::{Backups, PERIOD_MS, facts};
 use crate::backup_plan::{
-    DeletionStep, DeletionWait, LetGo, ObservedDeletion, ObservedSource, SeenBackup, SourceLetGo,
-    SourceStanding, SourceStep, last_backup_name, plan_deletion, plan_source,
+    DeletionStep, LetGo, ObservedDeletion, ObservedSource, SeenBackup, SourceStep, last_backup_name,
 };
 use crate::crd::backups::{EtcdBackup, EtcdBackupSpec, LocalRef};
 use crate::crd::{
-    ANNOTATION_LEAVE_CLOSED, ANNOTATION_NO_LAST_BACKUP, EtcdCluster, FINALIZER_BACKUP,
-    FINALIZER_SOURCE, Follow, FollowPhase, MANAGER,
+    ANNOTATION_NO_LAST_BACKUP, EtcdCluster, FINALIZER_BACKUP, FINALIZER_SOURCE, MANAGER,
 };
 use crate::operator::kubernetes::objects::failure;
 use crate::operator::platform::{Failure, Freshness};
 use crate::operator::queue::Ended;
-use crate::plan::{LastBackupFacts, SOURCE_OPEN};
 
 /// Clocks of API servers differ by less.
 const CLOCKS: SignedDuration = SignedDuration::from_secs(60);
 
 /// The finalizer that Kubernetes itself adds for `--cascade=foreground`.
-const FOREGROUND: &str = "foregroundDeletion";
+pub(super) const FOREGROUND: &str = "foregroundDeletion";
 /// While a backup is made: its phase has no event of the cluster.
 const WAITING_MS: u64 = 2_000;
 
@@ -44,7 +42,7 @@ pub(in crate::operator::kubernetes) fn is_due(cluster: &EtcdCluster) -> bool {
     has(meta, FINALIZER_BACKUP) != saved || has(meta, FINALIZER_SOURCE) != facts::follows(cluster)
 }
 
-fn has(meta: &ObjectMeta, finalizer: &str) -> bool {
+pub(super) fn has(meta: &ObjectMeta, finalizer: &str) -> bool {
     let mut all = meta.finalizers.iter().flatten();
     all.any(|it| it == finalizer)
 }
@@ -253,86 +251,8 @@ impl Backups {
     }
 }
 
-/// A cluster with what its deletion depends on.
-struct Seen {
-    of_source: ObservedSource,
-    of_backup: ObservedDeletion,
-}
-
-/// A write.
-enum Step {
-    OfSource(SourceStep),
-    OfBackup(DeletionStep),
-}
-
-impl Seen {
-    /// The next step, and what the deletion waits for. The followed cluster first: whether this one has cut over decides
-    /// whether there is anything to save.
-    fn plan(&self) -> (Option<Step>, Option<LastBackupFacts>) {
-        let facts = |waits: DeletionWait, of_source: bool| LastBackupFacts {
-            message: waits.message,
-            needs_user: waits.needs_user,
-            of_source,
-        };
-        let of_source = plan_source(&self.of_source);
-        // What is settled keeps its finalizer until the backup is stored: nothing closes the followed cluster meanwhile.
-        let settled = of_source.step == Some(SourceStep::LetGo(SourceLetGo::Settled));
-        let of_backup = || plan_deletion(&self.of_backup);
-        if let Some(waits) = of_source.waits {
-            return (None, Some(facts(waits, true)));
-        }
-        if settled && self.of_backup.deleting && self.of_backup.held {
-            let plan = of_backup();
-            let waits = plan.waits.map(|waits| facts(waits, false));
-            return (plan.step.map(Step::OfBackup), waits);
-        }
-        if let Some(step) = of_source.step {
-            return (Some(Step::OfSource(step)), None);
-        }
-        let plan = of_backup();
-        let waits = plan.waits.map(|waits| facts(waits, false));
-        (plan.step.map(Step::OfBackup), waits)
-    }
-}
-
-/// What the resource says of the cluster that it follows.
-fn source_of(cluster: &EtcdCluster, now: jiff::Timestamp) -> ObservedSource {
-    let meta = &cluster.metadata;
-    let phase = cluster
-        .status
-        .as_ref()
-        .and_then(|it| Some(it.follow.as_ref()?.phase));
-    let deleting = meta.deletion_timestamp.as_ref().map(|at| at.0);
-    let waived = cluster.annotations().get(ANNOTATION_LEAVE_CLOSED);
-    let condition = facts::following(cluster);
-    ObservedSource {
-        cluster: cluster.name_any(),
-        source: cluster
-            .spec
-            .follow()
-            .map(Follow::in_words)
-            .unwrap_or_default(),
-        follows: facts::follows(cluster),
-        held: has(meta, FINALIZER_SOURCE),
-        deleting,
-        foreground: has(meta, FOREGROUND),
-        formed: cluster
-            .status
-            .as_ref()
-            .is_some_and(|it| it.cluster_id.is_some()),
-        waived: waived.is_some_and(|value| value != "false"),
-        standing: match condition.map(|it| it.reason.as_str()) {
-            Some(SOURCE_OPEN) if deleting.is_some() => SourceStanding::Settled,
-            Some("NoQuorumSeen") => SourceStanding::Unseen,
-            _ => SourceStanding::Pending,
-        },
-        closed: phase == Some(FollowPhase::Frozen),
-        now,
-    }
-}
-
 /// What the resource says of its deletion.
-fn of_resource(cluster: &EtcdCluster) -> ObservedDeletion {
+pub(super) fn of_resource(cluster: &EtcdCluster) -> ObservedDeletion {
     let meta = &cluster.metadata;
     let waived = cluster.annotations().get(ANNOTATION_NO_LAST_BACKUP);
     let asked = cluster.spec.backup_before_deletion.as_ref();
@@ -354,13 +274,6 @@ fn of_resource(cluster: &EtcdCluster) -> ObservedDeletion {
         waived: waived.is_some_and(|value| value != "false"),
         backup: None,
     }
-}
-
-/// Whether the followed cluster was seen open since the deletion was asked for: it has all data, and no cutover follows.
-fn is_seen_open(cluster: &EtcdCluster) -> bool {
-    let deleting = cluster.metadata.deletion_timestamp.is_some();
-    let reason = facts::following(cluster).map(|it| it.reason.as_str());
-    deleting && facts::follows(cluster) && reason == Some(SOURCE_OPEN)
 }
 
 fn seen(cluster: &EtcdCluster, store: &str, backup: &EtcdBackup) -> SeenBackup {
@@ -409,10 +322,13 @@ fn namespace_goes(error: &kube::Error) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn cluster(metadata: Value, spec: Value) -> EtcdCluster {
+    pub(in crate::operator::kubernetes::backups) fn cluster(
+        metadata: Value,
+        spec: Value,
+    ) -> EtcdCluster {
         let mut all =
             json!({"name": "demo", "namespace": "prod", "uid": "u1", "resourceVersion": "7"});
         for (key, value) in metadata.as_object().expect("an object") {
@@ -471,56 +387,6 @@ mod tests {
         recovers.status =
             Some(serde_json::from_value(json!({"incarnation": 2})).expect("a status"));
         assert!(of_resource(&recovers).formed);
-    }
-
-    /// Whether a followed cluster may be left closed is read from what was written after the deletion was asked for; then
-    /// the last backup is made, if there is anything to save.
-    #[test]
-    fn the_followed_cluster_comes_first() {
-        let follow = json!({"endpoints": ["http://a:2379"], "cutover": "WhenCaughtUp"});
-        let spec = json!({"bootstrap": {"follow": follow}, "backupBeforeDeletion": {"storeRef": {"name": "nightly"}}});
-        let now: jiff::Timestamp = "2026-03-01T00:00:10Z".parse().expect("a time");
-        let seen = |deleted: bool, finalizers: Value, phase: &str, reason: &str| {
-            let mut metadata = json!({"finalizers": finalizers});
-            if deleted {
-                metadata["deletionTimestamp"] = json!("2026-03-01T00:00:00Z");
-            }
-            let mut found = cluster(metadata, spec.clone());
-            let condition = json!({"type": "Following", "status": "True", "reason": reason,
-                "message": "", "lastTransitionTime": "2026-03-01T00:00:00Z"});
-            let status =
-                json!({"clusterID": "9f", "follow": {"phase": phase}, "conditions": [condition]});
-            found.status = serde_json::from_value(status).expect("a status");
-            let seen = Seen {
-                of_source: source_of(&found, now),
-                of_backup: of_resource(&found),
-            };
-            (is_due(&found), seen.plan())
-        };
-        let both = json!([FINALIZER_SOURCE, FINALIZER_BACKUP]);
-        let (due, (step, _)) = seen(false, json!([]), "Following", "Following");
-        assert!(due && matches!(step, Some(Step::OfSource(SourceStep::Hold))));
-        let (due, (step, _)) = seen(false, json!([FINALIZER_SOURCE]), "Following", "Following");
-        assert!(due && matches!(step, Some(Step::OfBackup(DeletionStep::Hold))));
-        let (due, (step, _)) = seen(false, both.clone(), "CutOver", "CutOver");
-        let settled = SourceStep::LetGo(SourceLetGo::Settled);
-        assert!(due && matches!(step, Some(Step::OfSource(step)) if step == settled));
-        for (phase, reason) in [("Frozen", "Frozen"), ("Following", "Following")] {
-            let (_, (step, waits)) = seen(true, both.clone(), phase, reason);
-            assert!(step.is_none());
-            assert!(waits.expect("it waits").of_source, "{phase}");
-        }
-        let (_, (step, _)) = seen(true, both.clone(), "Following", SOURCE_OPEN);
-        let nothing = DeletionStep::LetGo(LetGo::Follows);
-        assert!(matches!(step, Some(Step::OfBackup(step)) if step == nothing));
-        let (_, (step, waits)) = seen(true, both, "CutOver", "CutOver");
-        assert!(matches!(
-            step,
-            Some(Step::OfBackup(DeletionStep::CreateBackup { .. }))
-        ));
-        assert!(!waits.expect("it waits").of_source);
-        let (_, (step, _)) = seen(true, json!([FINALIZER_SOURCE]), "Following", SOURCE_OPEN);
-        assert!(matches!(step, Some(Step::OfSource(step)) if step == settled));
     }
 
     #[test]

@@ -14,8 +14,8 @@ use crate::backup_plan::{
 use crate::crd::backups::EtcdBackup;
 use crate::crd::{
     ANNOTATION_ARCHIVE_INTERVAL, ANNOTATION_BACKUP_LOCATION, ANNOTATION_FOLLOW, ANNOTATION_GONE,
-    ANNOTATION_VERIFY, ConditionType, Cutover, EtcdCluster, EtcdClusterStatus, FollowPhase,
-    LABEL_BACKUP_ATTEMPT, LABEL_BACKUP_JOB, LABEL_BACKUP_SCHEDULE, LABEL_RECOVERY,
+    ANNOTATION_VERIFY, ConditionType, EtcdCluster, EtcdClusterStatus, FollowPhase,
+    LABEL_BACKUP_ATTEMPT, LABEL_BACKUP_JOB, LABEL_BACKUP_SCHEDULE, LABEL_RECOVERY, Until,
 };
 
 /// A pod that has not gone so long after it should have is on a node that does not answer.
@@ -197,7 +197,7 @@ pub(super) fn following(cluster: &EtcdCluster) -> Option<&Condition> {
 /// Whether a process runs that may close a followed cluster. On a node that does not answer nobody can wait for it: if it
 /// has begun to, the leader says so.
 pub(super) fn may_close(pods: &[Arc<Pod>], now: Timestamp) -> bool {
-    let manual = format!("--cutover={}", Cutover::Manual.argument());
+    let manual = format!("--cutover={}", Until::Stay.argument());
     pods.iter().any(|pod| {
         let kind = pod.labels().get(LABEL_BACKUP_JOB).map(String::as_str);
         let phase = pod.status.as_ref().and_then(|it| it.phase.as_deref());
@@ -217,14 +217,15 @@ fn is_lost(pod: &Pod, now: Timestamp) -> bool {
     deleted.is_some_and(|at| at.0 + LOST < now)
 }
 
-/// Whether a cluster surely has nothing that the one that it follows does not have: no cutover was asked for.
+/// Whether a cluster surely has nothing that the one that it follows does not have: no cutover was ever asked for. The
+/// promotion of a standby may have been, and was taken back.
 pub(super) fn has_no_data_of_its_own(cluster: &EtcdCluster) -> bool {
     let status = cluster.status.as_ref();
     let phase = status.and_then(|status| Some(status.follow.as_ref()?.phase));
     let waits = cluster
         .spec
         .follow()
-        .is_some_and(|follow| follow.cutover == Cutover::Manual);
+        .is_some_and(|follow| !follow.standby && follow.until == Until::Stay);
     let early = matches!(phase, Some(FollowPhase::Seeding | FollowPhase::Following));
     follows(cluster) && waits && early
 }

@@ -13,7 +13,7 @@ use crate::backup_plan::{
 };
 use crate::build::{self, BackupWork};
 use crate::crd::{
-    Cutover, EtcdCluster, FINALIZER_SOURCE, Follow, FollowPhase, operator_secret_name,
+    EtcdCluster, FINALIZER_SOURCE, FollowPhase, FollowedCluster, Until, operator_secret_name,
 };
 use crate::operator::admission::admit;
 use crate::operator::kubernetes::objects::failure;
@@ -70,9 +70,7 @@ impl Backups {
         // Before the step: a Job that is created may close the followed cluster from then on.
         self.note_follow(key.clone(), plan.report.clone(), Freshness::Live);
         if let Some(step) = &plan.step
-            && let Err(failure) = self
-                .act_for_follow(&cluster, step, &live, plan.cutover)
-                .await
+            && let Err(failure) = self.act_for_follow(&cluster, step, &live, plan.until).await
         {
             let report = FollowReport {
                 message: failure.to_string(),
@@ -143,10 +141,11 @@ impl Backups {
             deleting: cluster.metadata.deletion_timestamp.is_some(),
             closing: self.may_close(namespace, name, freshness).await?,
             recorded: status.is_some_and(|it| it.write_gap_milliseconds.is_some()),
+            revision: status.and_then(|it| it.revision),
             has_key: key.is_some_and(|secret| build::operator_key(&secret).is_some()),
             secrets: match phase {
                 Some(FollowPhase::Following | FollowPhase::Frozen) => {
-                    self.versions(namespace, follow).await?
+                    self.versions(namespace, &follow).await?
                 }
                 _ => Vec::new(),
             },
@@ -162,7 +161,7 @@ impl Backups {
     async fn versions(
         &self,
         namespace: &str,
-        follow: &Follow,
+        follow: &FollowedCluster,
     ) -> Result<Vec<(String, Option<String>)>, Failure> {
         let tls = follow.tls.as_ref().map(|tls| &tls.secret_ref.name);
         let user = follow.user.as_ref().map(|user| &user.secret_ref.name);
@@ -181,16 +180,12 @@ impl Backups {
         cluster: &EtcdCluster,
         step: &BackupStep,
         observed: &ObservedFollow,
-        cutover: Cutover,
+        until: Until,
     ) -> Result<(), Failure> {
         let work = cluster.spec.follow().map(|follow| {
-            JobOfRestore::without_store(BackupWork::Follow {
-                follow: Follow {
-                    cutover,
-                    ..follow.clone()
-                },
-                made_from: made_from(cutover, &observed.secrets),
-            })
+            let follow = FollowedCluster { until, ..follow };
+            let made_from = made_from(&follow, &observed.secrets);
+            JobOfRestore::without_store(BackupWork::Follow { follow, made_from })
         });
         self.act_for_restore(cluster, step, work.as_ref(), OF_FOLLOWS)
             .await

@@ -9,6 +9,7 @@ mod facts;
 mod follow;
 mod observe;
 mod restore;
+mod source;
 mod status;
 
 use std::sync::Arc;

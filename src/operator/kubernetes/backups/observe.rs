@@ -295,6 +295,7 @@ impl Backups {
             invalid: admitted.err().map(|error| error.to_string()),
             hibernated: resource.spec.replicas == 0,
             follows: facts::follows(resource),
+            standby: resource.spec.replica_of.is_some(),
             own_since: facts::own_since(resource),
             archived: resource.status.as_ref().and_then(facts::archived),
             has_key: key.is_some_and(|secret| build::operator_key(&secret).is_some()),

@@ -161,7 +161,7 @@ impl Backups {
     ) -> Result<Option<(Option<DataSource>, Option<String>)>, Failure> {
         if incarnation == 1 {
             let restored = cluster.spec.restore().cloned().map(DataSource::Stored);
-            let followed = || cluster.spec.follow().cloned().map(DataSource::Followed);
+            let followed = || cluster.spec.follow().map(DataSource::Followed);
             let source = restored.or_else(followed);
             return Ok(source.map(|source| (Some(source), None)));
         }

@@ -91,13 +91,13 @@ fn ready(s: &Situation<'_>, draft: &Draft) -> ConditionInput {
 /// What does not hold, because no member is wanted to run.
 fn hibernated(s: &Situation<'_>, type_: ConditionType) -> ConditionInput {
     let (reason, message) = if following::keeps_awake(s) {
-        let message = "replicas is 0, and the members go on until the followed cluster takes writes again or its place is taken";
-        ("SourceClosed", message)
+        ("SourceClosed", following::awake_because(s))
     } else if s.sleeps() {
         let message = "replicas is 0: no member runs; volumes and identities stay";
-        ("Hibernated", message)
+        ("Hibernated", message.to_owned())
     } else {
-        ("Hibernating", "replicas is 0: the members stop")
+        let message = "replicas is 0: the members stop";
+        ("Hibernating", message.to_owned())
     };
     input(type_, False, reason, message)
 }

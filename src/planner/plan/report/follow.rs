@@ -4,7 +4,7 @@
 use super::conditions::input;
 use super::{count, timestamp};
 use crate::crd::ConditionStatus::{False, True, Unknown};
-use crate::crd::{ConditionType, Cutover, Follow, FollowPhase, FollowStatus};
+use crate::crd::{ConditionType, FollowPhase, FollowStatus, FollowedCluster, Until};
 use crate::plan::following::{self, Source};
 use crate::plan::observed::{CutOverFacts, FollowFacts};
 use crate::plan::situation::Situation;
@@ -115,17 +115,12 @@ fn cut_over(s: &Situation<'_>, known: FollowStatus, saw_it: bool) -> FollowStatu
     let job = s.o.follow.as_ref();
     let reported = job.and_then(|job| job.cut_over);
     let seen = saw_it.then(|| timestamp(s.o.now_ms));
-    let leader = s.view.map(|(_, leader)| leader);
-    let revision = match (reported, saw_it) {
-        (Some(reported), _) => Some(reported.revision),
-        (None, true) => leader.map(|leader| leader.revision),
-        (None, false) => known.revision,
-    };
-    let frozen = reported.map(|it| timestamp(it.frozen_ms));
+    let frozen = reported.filter(|it| it.frozen_ms > 0);
+    let frozen = frozen.map(|it| timestamp(it.frozen_ms));
     let writable = reported.map(|it| timestamp(it.writable_ms));
     FollowStatus {
         phase: FollowPhase::CutOver,
-        revision,
+        revision: taken_at(s),
         lag_revisions: None,
         as_of: None,
         lag_seconds: None,
@@ -137,7 +132,24 @@ fn cut_over(s: &Situation<'_>, known: FollowStatus, saw_it: bool) -> FollowStatu
     }
 }
 
+/// The revision at which clients could write here: as the Job reported it, or when that was first seen.
+fn taken_at(s: &Situation<'_>) -> Option<i64> {
+    let reported = s.o.follow.as_ref().and_then(|job| job.cut_over);
+    let before = s.o.status_memory.follow.as_ref();
+    let known = before.filter(|it| it.phase == FollowPhase::CutOver);
+    let leader = || s.view.map(|(_, leader)| leader.revision);
+    match (reported, known) {
+        (Some(reported), _) => Some(reported.revision),
+        (None, Some(known)) => known.revision,
+        (None, None) => leader().filter(|_| before.is_some()),
+    }
+}
+
+/// Nobody has closed one that was lost.
 fn gap_ms(reported: CutOverFacts) -> Option<i64> {
+    if reported.frozen_ms == 0 {
+        return None;
+    }
     i64::try_from(reported.writable_ms.saturating_sub(reported.frozen_ms)).ok()
 }
 
@@ -172,7 +184,7 @@ pub(super) fn condition(s: &Situation<'_>) -> Option<ConditionInput> {
     let asked = s.cluster.spec.follow()?;
     let type_ = ConditionType::Following;
     let Some(follow) = s.to_follow() else {
-        return Some(input(type_, False, "Recovered", own(s, asked)));
+        return Some(input(type_, False, "Recovered", own(s, &asked)));
     };
     if s.o.deleting && is_left(s) {
         let message = format!(
@@ -206,7 +218,7 @@ pub(super) fn condition(s: &Situation<'_>) -> Option<ConditionInput> {
         type_,
         holds,
         phase.as_str(),
-        in_words(s, follow, phase),
+        in_words(s, &follow, phase),
     ))
 }
 
@@ -219,7 +231,7 @@ fn is_left(s: &Situation<'_>) -> bool {
 }
 
 /// What a recovery of a follower may leave behind.
-fn own(s: &Situation<'_>, follow: &Follow) -> String {
+fn own(s: &Situation<'_>, follow: &FollowedCluster) -> String {
     let source = follow.in_words();
     let remembered = s.o.status_memory.follow.as_ref().map(|it| it.phase);
     let there = match remembered {
@@ -232,16 +244,19 @@ fn own(s: &Situation<'_>, follow: &Follow) -> String {
     )
 }
 
-fn in_words(s: &Situation<'_>, follow: &Follow, phase: FollowPhase) -> String {
+fn in_words(s: &Situation<'_>, follow: &FollowedCluster, phase: FollowPhase) -> String {
+    if follow.standby {
+        return of_standby(s, follow, phase);
+    }
     let source = follow.in_words();
     match phase {
         FollowPhase::Seeding => {
             format!("the first member receives a snapshot of {source}; clients go on there")
         }
         FollowPhase::Following => {
-            let next = match follow.cutover {
-                Cutover::Manual => "set bootstrap.follow.cutover to WhenCaughtUp for the cutover",
-                Cutover::WhenCaughtUp => "the cutover follows once it has caught up",
+            let next = match follow.until {
+                Until::CaughtUp => "the cutover follows once it has caught up",
+                _ => "set bootstrap.follow.cutover to WhenCaughtUp for the cutover",
             };
             format!(
                 "{source} is followed, {}: clients may read here, and their writes are refused here before the cutover; {next}",
@@ -258,6 +273,54 @@ fn in_words(s: &Situation<'_>, follow: &Follow, phase: FollowPhase) -> String {
     }
 }
 
+fn of_standby(s: &Situation<'_>, follow: &FollowedCluster, phase: FollowPhase) -> String {
+    let (source, lost) = (
+        follow.in_words(),
+        matches!(follow.until, Until::SourceLost { .. }),
+    );
+    match phase {
+        FollowPhase::Seeding if follow.until == Until::Stay => {
+            format!("the first member receives a snapshot of {source}; clients go on there")
+        }
+        FollowPhase::Seeding => format!(
+            "the first member receives a snapshot of {source}: this cluster is not formed yet, and cannot be promoted before that"
+        ),
+        FollowPhase::Following => {
+            let next = match follow.until {
+                Until::Stay => "set replicaOf.promote to let them write here",
+                Until::CaughtUp => "the switchover follows once it has caught up",
+                Until::SourceLost { .. } => {
+                    "it is promoted once its Job has seen that no endpoint of the source answers; what that one wrote and is not here is lost"
+                }
+            };
+            format!(
+                "this cluster is a standby of {source}, {}: clients may read here, and their writes are refused here; {next}",
+                behind(s)
+            )
+        }
+        FollowPhase::Frozen => format!(
+            "{source} is closed to writes for the switchover, {}: clients' writes are refused here until the rest is applied",
+            behind(s)
+        ),
+        FollowPhase::CutOver if lost => {
+            let from = taken_at(s).map(|revision| format!(" from revision {revision} on"));
+            format!(
+                "this cluster was promoted without {source}, which was lost: clients write here{}, and what that one wrote and was not here is lost. A source that comes back takes writes: keep its clients from it, and delete it or create it anew as a standby of this cluster",
+                from.unwrap_or_default()
+            )
+        }
+        FollowPhase::CutOver => {
+            let closed = match follow.until {
+                Until::CaughtUp => ", and stays closed to writes by its alarm CORRUPT",
+                _ => "",
+            };
+            format!(
+                "this cluster was promoted: clients write here; {source} is not followed any more{closed}"
+            )
+        }
+    }
+}
+
 fn behind(s: &Situation<'_>) -> String {
     let lag = following::lag_revisions(s);
     match lag.and_then(|lag| usize::try_from(lag).ok()) {
@@ -269,8 +332,17 @@ fn behind(s: &Situation<'_>) -> String {
 /// What the summary of a cluster at rest adds.
 pub(super) fn summary(s: &Situation<'_>) -> Option<String> {
     match following::phase(s)? {
+        FollowPhase::Following if is_standby(s) => Some(format!("; a standby, {}", behind(s))),
         FollowPhase::Following => Some(format!("; follows another cluster, {}", behind(s))),
+        FollowPhase::Frozen if is_standby(s) => Some(format!(
+            "; a standby, and its source is frozen, {}",
+            behind(s)
+        )),
         FollowPhase::Frozen => Some(format!("; the followed cluster is frozen, {}", behind(s))),
         FollowPhase::Seeding | FollowPhase::CutOver => None,
     }
+}
+
+fn is_standby(s: &Situation<'_>) -> bool {
+    s.to_follow().is_some_and(|follow| follow.standby)
 }

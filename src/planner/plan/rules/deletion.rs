@@ -3,6 +3,7 @@
 //! nothing up: the members of a cluster that waits are healed as ever.
 
 use crate::plan::draft::Draft;
+use crate::plan::following;
 use crate::plan::observed::DeletionPolicy;
 use crate::plan::situation::Situation;
 
@@ -45,7 +46,7 @@ fn waits(s: &Situation<'_>, draft: &mut Draft) {
             draft.wait("Delete", "", reason, facts.message.clone());
         }
         None if s.cluster.spec.backup_before_deletion.is_none() && s.to_follow().is_some() => {
-            let what = "the followed cluster to be seen open to writes";
+            let what = format!("{} to be seen open to writes", following::noun(s));
             draft.wait("Delete", "", "SourceClosed", what);
         }
         None => {

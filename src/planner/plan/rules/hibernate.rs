@@ -46,19 +46,19 @@ fn hold(draft: &mut Draft) {
 
 /// The followed cluster is closed to writes, and nobody but these members and their Job can open it.
 fn stay_awake(s: &Situation<'_>, draft: &mut Draft) {
-    let why = "replicas is 0, and the members go on until the followed cluster takes writes again or its place is taken";
+    let (why, noun) = (following::awake_because(s), following::noun(s));
     for class in [Class::Membership, Class::Disruption, Class::Objects] {
-        draft.hold(class, why);
+        draft.hold(class, why.clone());
     }
     let what = match following::source(s) {
         Source::LastClosed => {
             let by_hand = following::by_hand(s);
             let text = format!("replicas is 0 and no leader with a quorum was seen: {by_hand}");
             draft.stall("SourceClosed", text);
-            "a leader with a quorum: the followed cluster is closed to writes"
+            format!("a leader with a quorum: {noun} is closed to writes")
         }
-        Source::Closed => "the followed cluster to take writes again, or its place to be taken",
-        _ => "the Job to end that may close the followed cluster to writes",
+        Source::Closed => format!("{noun} to take writes again, or its place to be taken"),
+        _ => format!("the Job to end that may close {noun} to writes"),
     };
     draft.wait("Hibernate", "", "SourceClosed", what);
 }

@@ -5,7 +5,7 @@ use super::super::script::{Script, wait};
 use super::super::world::World;
 use super::follow::{follower, phase, told};
 use crate::crd::{Bootstrap, Cutover, FollowPhase};
-use crate::plan::{FollowFacts, LastBackupFacts, plan};
+use crate::plan::{FollowFacts, LastBackupFacts, lint, plan};
 
 /// One that is in the middle of its cutover, as its leader says.
 fn frozen() -> World {
@@ -80,6 +80,24 @@ fn hibernation_waits_for_the_followed_cluster() {
     script.settle("It is open, and stays so", &mut world);
     assert_eq!(phase(&world), Some(FollowPhase::Following));
     script.compare();
+}
+
+/// Whichever rule wants it.
+#[test]
+fn no_member_is_told_to_stop_while_it_is_closed() {
+    let mut world = frozen();
+    let observed = world.observe();
+    let mut open = world.clone();
+    open.cluster.spec.replicas = 0;
+    self::open(&mut open);
+    quiet(&mut open);
+    open.tick();
+    let stops = plan(&open.observe());
+    assert!(!stops.steps.is_empty() && lint(&open.observe(), &stops).is_empty());
+    world.cluster.spec.replicas = 0;
+    let refused = lint(&world.observe(), &stops).join("; ");
+    assert!(refused.contains("would stay so"), "{refused}");
+    assert!(lint(&observed, &plan(&observed)).is_empty());
 }
 
 /// The place of the followed cluster was taken meanwhile: then it stops as any other.

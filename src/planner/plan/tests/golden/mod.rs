@@ -16,6 +16,7 @@ mod server;
 mod slots;
 mod space;
 mod spread;
+mod standby;
 mod tls;
 mod tls_missing;
 mod tls_user_certificates;
