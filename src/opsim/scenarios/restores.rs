@@ -10,7 +10,7 @@ use crate::opsim::harness::world::{Failure, World};
 use crate::opsim::run::Scenario;
 use crate::opsim::user::{self, SOON_MS};
 
-pub(super) const SCENARIOS: [Scenario; 4] = [
+pub(super) const SCENARIOS: [Scenario; 5] = [
     Scenario {
         name: "restore",
         story: "three members with a backup's data: the seed receives them, forms the cluster, and two join",
@@ -30,6 +30,11 @@ pub(super) const SCENARIOS: [Scenario; 4] = [
         name: "follow-closed",
         story: "three members follow a living cluster that is closed to writes: they do not stop for replicas 0 nor for a pause, nor go with their resource, before it is open again",
         script: |world| Box::pin(follow_closed(world)),
+    },
+    Scenario {
+        name: "standby",
+        story: "three members are the standby of a cluster elsewhere: its source moves, a member is replaced, the cluster sleeps and wakes, and it is promoted without its source",
+        script: |world| Box::pin(standby(world)),
     },
 ];
 
@@ -52,7 +57,9 @@ pub(in crate::opsim) fn send(world: &mut World) {
     if object::at(&cluster, &["spec", "bootstrap", "restore"]).is_some() {
         let uid = object::uid(&cluster).to_owned();
         lock(&world.servers).send(uid, "abc", None);
-    } else if object::at(&cluster, &["spec", "bootstrap", "follow"]).is_some() {
+    } else if object::at(&cluster, &["spec", "bootstrap", "follow"]).is_some()
+        || object::at(&cluster, &["spec", "replicaOf"]).is_some()
+    {
         let uid = object::uid(&cluster).to_owned();
         lock(&world.servers).send_living(uid, SOURCE);
     }
@@ -117,6 +124,33 @@ async fn follow_closed(world: &mut World) -> Result<(), Failure> {
         true => Ok(()),
         false => Err(world.unexpected("something runs on")),
     }
+}
+
+async fn standby(world: &mut World) -> Result<(), Failure> {
+    world.start_operator("operator-1");
+    let mut spec = user::spec(3);
+    spec["replicaOf"] = json!({"endpoints": ["http://etcd-0.east:2379"]});
+    user::create(world, "demo", &spec);
+    send(world);
+    world.settle(SOON_MS).await?;
+    is_at(world, "follow", "Following")?;
+    let moved = json!({"replicaOf": {"endpoints": ["http://etcd-0.north:2379"]}, "replaceMembers": ["demo-2"]});
+    user::edit(world, "demo", &moved);
+    world.settle(SOON_MS).await?;
+    user::edit(world, "demo", &json!({"replicas": 0}));
+    world.settle(SOON_MS).await?;
+    serve(world, 0)?;
+    user::edit(world, "demo", &json!({"replicas": 3}));
+    world.settle(SOON_MS).await?;
+    let promote = json!({"mode": "Failover", "acceptLoss": true, "revision": 1});
+    user::edit(world, "demo", &json!({"replicaOf": {"promote": promote}}));
+    world.settle(SOON_MS).await?;
+    is_at(world, "follow", "Following")?;
+    let found = world.api.lock().get(Kind::EtcdCluster, NAMESPACE, "demo");
+    let found = found.ok_or_else(|| world.unexpected("the resource is gone"))?;
+    lock(&world.servers).cut_over(object::uid(&found));
+    world.settle(SOON_MS).await?;
+    is_at(world, "follow", "CutOver")
 }
 
 /// So many members run.
