@@ -67,6 +67,7 @@ pub(super) fn source_of(cluster: &EtcdCluster, now: Timestamp) -> ObservedSource
     let deleting = meta.deletion_timestamp.as_ref().map(|at| at.0);
     let waived = cluster.annotations().get(ANNOTATION_LEAVE_CLOSED);
     let condition = facts::following(cluster);
+    let seen = condition.and_then(|it| it.observed_generation);
     let follow = cluster.spec.follow();
     ObservedSource {
         cluster: cluster.name_any(),
@@ -85,7 +86,8 @@ pub(super) fn source_of(cluster: &EtcdCluster, now: Timestamp) -> ObservedSource
         waived: waived.is_some_and(|value| value != "false"),
         standing: match condition.map(|it| it.reason.as_str()) {
             Some(SOURCE_OPEN) if deleting.is_some() => SourceStanding::Settled,
-            Some("NoQuorumSeen") => SourceStanding::Unseen,
+            // Not what was seen before the deletion, which is a generation of its own.
+            Some("NoQuorumSeen") if seen >= meta.generation => SourceStanding::Unseen,
             _ => SourceStanding::Pending,
         },
         closed: phase == Some(FollowPhase::Frozen),
@@ -109,6 +111,26 @@ mod tests {
     use crate::crd::FINALIZER_BACKUP;
     use crate::operator::kubernetes::backups::deletion::tests::cluster;
     use crate::operator::kubernetes::backups::deletion::{is_due, of_resource};
+
+    #[test]
+    fn what_was_seen_before_the_deletion_does_not_count() {
+        let standing = |observed: i64| {
+            let metadata = json!({"generation": 3, "deletionTimestamp": "2026-03-01T00:00:00Z"});
+            let mut found = cluster(
+                metadata,
+                json!({"replicaOf": {"endpoints": ["http://a:2379"]}}),
+            );
+            let condition = json!({"type": "Following", "status": "Unknown", "reason": "NoQuorumSeen",
+                "message": "", "lastTransitionTime": "2026-03-01T00:00:00Z", "observedGeneration": observed});
+            let status = json!({"clusterID": "9f", "follow": {"phase": "Frozen"}, "conditions": [condition]});
+            found.status = serde_json::from_value(status).expect("a status");
+            source_of(&found, Timestamp::UNIX_EPOCH)
+        };
+        assert_eq!(standing(2).standing, SourceStanding::Pending);
+        let seen = standing(3);
+        assert_eq!(seen.standing, SourceStanding::Unseen);
+        assert!(seen.closed && seen.source.contains("the source at"));
+    }
 
     /// Whether a followed cluster may be left closed is read from what was written after the deletion was asked for; then
     /// the last backup is made, if there is anything to save.
