@@ -249,19 +249,27 @@ pub(super) fn too_few_disks(s: &Situation<'_>, draft: &mut Draft) -> bool {
 }
 
 /// A pod that does not even start, and was created from an older spec, gets the current one: otherwise a bad spec that
-/// cost the quorum could never be corrected. It serves no clients.
+/// cost the quorum could never be corrected. So does one that the API server does not let be created. It serves no clients.
 pub(super) fn free_stuck_pods(s: &Situation<'_>, draft: &mut Draft) {
     for (name, set) in s.o.sets.iter().filter(|(_, set)| !set.terminating) {
-        let Some(pod) = s.o.pods.get(name).filter(|pod| !pod.terminating) else {
+        let outdated = set.inputs.as_ref() != Some(&s.o.wanted_inputs);
+        let Some(pod) = s.o.pods.get(name) else {
+            if outdated && !set.hibernated && s.pvc(name).is_some() {
+                let reason = "it has no pod and the spec has changed since";
+                sets::apply(s, draft, Rule::Quorum, name, reason);
+            }
             continue;
         };
+        if pod.terminating {
+            continue;
+        }
         let node = pod.node.as_ref();
         let reachable = node.is_none_or(|node| s.o.node_reports(node));
         let stuck = pod.started_ms.is_none() && s.description(name).is_none() && reachable;
         if !stuck || s.pvc(name).is_none() {
             continue;
         }
-        if set.inputs.as_ref() != Some(&s.o.wanted_inputs) {
+        if outdated {
             let reason = "its pod does not start and the spec has changed since";
             sets::apply(s, draft, Rule::Quorum, name, reason);
         } else if pod

@@ -2,6 +2,7 @@
 
 use crate::plan::tests::script::{Script, rested, wait};
 use crate::plan::tests::world::World;
+use crate::plan::{lint, plan};
 
 #[test]
 fn hibernate_and_resume() {
@@ -74,6 +75,24 @@ fn hibernated_during_other_changes() {
     world.cluster.spec.replicas = 3;
     script.settle("Changed their mind half-way", &mut world);
     script.compare();
+}
+
+/// Woken with a spec of which the API server lets no pod be created, such as an unknown priority class: once that is
+/// corrected, every set gets the current one, though there is no quorum and no pod.
+#[test]
+fn corrected_spec_reaches_sets_without_pods() {
+    let mut world = rested(3);
+    wait(&mut world, 1);
+    let mut observed = world.observe();
+    observed.pods.clear();
+    observed.descriptions.clear();
+    assert!(plan(&observed).steps.is_empty(), "nothing was corrected");
+    observed.wanted_inputs = "spec-2".into();
+    let plan = plan(&observed);
+    let steps: Vec<String> = plan.steps.iter().map(|it| it.action.to_string()).collect();
+    let applied = steps.iter().filter(|it| it.starts_with("apply set"));
+    assert_eq!(applied.count(), 3, "{steps:?}");
+    assert!(lint(&observed, &plan).is_empty());
 }
 
 #[test]
