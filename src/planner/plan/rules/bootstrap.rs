@@ -249,12 +249,16 @@ pub(super) fn too_few_disks(s: &Situation<'_>, draft: &mut Draft) -> bool {
 }
 
 /// A pod that does not even start, and was created from an older spec, gets the current one: otherwise a bad spec that
-/// cost the quorum could never be corrected. So does one that the API server does not let be created. It serves no clients.
+/// cost the quorum could never be corrected. It serves no clients. The same for sets without a pod, where those with one are
+/// no quorum: the API server may let none be created of them.
 pub(super) fn free_stuck_pods(s: &Situation<'_>, draft: &mut Draft) {
+    let known = known_voters(s);
+    let with_pod = known.iter().filter(|name| s.o.pods.contains_key(*name));
+    let too_few = with_pod.count() < quorum(known.len());
     for (name, set) in s.o.sets.iter().filter(|(_, set)| !set.terminating) {
         let outdated = set.inputs.as_ref() != Some(&s.o.wanted_inputs);
         let Some(pod) = s.o.pods.get(name) else {
-            if outdated && !set.hibernated && s.pvc(name).is_some() {
+            if too_few && outdated && !set.hibernated && s.pvc(name).is_some() {
                 let reason = "it has no pod and the spec has changed since";
                 sets::apply(s, draft, Rule::Quorum, name, reason);
             }

@@ -88,6 +88,12 @@ fn corrected_spec_reaches_sets_without_pods() {
     observed.descriptions.clear();
     assert!(plan(&observed).steps.is_empty(), "nothing was corrected");
     observed.wanted_inputs = "spec-2".into();
+    // One that is only away comes back as it was.
+    let mut away = world.observe();
+    away.wanted_inputs.clone_from(&observed.wanted_inputs);
+    away.pods.remove("demo-2");
+    away.descriptions.clear();
+    assert!(crate::plan::plan(&away).steps.is_empty());
     let plan = plan(&observed);
     let steps: Vec<String> = plan.steps.iter().map(|it| it.action.to_string()).collect();
     let applied = steps.iter().filter(|it| it.starts_with("apply set"));
