@@ -131,7 +131,7 @@ fn members() -> Vec<Field> {
                 {"endpoints": ["https://etcd.east:2379"], "tls": {"secretRef": {"name": "source"}},
                     "user": {"secretRef": {"name": "root"}}, "promote": {"mode": "Switchover"}},
                 {"endpoints": ["http://etcd-0.east:2379"],
-                    "promote": {"mode": "Failover", "acceptLoss": true, "revision": 7}},
+                    "promote": {"mode": "Failover", "acceptLoss": true, "revision": 1}},
             ]),
             json!([]),
             json!([
