@@ -26,6 +26,9 @@ pub struct ObservedDeletion {
     pub formed: bool,
     /// It follows another cluster, and cannot have cut over: that one has all of its data.
     pub follows: bool,
+    /// It follows another one by its status, and nothing holds the resource until that is settled: no backup of it may ever
+    /// be made.
+    pub may_follow: bool,
     /// The user wants no backup any more, by the annotation.
     pub waived: bool,
     /// The EtcdBackup with the name of the last backup.
@@ -195,6 +198,9 @@ fn of_backup(o: &ObservedDeletion, name: &str, backup: &SeenBackup) -> DeletionP
             waits: None,
         },
         BackupPhase::Failed => only(stuck(o, name, &format!("has failed: {message}"))),
+        BackupPhase::Pending if o.may_follow && !message.is_empty() => {
+            only(stuck(o, name, &format!("waits: {message}")))
+        }
         BackupPhase::Pending | BackupPhase::Streaming if message.is_empty() => {
             only(waits(format!("EtcdBackup {name} to be stored")))
         }
@@ -316,6 +322,23 @@ mod tests {
                 assert_eq!(promised && !goes, plan.waits.is_some(), "{o:?}");
             }
         }
+    }
+
+    /// The followed cluster was given up, and no leader here says that its place was taken.
+    #[test]
+    fn a_backup_that_may_never_be_made_says_how_to_give_it_up() {
+        let pending = with(BackupPhase::Pending);
+        assert!(!plan_deletion(&pending).waits.expect("it waits").needs_user);
+        let may_follow = ObservedDeletion {
+            may_follow: true,
+            ..pending
+        };
+        let waits = plan_deletion(&may_follow).waits.expect("it waits");
+        assert!(waits.needs_user, "{waits:?}");
+        assert!(
+            waits.message.contains("delete-without-backup=true"),
+            "{waits:?}"
+        );
     }
 
     #[test]

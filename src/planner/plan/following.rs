@@ -33,7 +33,8 @@ pub(super) enum Source {
     MayClose,
     /// A leader with a quorum says that it is.
     Closed,
-    /// It was when that was last seen, and no leader with a quorum says anything now.
+    /// No leader with a quorum says anything now, and it was closed when one last did, or a Job was about to close it: that
+    /// takes less time than passes between two looks.
     LastClosed,
     /// No leader with a quorum says anything.
     Unseen,
@@ -51,8 +52,16 @@ pub(super) fn source(s: &Situation<'_>) -> Source {
         (Some(FollowPhase::Following), _) => Source::MayClose,
         (None, Some(FollowPhase::CutOver)) => Source::Left,
         (None, Some(FollowPhase::Frozen)) => Source::LastClosed,
+        (None, Some(FollowPhase::Following)) if is_about_to_close(s) => Source::LastClosed,
         (None, _) => Source::Unseen,
     }
+}
+
+/// Whether a Job cuts over as soon as it can. Members that stop or sleep were let go when it was open.
+fn is_about_to_close(s: &Situation<'_>) -> bool {
+    let closes = s.to_follow().is_some_and(|it| it.until == Until::CaughtUp);
+    let stops = s.o.sets.values().any(|set| set.hibernated);
+    closes && !stops
 }
 
 /// Whether no Job may close it any more that the leader's description does not know of.
@@ -101,8 +110,13 @@ pub(super) fn by_hand(s: &Situation<'_>) -> String {
     let known = s.o.status_memory.follow.as_ref();
     let began = known.and_then(|it| it.frozen_time.as_ref());
     let began = began.map(|at| format!(" that began at {at}"));
+    let seen = known.is_some_and(|it| it.phase == FollowPhase::Frozen);
+    let (is, the) = match seen {
+        true => ("is", "the"),
+        false => ("may be", "an"),
+    };
     format!(
-        "{source} is closed to writes by the attempt{} to take its place. A leader here lets a Job open it or take its place: restore the quorum. By hand only once no member of this cluster can come back (delete this EtcdCluster and its volumes), because it may have taken that place already: etcdctl alarm disarm, there",
+        "{source} {is} closed to writes by {the} attempt{} to take its place. A leader here lets a Job open it or take its place: restore the quorum. By hand only once no member of this cluster can come back (delete this EtcdCluster and its volumes), because it may have taken that place already: etcdctl alarm disarm, there",
         began.unwrap_or_default()
     )
 }

@@ -16,7 +16,8 @@ use crate::backup_plan::{
 };
 use crate::crd::backups::{EtcdBackup, EtcdBackupSpec, LocalRef};
 use crate::crd::{
-    ANNOTATION_NO_LAST_BACKUP, EtcdCluster, FINALIZER_BACKUP, FINALIZER_SOURCE, MANAGER,
+    ANNOTATION_NO_LAST_BACKUP, EtcdCluster, FINALIZER_BACKUP, FINALIZER_SOURCE, FollowPhase,
+    MANAGER,
 };
 use crate::operator::kubernetes::objects::failure;
 use crate::operator::platform::{Failure, Freshness};
@@ -271,6 +272,10 @@ pub(super) fn of_resource(cluster: &EtcdCluster) -> ObservedDeletion {
             status.cluster_id.is_some() || adopted || recovered
         }),
         follows: facts::has_no_data_of_its_own(cluster) || is_seen_open(cluster),
+        may_follow: !has(meta, FINALIZER_SOURCE)
+            && status
+                .and_then(|it| it.follow.as_ref())
+                .is_some_and(|it| it.phase != FollowPhase::CutOver),
         waived: waived.is_some_and(|value| value != "false"),
         backup: None,
     }

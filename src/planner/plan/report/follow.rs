@@ -62,8 +62,8 @@ fn recovered(known: &FollowStatus) -> Option<FollowStatus> {
 
 /// No leader says how far it is: it was as far as is known.
 fn unseen(s: &Situation<'_>, known: FollowStatus) -> FollowStatus {
-    let message = match known.phase {
-        FollowPhase::Frozen => following::by_hand(s),
+    let message = match following::source(s) {
+        Source::LastClosed => following::by_hand(s),
         _ if s.hibernates() => "the cluster hibernates: set spec.replicas".to_owned(),
         _ => "no leader with a quorum was seen".to_owned(),
     };

@@ -132,6 +132,32 @@ fn closed_cluster_is_not_forgotten_without_a_leader() {
     script.compare();
 }
 
+/// A cutover takes less time than passes between two looks, and the quorum is lost in that second.
+#[test]
+fn cutover_that_was_not_seen_is_not_forgotten_either() {
+    let mut world = frozen();
+    open(&mut world);
+    assert_eq!(phase(&world), Some(FollowPhase::Following));
+    no_leader(&mut world);
+    let seen = plan(&world.observe());
+    let stalled = format!("{seen:?}");
+    assert!(
+        stalled.contains("may be closed to writes by an attempt"),
+        "{stalled}"
+    );
+    let status = world.status.follow.clone().expect("it follows");
+    let message = status.message.unwrap_or_default();
+    assert!(message.contains("may be closed"), "{message}");
+    world.cluster.spec.replicas = 0;
+    assert!(plan(&world.observe()).steps.is_empty());
+    // With Manual nothing closes it, and nothing is held up.
+    let Some(Bootstrap { follow, .. }) = &mut world.cluster.spec.bootstrap else {
+        panic!("it follows");
+    };
+    follow.as_mut().expect("it follows").cutover = Cutover::Manual;
+    assert!(!plan(&world.observe()).steps.is_empty());
+}
+
 /// Whoever makes a follower a cluster of its own is told what may be left there.
 #[test]
 fn recovery_says_what_it_leaves() {
