@@ -8,7 +8,7 @@
 #   SCALE=10 tests/soak.sh     a tenth of the seeds and minutes; SCALE=1000 ten times as many. It does not change
 #                              sim-operator below 200, nor e2e
 #   ONLY=sim tests/soak.sh     one part: sim raft node store plan operator sim-operator properties
-#                              differential full fuzz robustness e2e
+#                              differential older full fuzz robustness e2e
 #   BASE=n                     the first seed of a part that takes one (default: days since 1970
 #                              times a million, so that each day uses other seeds)
 set -euo pipefail
@@ -68,6 +68,12 @@ n=$(seeds 40)
 part differential "$n conversations of 5,200 random requests beside real etcd, from seed $base" \
   env SEEDS="$n" SEED_BASE="$base" QUORATE_REQUIRE_INTEROP=1 \
   cargo test --locked --test differential
+if [ -z "$only" ] || [ "$only" = older ]; then tests/interop/older/build.sh; fi
+for version in 3.5 3.6; do
+  part older "etcd $version is followed, left, and restored from" \
+    env QUORATE_PEERS="target/interop/etcd-$version" QUORATE_REQUIRE_INTEROP=1 \
+    cargo test --locked --test cluster -- of_etcd any_snapshot_of_etcds
+done
 part full "a volume of 300 MiB, filled to its last byte" \
   env VOLUME_MIB=300 cargo test --locked --test cluster -- --nocapture full::
 # After the time is over, each run lasts until its last round of faults ends.
