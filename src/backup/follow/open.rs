@@ -26,7 +26,7 @@ pub(super) enum Opened {
 /// Opens the followed cluster to writes, which an attempt may have closed: first the cluster here says that no attempt that
 /// has raised an alarm until now will end the following, then those alarms go. In this order no two clusters ever take
 /// writes. `own`: only if no later attempt than this one has begun.
-async fn open_again(
+pub(super) async fn open_again(
     origin: &Origin,
     target: &mut Target<'_>,
     own: Option<u64>,

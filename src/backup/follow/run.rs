@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use futures::future::try_join_all;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
-use super::open::Opened;
+use super::open::{Opened, open_again};
 use super::origin::Origin;
 use super::target::Target;
 use super::watch::{Arrived, Watch, pieces};
@@ -162,8 +162,15 @@ impl Follow {
             return Ok(Ended::CutOver(None));
         };
         if let Cutover::SourceLost { least } = self.cutover {
-            let promoted = self.promote(target, &position, least).await?;
-            return Ok(Ended::CutOver(Some(promoted)));
+            let promoted = self.promote(target, &position, least).await;
+            if matches!(promoted, Err(Failed::Final(_))) && following.attempt != 0 {
+                // It lives, and an earlier attempt may have closed it: nobody else opens it while this is asked for.
+                if let Ok(origin) = Origin::connect(&self.from, memory.endpoint.get()).await {
+                    // Where that fails, the next one tries it again.
+                    let _ = open_again(&origin, target, None).await;
+                }
+            }
+            return promoted.map(|done| Ended::CutOver(Some(done)));
         }
         let origin = Origin::connect(&self.from, memory.endpoint.get()).await?;
         origin.expect(following.source_cluster)?;

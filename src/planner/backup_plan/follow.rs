@@ -12,6 +12,8 @@ use crate::crd::{FollowPhase, FollowedCluster, Until, ValidatedCluster};
 
 /// A Job that failed is created again after this: meanwhile the cluster falls behind.
 const AGAIN: SignedDuration = SignedDuration::from_secs(15);
+/// A promotion without the followed cluster that was refused: nothing follows meanwhile that could mend it.
+const AGAIN_REFUSED: SignedDuration = SignedDuration::from_secs(60);
 /// One that says that the two clusters do not fit: a cutover in vain closes the followed one for a while each time.
 const AGAIN_IN_VAIN: SignedDuration = SignedDuration::from_mins(10);
 /// One that has run for so long has ended because its time was over.
@@ -120,12 +122,31 @@ pub fn plan_follow(observed: &ObservedFollow) -> FollowPlan {
 fn next(observed: &ObservedFollow) -> FollowPlan {
     let cluster = match &observed.cluster {
         Ok(cluster) => cluster,
-        Err(why) => return waits(why.clone(), MISSING_MS).by_user(),
+        // Whatever is wrong with the spec, one that is to go closes nothing.
+        Err(why) => {
+            return match armed(observed).next() {
+                Some(job)
+                    if observed.deleting && observed.phase == Some(FollowPhase::Following) =>
+                {
+                    delete(job, "the cluster is being deleted".to_owned())
+                }
+                _ => waits(why.clone(), MISSING_MS).by_user(),
+            };
+        }
     };
     // Only a Job opens the followed cluster again, so one works whatever the cluster here is asked for.
     let frozen = observed.phase == Some(FollowPhase::Frozen);
     if cluster.spec.paused && !frozen && !observed.deleting {
-        return waits("the cluster is paused".to_owned(), MISSING_MS);
+        let text = "the cluster is paused".to_owned();
+        // What was taken back is not carried out.
+        let withdrawn = cluster
+            .spec
+            .follow()
+            .is_some_and(|it| it.until == Until::Stay);
+        return match armed(observed).next() {
+            Some(job) if withdrawn => delete(job, text),
+            _ => waits(text, MISSING_MS),
+        };
     }
     // What gave the seed its data.
     if let Some(job) = others(observed).next() {
@@ -136,8 +157,7 @@ fn next(observed: &ObservedFollow) -> FollowPlan {
     }
     if observed.deleting && !frozen {
         let text = "the cluster is being deleted".to_owned();
-        let mut armed = live(observed).filter(|job| closes(job) && !has_ended(job));
-        return match armed.next() {
+        return match armed(observed).next() {
             Some(job) => delete(job, text),
             None => waits(text, MISSING_MS),
         };
@@ -162,6 +182,8 @@ fn asked(observed: &ObservedFollow, cluster: &ValidatedCluster) -> Until {
     let stops = observed.deleting || cluster.target() == 0 || cluster.spec.paused;
     match cluster.spec.follow() {
         Some(follow) if stops || vain(observed).is_some() && !is_lost(&follow) => Until::Stay,
+        // Refused for certain: what is missing may still come.
+        Some(follow) if is_too_little(observed, &follow) => Until::Stay,
         Some(follow) => follow.until,
         None => Until::Stay,
     }
@@ -198,6 +220,26 @@ fn closes(job: &JobFacts) -> bool {
     let manual = Until::Stay.argument();
     let first = job.made_from.as_deref().and_then(|it| it.split(' ').next());
     first != Some(manual)
+}
+
+/// Jobs that may close the followed cluster, or take its place, and go on.
+fn armed(observed: &ObservedFollow) -> impl Iterator<Item = &JobFacts> {
+    live(observed).filter(|job| closes(job) && !has_ended(job))
+}
+
+/// Whether less is here than what was reviewed.
+fn is_too_little(observed: &ObservedFollow, follow: &FollowedCluster) -> bool {
+    match (follow.until, observed.revision) {
+        (Until::SourceLost { revision }, Some(here)) => here < revision,
+        _ => false,
+    }
+}
+
+/// Whether a Job promotes without the followed cluster: it neither closes nor opens that one.
+fn promotes(job: &JobFacts) -> bool {
+    let lost = Until::SourceLost { revision: 0 }.argument();
+    let made_from = job.made_from.as_deref();
+    made_from.and_then(|it| it.split(' ').next()) == Some(lost)
 }
 
 /// Whether nobody is there that could be opened or closed.
@@ -263,7 +305,8 @@ fn follow(observed: &ObservedFollow, cluster: &ValidatedCluster) -> FollowPlan {
     let changed = newest.made_from != wanted(observed, cluster);
     let frozen = observed.phase == Some(FollowPhase::Frozen);
     let lost = cluster.spec.follow().is_some_and(|it| is_lost(&it));
-    let gives_up = lost || observed.deleting && closes(newest);
+    // A promotion that was taken back closes nothing, and is not carried out.
+    let gives_up = lost || promotes(newest) || observed.deleting && closes(newest);
     let mut plan = match &newest.state {
         JobState::Deleting => {
             let text = format!("Job {} is being deleted", newest.name);
@@ -400,7 +443,11 @@ fn ended(
     // What has cut over is in the status in a moment.
     let over = matches!(result, Some(JobResult::Followed(_)));
     let pauses = !changed && (failed.is_some() || over);
-    let short = (at + AGAIN).duration_since(observed.now);
+    let again = match promotes(job) {
+        true => AGAIN_REFUSED,
+        false => AGAIN,
+    };
+    let short = (at + again).duration_since(observed.now);
     let left = pause_left(observed, job).unwrap_or(short);
     let mut plan = match pauses && left.is_positive() {
         true => {

@@ -22,6 +22,28 @@ fn armed(attempt: u32, state: JobState) -> JobFacts {
     }
 }
 
+/// A pause, or a spec that cannot be used, keeps nothing alive that was taken back or must not happen any more.
+#[test]
+fn what_was_taken_back_is_not_carried_out() {
+    let mut observed = observed();
+    observed.jobs = vec![armed(1, JobState::Running)];
+    cluster(&mut observed).paused = true;
+    assert_eq!(deletes(&plan_follow(&observed)), Some("second-follow-1"));
+    let asked = Follow {
+        cutover: Cutover::WhenCaughtUp,
+        ..follow()
+    };
+    cluster(&mut observed).bootstrap = Some(Bootstrap {
+        follow: Some(asked),
+        ..Bootstrap::default()
+    });
+    assert_eq!(plan_follow(&observed).step, None, "it is still asked for");
+    observed.cluster = Err("spec.server.extraArgs: no such flag".into());
+    assert_eq!(plan_follow(&observed).step, None);
+    observed.deleting = true;
+    assert_eq!(deletes(&plan_follow(&observed)), Some("second-follow-1"));
+}
+
 /// A cluster in the middle of its cutover.
 fn frozen() -> ObservedFollow {
     let mut observed = observed();
@@ -193,13 +215,24 @@ fn standby_is_promoted_as_it_was_reviewed() {
     let plan = plan_follow(&observed);
     assert_eq!(plan.until, Until::SourceLost { revision: 48_211 });
     assert!(plan.report.may_close);
-    // Less than that is here: nothing is tried again before the pause is over or another revision was reviewed.
+    // It lives: that is looked at again after a minute, or when another revision was reviewed.
     observed.jobs = vec![JobFacts {
         made_from: made(&lost),
-        ..job(2, ended(now(), failed(FailureClass::Damaged)))
+        ..job(2, ended(now(), failed(FailureClass::Settings)))
     }];
+    observed.revision = Some(48_211);
     let plan = plan_follow(&observed);
     assert_eq!((creates(&plan), plan.report.needs_user), (None, true));
+    observed.now = now() + SignedDuration::from_secs(59);
+    assert_eq!(creates(&plan_follow(&observed)), None);
+    observed.now = now() + SignedDuration::from_secs(60);
+    assert_eq!(creates(&plan_follow(&observed)), Some(3));
+    observed.now = now();
+    // Less than that is here: what is missing may still come.
+    observed.revision = Some(48_210);
+    let plan = plan_follow(&observed);
+    assert_eq!((creates(&plan), plan.until), (Some(3), Until::Stay));
+    observed.revision = None;
     ask(&mut observed, replica("http://b:2379", Some(48_000)));
     assert_eq!(creates(&plan_follow(&observed)), Some(3));
     // In the middle of a switchover the source dies: nobody waits for a Job that cannot reach it.
@@ -212,6 +245,15 @@ fn standby_is_promoted_as_it_was_reviewed() {
         (creates(&plan), plan.until),
         (Some(4), Until::SourceLost { revision: 48_000 })
     );
+    // It is taken back before it is carried out.
+    observed.jobs = vec![JobFacts {
+        made_from: made(&replica("http://b:2379", Some(48_000))),
+        ..job(4, JobState::Running)
+    }];
+    assert_eq!(plan_follow(&observed).step, None);
+    ask(&mut observed, replica("http://b:2379", None));
+    assert_eq!(deletes(&plan_follow(&observed)), Some("second-follow-4"));
+    ask(&mut observed, replica("http://b:2379", Some(48_000)));
     // Nobody has closed the source: the revision alone says that the status has it.
     observed.phase = Some(FollowPhase::CutOver);
     let done = Followed {

@@ -41,6 +41,8 @@ pub struct ObservedSource {
     pub formed: bool,
     /// The user does not care whether the followed cluster stays closed, by the annotation.
     pub waived: bool,
+    /// No cutover was ever asked for.
+    pub never_closes: bool,
     /// What was seen.
     pub standing: SourceStanding,
     /// The followed cluster was closed when that was last seen.
@@ -96,8 +98,9 @@ impl SourceLetGo {
             true => "is",
             false => "may be",
         };
+        // The endpoints last: a long event is cut off.
         Some(format!(
-            "deleted without opening {}, which {is} closed to writes by a cutover that was under way: {why}. Once no member of this cluster runs any more, open it there: etcdctl alarm disarm",
+            "deleted without opening the followed cluster, which {is} closed to writes by a cutover that was under way: {why}. If that has raised its alarms, and once no member of this cluster runs any more, open it there: etcdctl alarm disarm. It is {}",
             observed.source
         ))
     }
@@ -122,7 +125,7 @@ pub fn plan_source(o: &ObservedSource) -> SourcePlan {
         return SourcePlan::default();
     }
     let patient = o.now.duration_since(asked) < PATIENCE;
-    if !o.follows || !o.formed {
+    if !o.follows || !o.formed || o.never_closes || o.standing == SourceStanding::Settled {
         return let_go(SourceLetGo::Settled);
     }
     if o.waived {
@@ -159,6 +162,30 @@ fn waits(o: &ObservedSource, whom: &str, patient: bool) -> SourcePlan {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A standby that was seen open, and one that moves and was never to be cut over, go without a word: who is told to
+    /// disarm alarms might disarm others.
+    #[test]
+    fn nobody_is_warned_of_what_was_never_closed() {
+        for o in [
+            ObservedSource {
+                standing: SourceStanding::Settled,
+                ..deleted()
+            },
+            ObservedSource {
+                never_closes: true,
+                standing: SourceStanding::Unseen,
+                ..deleted()
+            },
+        ] {
+            let foreground = ObservedSource {
+                foreground: true,
+                ..o
+            };
+            let plan = plan_source(&foreground);
+            assert_eq!(plan.step, Some(SourceStep::LetGo(SourceLetGo::Settled)));
+        }
+    }
 
     fn at(seconds: i64) -> Timestamp {
         Timestamp::from_second(1_700_000_000 + seconds).expect("a time")

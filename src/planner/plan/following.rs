@@ -70,7 +70,8 @@ fn is_quiet(s: &Situation<'_>) -> bool {
         return false;
     };
     // The cutover of one that moves does not become Manual again: there was never another Job.
-    if !follow.standby && follow.until == Until::Stay {
+    // Not where the spec is not the one that a Job is made from.
+    if !follow.standby && follow.until == Until::Stay && s.o.refused.is_none() {
         return true;
     }
     let since = s.o.follow.as_ref().and_then(|job| job.quiet_since_ms);

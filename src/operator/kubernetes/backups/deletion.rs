@@ -28,6 +28,8 @@ const CLOCKS: SignedDuration = SignedDuration::from_secs(60);
 
 /// The finalizer that Kubernetes itself adds for `--cascade=foreground`.
 pub(super) const FOREGROUND: &str = "foregroundDeletion";
+/// Characters of an event.
+const MOST_NOTE: usize = 1000;
 /// While a backup is made: its phase has no event of the cluster.
 const WAITING_MS: u64 = 2_000;
 
@@ -192,7 +194,8 @@ impl Backups {
         let event = Event {
             type_,
             reason: reason.to_owned(),
-            note: Some(note),
+            // The API server refuses one of more than 1024 bytes.
+            note: Some(note.chars().take(MOST_NOTE).collect()),
             action: "Delete".to_owned(),
             secondary: None,
         };

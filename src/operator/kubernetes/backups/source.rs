@@ -11,7 +11,7 @@ use crate::backup_plan::{
     SourceStep, plan_deletion, plan_source,
 };
 use crate::crd::{
-    ANNOTATION_LEAVE_CLOSED, EtcdCluster, FINALIZER_SOURCE, FollowPhase, FollowedCluster,
+    ANNOTATION_LEAVE_CLOSED, EtcdCluster, FINALIZER_SOURCE, FollowPhase, FollowedCluster, Until,
 };
 use crate::plan::{LastBackupFacts, SOURCE_OPEN};
 
@@ -84,6 +84,11 @@ pub(super) fn source_of(cluster: &EtcdCluster, now: Timestamp) -> ObservedSource
             .as_ref()
             .is_some_and(|it| it.cluster_id.is_some()),
         waived: waived.is_some_and(|value| value != "false"),
+        // The cutover of one that moves does not become Manual again: there was never another Job.
+        never_closes: phase != Some(FollowPhase::Frozen)
+            && follow
+                .as_ref()
+                .is_some_and(|it| !it.standby && it.until == Until::Stay),
         standing: match condition.map(|it| it.reason.as_str()) {
             Some(SOURCE_OPEN) if deleting.is_some() => SourceStanding::Settled,
             // Not what was seen before the deletion, which is a generation of its own.

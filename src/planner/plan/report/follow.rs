@@ -67,8 +67,18 @@ fn unseen(s: &Situation<'_>, known: FollowStatus) -> FollowStatus {
         _ if s.hibernates() => "the cluster hibernates: set spec.replicas".to_owned(),
         _ => "no leader with a quorum was seen".to_owned(),
     };
+    if known.phase == FollowPhase::CutOver {
+        return FollowStatus {
+            message: None,
+            ..known
+        };
+    }
+    // What it lacks grows, though nobody says how much.
+    let behind_ms = following::behind_ms(s).map(|ms| ms / STEP_MS * STEP_MS);
     FollowStatus {
-        message: Some(message).filter(|_| known.phase != FollowPhase::CutOver),
+        message: Some(message),
+        lag_revisions: None,
+        lag_seconds: behind_ms.and_then(seconds).or(known.lag_seconds),
         ..known
     }
 }
@@ -115,6 +125,11 @@ fn cut_over(s: &Situation<'_>, known: FollowStatus, saw_it: bool) -> FollowStatu
     let job = s.o.follow.as_ref();
     let reported = job.and_then(|job| job.cut_over);
     let seen = saw_it.then(|| timestamp(s.o.now_ms));
+    // Whatever was closed before a promotion without it: nobody knows how that one is now.
+    let lost = s
+        .to_follow()
+        .is_some_and(|it| matches!(it.until, Until::SourceLost { .. }));
+    let known_frozen = known.frozen_time.filter(|_| !lost);
     let frozen = reported.filter(|it| it.frozen_ms > 0);
     let frozen = frozen.map(|it| timestamp(it.frozen_ms));
     let writable = reported.map(|it| timestamp(it.writable_ms));
@@ -124,7 +139,7 @@ fn cut_over(s: &Situation<'_>, known: FollowStatus, saw_it: bool) -> FollowStatu
         lag_revisions: None,
         as_of: None,
         lag_seconds: None,
-        frozen_time: frozen.or(known.frozen_time),
+        frozen_time: frozen.or(known_frozen),
         cut_over_time: writable.or(known.cut_over_time).or(seen),
         write_gap_milliseconds: reported.and_then(gap_ms).or(known.write_gap_milliseconds),
         message: None,
@@ -235,6 +250,9 @@ fn own(s: &Situation<'_>, follow: &FollowedCluster) -> String {
     let source = follow.in_words();
     let remembered = s.o.status_memory.follow.as_ref().map(|it| it.phase);
     let there = match remembered {
+        Some(FollowPhase::CutOver) if matches!(follow.until, Until::SourceLost { .. }) => {
+            "was lost when this cluster was promoted, and takes writes if it comes back: keep its clients from it".to_owned()
+        }
         Some(FollowPhase::CutOver) => "stays closed to writes by its alarm CORRUPT".to_owned(),
         Some(FollowPhase::Frozen) => "was closed to writes when that was last seen, and stays so until its alarms are disarmed: do that only if clients are to write there instead of here".to_owned(),
         _ => "may go on taking writes, which do not come here, or be closed to them by its alarms: keep clients from writing to both".to_owned(),

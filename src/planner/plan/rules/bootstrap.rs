@@ -248,17 +248,32 @@ pub(super) fn too_few_disks(s: &Situation<'_>, draft: &mut Draft) -> bool {
     data_lost(s, draft, &why)
 }
 
-/// A pod that does not even start, and was created from an older spec, gets the current one: otherwise a bad spec that
-/// cost the quorum could never be corrected. It serves no clients. The same for sets without a pod, where those with one are
-/// no quorum: the API server may let none be created of them.
-pub(super) fn free_stuck_pods(s: &Situation<'_>, draft: &mut Draft) {
+/// Whether so few voters have a pod that they are no quorum, and no set of the current spec is still to show that one starts.
+fn creates_no_pods(s: &Situation<'_>) -> bool {
     let known = known_voters(s);
     let with_pod = known.iter().filter(|name| s.o.pods.contains_key(*name));
-    let too_few = with_pod.count() < quorum(known.len());
+    let too_few = !known.is_empty() && with_pod.count() < quorum(known.len());
+    let mut current = s.o.sets.iter().filter(|(_, set)| {
+        set.inputs.as_ref() == Some(&s.o.wanted_inputs) && !set.hibernated && !set.terminating
+    });
+    let starts = |name: &String| {
+        let pod = s.o.pods.get(name);
+        pod.is_some_and(|pod| pod.started_ms.is_some())
+    };
+    too_few && current.all(|(name, _)| starts(name))
+}
+
+/// A pod that does not even start, and was created from an older spec, gets the current one: otherwise a bad spec that
+/// cost the quorum could never be corrected. It serves no clients. The same for sets without a pod, where those with one are
+/// no quorum: the API server may let none be created of them. One at a time, and the next only once that one has started: the
+/// pods may only be away, and a spec that nobody has tried may be worse than the one that they had.
+pub(super) fn free_stuck_pods(s: &Situation<'_>, draft: &mut Draft) {
+    let mut creates_none = creates_no_pods(s) && draft.remembered.is_none();
     for (name, set) in s.o.sets.iter().filter(|(_, set)| !set.terminating) {
         let outdated = set.inputs.as_ref() != Some(&s.o.wanted_inputs);
         let Some(pod) = s.o.pods.get(name) else {
-            if too_few && outdated && !set.hibernated && s.pvc(name).is_some() {
+            if creates_none && outdated && !set.hibernated && s.pvc(name).is_some() {
+                creates_none = false;
                 let reason = "it has no pod and the spec has changed since";
                 sets::apply(s, draft, Rule::Quorum, name, reason);
             }
