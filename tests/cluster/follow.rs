@@ -1,7 +1,6 @@
 //! A cluster that follows a living one, etcd's or ours, and takes its place: seeded from a snapshot, then fed from the
 //! watch, whatever is killed meanwhile. Clients write to the followed one throughout; every revision is compared.
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -11,6 +10,7 @@ use std::time::{Duration, Instant};
 use super::address::address;
 use super::fixture::{SECRET, Server, by_hand, leader, until};
 use super::operated::{add, call, fence, standbys};
+use super::out::tools;
 use futures::StreamExt as _;
 use quorate::backup_plan::{FailureClass, Followed, JobResult, Restored};
 use quorate::server::operator_api::auth::Key;
@@ -46,7 +46,8 @@ pub(super) struct Source {
     ours: Option<Server>,
 }
 
-struct Etcd(Child);
+/// A member of etcd that runs; killed when it is dropped.
+pub(super) struct Etcd(pub(super) Child);
 
 impl Drop for Etcd {
     fn drop(&mut self) {
@@ -68,16 +69,7 @@ impl Source {
 
     /// Real etcd; `None`, with a message, if it is not built.
     fn etcd(home: &Path) -> Option<Source> {
-        let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/interop/bin");
-        let binaries = std::env::var_os("QUORATE_PEERS").map_or(built, PathBuf::from);
-        let binary = std::path::absolute(binaries.join("etcd")).expect("a path");
-        if !binary.is_file() {
-            let required = std::env::var("QUORATE_REQUIRE_INTEROP").is_ok_and(|it| it == "1");
-            assert!(!required, "this needs real etcd in {}", binaries.display());
-            let text = b"skipped: follow::etcd (no real etcd: run tests/interop/build.sh)\n";
-            let _ = std::io::stderr().write_all(text);
-            return None;
-        }
+        let binary = tools("follow::etcd")?.join("etcd");
         let address = address();
         let (client, peer) = (
             format!("http://{address}:2379"),
@@ -822,6 +814,20 @@ async fn is_closed(source: &Source) -> bool {
     !alarms.expect("alarms").into_inner().alarms.is_empty()
 }
 
+/// A closed cluster is opened by a Job that only follows, and followed again.
+async fn is_opened_again(world: &World) {
+    let refused = world.source.put("closed", "1", 0).await;
+    refused.expect_err("it is closed");
+    let job = world.runs("cutover=manual");
+    until("it takes writes", &world.servers[0], async || {
+        world.source.put("again", "1", 0).await.ok()
+    })
+    .await;
+    assert!(!is_closed(&world.source).await);
+    world.servers[0].holds("again", "1").await;
+    killed(job);
+}
+
 /// Whoever is killed in the middle of a cutover leaves a closed cluster. The next one opens it again, and begins anew.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_cutover_is_begun_again() {
@@ -851,18 +857,7 @@ async fn a_killed_cutover_is_begun_again() {
         return;
     }
     assert_ne!(described.following.expect("it follows").attempt, 0);
-    world
-        .source
-        .put("closed", "1", 0)
-        .await
-        .expect_err("it is closed");
-    let job = world.runs("cutover=manual");
-    until("it takes writes", &world.servers[0], async || {
-        world.source.put("again", "1", 0).await.ok()
-    })
-    .await;
-    world.servers[0].holds("again", "1").await;
-    killed(job);
+    is_opened_again(&world).await;
     let done = world.cuts_over().await;
     assert_eq!(world.source.hash(0).await.2, done.revision);
     world
@@ -894,19 +889,7 @@ async fn an_alarm_that_no_attempt_has_raised_goes() {
         };
         client.alarm(late).await.expect("raised");
     }
-    world
-        .source
-        .put("closed", "1", 0)
-        .await
-        .expect_err("it is closed");
-    let job = world.runs("cutover=manual");
-    until("it takes writes", &world.servers[0], async || {
-        world.source.put("again", "1", 0).await.ok()
-    })
-    .await;
-    assert!(!is_closed(&world.source).await);
-    world.servers[0].holds("again", "1").await;
-    killed(job);
+    is_opened_again(&world).await;
 }
 
 /// Two at once take turns, and what one of them has done the other one does not undo.

@@ -4,7 +4,7 @@
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -16,6 +16,7 @@ use tokio::task::JoinHandle;
 
 use super::address::address;
 use super::fixture::{Server, by_hand, serving, until};
+use super::follow::Etcd;
 use super::held::{Client, Truth};
 
 const PAGE: &str = "docs/tasks/move-to-etcd.md";
@@ -80,7 +81,7 @@ fn blocks(heading: &str) -> Vec<String> {
 }
 
 /// The directory of etcd, etcdctl and etcdutl; `None`, with a message, if they are not built.
-fn tools(test: &str) -> Option<PathBuf> {
+pub(super) fn tools(test: &str) -> Option<PathBuf> {
     let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/interop/bin");
     let tools = std::env::var_os("QUORATE_PEERS").map_or(built, PathBuf::from);
     let tools = std::path::absolute(tools).expect("a path");
@@ -92,19 +93,9 @@ fn tools(test: &str) -> Option<PathBuf> {
     }
     let required = std::env::var("QUORATE_REQUIRE_INTEROP").is_ok_and(|it| it == "1");
     assert!(!required, "this needs real etcd in {}", tools.display());
-    let text = format!("skipped: out::{test} (no real etcd: run tests/interop/build.sh)\n");
+    let text = format!("skipped: {test} (no real etcd: run tests/interop/build.sh)\n");
     let _ = std::io::stderr().write_all(text.as_bytes());
     None
-}
-
-/// A member of etcd that runs; killed when it is dropped.
-struct Etcd(Child);
-
-impl Drop for Etcd {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 /// Who runs the commands of the page, and where.
@@ -371,7 +362,7 @@ fn column(printed: &str, at: usize) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_lost_on_the_way_to_etcd() {
-    let Some(tools) = tools("nothing_is_lost_on_the_way_to_etcd") else {
+    let Some(tools) = tools("out::nothing_is_lost_on_the_way_to_etcd") else {
         return;
     };
     let page = Planned::read();
@@ -544,7 +535,7 @@ async fn expires(way: &Way, token: &str, last: i64) {
 /// Nothing of the cluster is left but a backup, and clients have seen more than it has.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_backup_becomes_an_etcd_whose_watches_begin_anew() {
-    let Some(tools) = tools("a_backup_becomes_an_etcd_whose_watches_begin_anew") else {
+    let Some(tools) = tools("out::a_backup_becomes_an_etcd_whose_watches_begin_anew") else {
         return;
     };
     let blocks = blocks("## From a backup").try_into();

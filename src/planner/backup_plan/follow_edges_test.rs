@@ -22,6 +22,17 @@ fn armed(attempt: u32, state: JobState) -> JobFacts {
     }
 }
 
+fn asks_for_the_cutover(observed: &mut ObservedFollow) {
+    let asked = Follow {
+        cutover: Cutover::WhenCaughtUp,
+        ..follow()
+    };
+    cluster(observed).bootstrap = Some(Bootstrap {
+        follow: Some(asked),
+        ..Bootstrap::default()
+    });
+}
+
 /// A pause, or a spec that cannot be used, keeps nothing alive that was taken back or must not happen any more.
 #[test]
 fn what_was_taken_back_is_not_carried_out() {
@@ -29,14 +40,7 @@ fn what_was_taken_back_is_not_carried_out() {
     observed.jobs = vec![armed(1, JobState::Running)];
     cluster(&mut observed).paused = true;
     assert_eq!(deletes(&plan_follow(&observed)), Some("second-follow-1"));
-    let asked = Follow {
-        cutover: Cutover::WhenCaughtUp,
-        ..follow()
-    };
-    cluster(&mut observed).bootstrap = Some(Bootstrap {
-        follow: Some(asked),
-        ..Bootstrap::default()
-    });
+    asks_for_the_cutover(&mut observed);
     assert_eq!(plan_follow(&observed).step, None, "it is still asked for");
     observed.cluster = Err("spec.server.extraArgs: no such flag".into());
     assert_eq!(plan_follow(&observed).step, None);
@@ -47,14 +51,7 @@ fn what_was_taken_back_is_not_carried_out() {
 /// A cluster in the middle of its cutover.
 fn frozen() -> ObservedFollow {
     let mut observed = observed();
-    let asked = Follow {
-        cutover: Cutover::WhenCaughtUp,
-        ..follow()
-    };
-    cluster(&mut observed).bootstrap = Some(Bootstrap {
-        follow: Some(asked),
-        ..Bootstrap::default()
-    });
+    asks_for_the_cutover(&mut observed);
     observed.phase = Some(FollowPhase::Frozen);
     observed.jobs = vec![armed(1, JobState::Running)];
     observed
