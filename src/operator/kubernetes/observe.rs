@@ -13,6 +13,7 @@ use kube::core::DeserializeGuard;
 use kube::{Api, Resource, ResourceExt};
 
 use super::backups::deletion::{is_due, is_held};
+use super::backups::source::is_source_waived;
 use super::cert_manager;
 use super::certificates::{self, Way};
 use super::drift;
@@ -231,6 +232,7 @@ impl OneCluster {
             entropy: entropy.to_owned(),
             epoch: self.shared.leadership.epoch(),
             deleting,
+            source_waived: is_source_waived(resource.meta()),
             client_endpoint: valid.map(build::client_endpoint).unwrap_or_default(),
             held,
             last_backup,

@@ -40,6 +40,8 @@ pub struct ObservedFollow {
     pub phase: Option<FollowPhase>,
     /// The deletion of the cluster was asked for.
     pub deleting: bool,
+    /// The user does not care whether the followed cluster stays closed, by an annotation.
+    pub waived: bool,
     /// A process runs that may close the followed cluster, whatever became of its Job.
     pub closing: bool,
     /// Its status has what the Job has reported of the cutover.
@@ -162,7 +164,7 @@ fn next(observed: &ObservedFollow) -> FollowPlan {
             None => waits(text, MISSING_MS),
         };
     }
-    if cluster.target() == 0 && !frozen {
+    if cluster.target() == 0 && (!frozen || observed.waived) {
         let text = "the cluster hibernates: set spec.replicas".to_owned();
         // What has ended says when the next one may begin.
         return match live(observed).find(|job| !has_ended(job)) {
@@ -177,7 +179,8 @@ fn next(observed: &ObservedFollow) -> FollowPlan {
 }
 
 /// When the followed cluster's place is to be taken, by a Job that is created now. While the cluster here is to stop, and
-/// for a while after cutovers in vain, a Job only follows: what is closed it opens, and closes nothing.
+/// for a while after cutovers in vain, a Job only follows: what is closed it opens, and closes nothing. Nothing is missed
+/// meanwhile.
 fn asked(observed: &ObservedFollow, cluster: &ValidatedCluster) -> Until {
     let stops = observed.deleting || cluster.target() == 0 || cluster.spec.paused;
     match cluster.spec.follow() {
@@ -189,14 +192,10 @@ fn asked(observed: &ObservedFollow, cluster: &ValidatedCluster) -> Until {
     }
 }
 
-/// The Job whose cutovers came to nothing a moment ago, where what it has left closed is opened or was opened by another
-/// one. Otherwise nothing needs a Job before the pause is over.
+/// The Job whose cutovers came to nothing a moment ago.
 fn vain(observed: &ObservedFollow) -> Option<&JobFacts> {
-    let newest = newest_job(&observed.jobs, JobKind::Follow)?;
-    let frozen = observed.phase == Some(FollowPhase::Frozen);
-    let mut failed =
-        live(observed).filter(|job| closes(job) && pause_left(observed, job).is_some());
-    failed.find(|_| frozen || !closes(newest))
+    let mut closing = live(observed).filter(|job| closes(job) && !promotes(job));
+    closing.find(|job| pause_left(observed, job).is_some())
 }
 
 /// How long nothing is closed after a Job that said that the two clusters do not fit.

@@ -66,6 +66,7 @@ pub(super) fn observed() -> ObservedFollow {
         }),
         phase: Some(FollowPhase::Following),
         deleting: false,
+        waived: false,
         closing: false,
         recorded: false,
         revision: None,

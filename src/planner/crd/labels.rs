@@ -65,7 +65,8 @@ pub const ANNOTATION_NO_LAST_BACKUP: &str = "quorate.dev/delete-without-backup";
 
 /// The finalizer of a cluster that follows another one: that one is not left closed to writes.
 pub const FINALIZER_SOURCE: &str = "quorate.dev/open-followed-cluster";
-/// On a resource that is being deleted: the cluster that it follows may stay closed to writes. Any value but `false`.
+/// On a resource that is being deleted or hibernates: the cluster that it follows may stay closed to writes. Any value but
+/// `false`.
 pub const ANNOTATION_LEAVE_CLOSED: &str = "quorate.dev/leave-source-closed";
 
 /// Hash of a StatefulSet's rendering.

@@ -1,7 +1,7 @@
 //! Where a cluster is that follows another one, and whether that one is closed to writes, from what its members describe in
 //! this reconcile. What the status remembers counts only where no leader says anything, and then only to be careful.
 
-use crate::crd::{FollowPhase, FollowedCluster, Until};
+use crate::crd::{ANNOTATION_LEAVE_CLOSED, FollowPhase, FollowedCluster, Until};
 
 use super::observed::{Description, Following};
 use super::situation::Situation;
@@ -79,8 +79,11 @@ fn is_quiet(s: &Situation<'_>) -> bool {
 }
 
 /// Whether members that are to stop go on, because only they can open the followed cluster again. What has begun to stop
-/// without a leader is not held up: nobody says anything then.
+/// without a leader is not held up: nobody says anything then. Nor is anything where the user does not care.
 pub(super) fn keeps_awake(s: &Situation<'_>) -> bool {
+    if s.o.source_waived {
+        return false;
+    }
     let stops = s.o.sets.values().any(|set| set.hibernated);
     match source(s) {
         Source::MayClose | Source::Closed => true,
@@ -94,6 +97,15 @@ pub(super) fn awake_because(s: &Situation<'_>) -> String {
     format!(
         "replicas is 0, and the members go on until {} takes writes again or its place is taken",
         noun(s)
+    )
+}
+
+/// How somebody says that nobody has to open it.
+pub(super) fn how_to_waive(s: &Situation<'_>) -> String {
+    format!(
+        "if it does not matter, because {} is gone or is opened by hand: kubectl annotate etcdcluster {} {ANNOTATION_LEAVE_CLOSED}=true",
+        noun(s),
+        s.cluster.name
     )
 }
 

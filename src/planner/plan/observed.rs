@@ -22,6 +22,8 @@ pub struct Observed {
     pub epoch: u64,
     /// The resource has a deletion timestamp.
     pub deleting: bool,
+    /// The user does not care whether the followed cluster stays closed to writes, by an annotation of the resource.
+    pub source_waived: bool,
     /// The specification that this is planned from is the last one that was admitted; why not the
     /// one that the resource has now.
     pub refused: Option<Refusal>,

@@ -20,6 +20,7 @@ pub fn observed_at(now_ms: u64) -> Observed {
         entropy: "e".into(),
         epoch: 1,
         deleting: false,
+        source_waived: false,
         refused: None,
         spec: None,
         cluster: Ok(cluster),

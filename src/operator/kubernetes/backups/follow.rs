@@ -7,6 +7,7 @@ use kube::{Api, ResourceExt};
 
 use super::act::OF_FOLLOWS;
 use super::restore::JobOfRestore;
+use super::source::is_source_waived;
 use super::{Backups, PERIOD_MS};
 use crate::backup_plan::{
     BackupStep, FollowReport, Followed, ObservedFollow, made_from, plan_follow,
@@ -139,6 +140,7 @@ impl Backups {
             cluster: admit(&cluster).map_err(|invalid| invalid.to_string()),
             phase,
             deleting: cluster.metadata.deletion_timestamp.is_some(),
+            waived: is_source_waived(&cluster.metadata),
             closing: self.may_close(namespace, name, freshness).await?,
             recorded: status.is_some_and(|it| it.write_gap_milliseconds.is_some()),
             revision: status.and_then(|it| it.revision),

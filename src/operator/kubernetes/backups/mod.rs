@@ -9,7 +9,7 @@ mod facts;
 mod follow;
 mod observe;
 mod restore;
-mod source;
+pub(super) mod source;
 mod status;
 
 use std::sync::Arc;

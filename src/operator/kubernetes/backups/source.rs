@@ -3,6 +3,7 @@
 
 use jiff::Timestamp;
 use kube::ResourceExt;
+use kube::api::ObjectMeta;
 
 use super::deletion::{FOREGROUND, has};
 use super::facts;
@@ -57,6 +58,13 @@ impl Seen {
     }
 }
 
+/// Whether the user does not care that the followed cluster may stay closed to writes.
+pub(in crate::operator::kubernetes) fn is_source_waived(meta: &ObjectMeta) -> bool {
+    let annotations = meta.annotations.as_ref();
+    let waived = annotations.and_then(|all| all.get(ANNOTATION_LEAVE_CLOSED));
+    waived.is_some_and(|value| value != "false")
+}
+
 /// What the resource says of the cluster that it follows.
 pub(super) fn source_of(cluster: &EtcdCluster, now: Timestamp) -> ObservedSource {
     let meta = &cluster.metadata;
@@ -65,7 +73,6 @@ pub(super) fn source_of(cluster: &EtcdCluster, now: Timestamp) -> ObservedSource
         .as_ref()
         .and_then(|it| Some(it.follow.as_ref()?.phase));
     let deleting = meta.deletion_timestamp.as_ref().map(|at| at.0);
-    let waived = cluster.annotations().get(ANNOTATION_LEAVE_CLOSED);
     let condition = facts::following(cluster);
     let seen = condition.and_then(|it| it.observed_generation);
     let follow = cluster.spec.follow();
@@ -83,7 +90,7 @@ pub(super) fn source_of(cluster: &EtcdCluster, now: Timestamp) -> ObservedSource
             .status
             .as_ref()
             .is_some_and(|it| it.cluster_id.is_some()),
-        waived: waived.is_some_and(|value| value != "false"),
+        waived: is_source_waived(meta),
         // The cutover of one that moves does not become Manual again: there was never another Job.
         never_closes: phase != Some(FollowPhase::Frozen)
             && follow

@@ -6,7 +6,8 @@ use crate::plan::action::{Action, ObjectAction};
 use crate::plan::observed::{Description, Observed, Phase};
 use crate::plan::situation::FRESH_MS;
 
-/// Whatever asks for it: no member is told to stop while a leader with a quorum says that the followed cluster is closed.
+/// Whatever asks for it: no member is told to stop while a leader with a quorum says that the followed cluster is closed,
+/// unless the user does not care.
 pub(super) fn leaves_nothing_closed(
     seen: &Observed,
     cluster: &ValidatedCluster,
@@ -25,7 +26,7 @@ pub(super) fn leaves_nothing_closed(
         leads && following.is_some_and(|it| it.frozen_ms.is_some())
     };
     refuse(
-        seen.descriptions.values().any(says),
+        !seen.source_waived && seen.descriptions.values().any(says),
         "the followed cluster is closed to writes, and would stay so",
     )
 }

@@ -126,10 +126,7 @@ fn cut_over(s: &Situation<'_>, known: FollowStatus, saw_it: bool) -> FollowStatu
     let reported = job.and_then(|job| job.cut_over);
     let seen = saw_it.then(|| timestamp(s.o.now_ms));
     // Whatever was closed before a promotion without it: nobody knows how that one is now.
-    let lost = s
-        .to_follow()
-        .is_some_and(|it| matches!(it.until, Until::SourceLost { .. }));
-    let known_frozen = known.frozen_time.filter(|_| !lost);
+    let known_frozen = known.frozen_time.filter(|_| !was_lost(s));
     let frozen = reported.filter(|it| it.frozen_ms > 0);
     let frozen = frozen.map(|it| timestamp(it.frozen_ms));
     let writable = reported.map(|it| timestamp(it.writable_ms));
@@ -145,6 +142,34 @@ fn cut_over(s: &Situation<'_>, known: FollowStatus, saw_it: bool) -> FollowStatu
         message: None,
         ..known
     }
+}
+
+/// Whether the cluster was promoted without the followed one. What the Job has reported, and the time at which that one
+/// was closed, say so for certain: the spec may have changed in the second before the promotion was seen.
+fn was_lost(s: &Situation<'_>) -> bool {
+    let reported = s.o.follow.as_ref().and_then(|job| job.cut_over);
+    if let Some(reported) = reported {
+        return reported.frozen_ms == 0;
+    }
+    asks_without_source(s) && !is_known_closed(s)
+}
+
+fn asks_without_source(s: &Situation<'_>) -> bool {
+    let follow = s.cluster.spec.follow();
+    follow.is_some_and(|it| matches!(it.until, Until::SourceLost { .. }))
+}
+
+/// Whether the time is known at which the followed cluster was closed and its place taken.
+fn is_known_closed(s: &Situation<'_>) -> bool {
+    let reported = s.o.follow.as_ref().and_then(|job| job.cut_over);
+    let closed = |known: &FollowStatus| match known.phase {
+        FollowPhase::CutOver => known.frozen_time.is_some(),
+        // It was taken over since.
+        FollowPhase::Frozen => !asks_without_source(s),
+        FollowPhase::Seeding | FollowPhase::Following => false,
+    };
+    let known = s.o.status_memory.follow.as_ref();
+    reported.is_some_and(|it| it.frozen_ms > 0) || known.is_some_and(closed)
 }
 
 /// The revision at which clients could write here: as the Job reported it, or when that was first seen.
@@ -250,7 +275,7 @@ fn own(s: &Situation<'_>, follow: &FollowedCluster) -> String {
     let source = follow.in_words();
     let remembered = s.o.status_memory.follow.as_ref().map(|it| it.phase);
     let there = match remembered {
-        Some(FollowPhase::CutOver) if matches!(follow.until, Until::SourceLost { .. }) => {
+        Some(FollowPhase::CutOver) if was_lost(s) => {
             "was lost when this cluster was promoted, and takes writes if it comes back: keep its clients from it".to_owned()
         }
         Some(FollowPhase::CutOver) => "stays closed to writes by its alarm CORRUPT".to_owned(),
@@ -292,10 +317,7 @@ fn in_words(s: &Situation<'_>, follow: &FollowedCluster, phase: FollowPhase) -> 
 }
 
 fn of_standby(s: &Situation<'_>, follow: &FollowedCluster, phase: FollowPhase) -> String {
-    let (source, lost) = (
-        follow.in_words(),
-        matches!(follow.until, Until::SourceLost { .. }),
-    );
+    let source = follow.in_words();
     match phase {
         FollowPhase::Seeding if follow.until == Until::Stay => {
             format!("the first member receives a snapshot of {source}; clients go on there")
@@ -320,7 +342,7 @@ fn of_standby(s: &Situation<'_>, follow: &FollowedCluster, phase: FollowPhase) -
             "{source} is closed to writes for the switchover, {}: clients' writes are refused here until the rest is applied",
             behind(s)
         ),
-        FollowPhase::CutOver if lost => {
+        FollowPhase::CutOver if was_lost(s) => {
             let from = taken_at(s).map(|revision| format!(" from revision {revision} on"));
             format!(
                 "this cluster was promoted without {source}, which was lost: clients write here{}, and what that one wrote and was not here is lost. A source that comes back takes writes: keep its clients from it, and delete it or create it anew as a standby of this cluster",
@@ -328,9 +350,11 @@ fn of_standby(s: &Situation<'_>, follow: &FollowedCluster, phase: FollowPhase) -
             )
         }
         FollowPhase::CutOver => {
-            let closed = match follow.until {
-                Until::CaughtUp => ", and stays closed to writes by its alarm CORRUPT",
-                _ => "",
+            let closed = match is_known_closed(s) {
+                true => ", and stays closed to writes by its alarm CORRUPT",
+                false => {
+                    ", and whether it is closed to writes is not known: keep its clients from it"
+                }
             };
             format!(
                 "this cluster was promoted: clients write here; {source} is not followed any more{closed}"

@@ -38,8 +38,12 @@ fn fails(s: &Situation<'_>, draft: &mut Draft, follow: &FollowedCluster, frozen:
     };
     let source = follow.in_words();
     if frozen {
+        let waive = match s.hibernates() {
+            true => format!("; {}", following::how_to_waive(s)),
+            false => String::new(),
+        };
         let text = format!(
-            "{source} is closed to writes, and is neither opened nor left: {why}. It is tried again"
+            "{source} is closed to writes, and is neither opened nor left: {why}. It is tried again{waive}"
         );
         draft.stall("SourceClosed", text);
         return;

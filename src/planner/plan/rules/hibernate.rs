@@ -52,8 +52,9 @@ fn stay_awake(s: &Situation<'_>, draft: &mut Draft) {
     }
     let what = match following::source(s) {
         Source::LastClosed => {
-            let by_hand = following::by_hand(s);
-            let text = format!("replicas is 0 and no leader with a quorum was seen: {by_hand}");
+            let (by_hand, waive) = (following::by_hand(s), following::how_to_waive(s));
+            let text =
+                format!("replicas is 0 and no leader with a quorum was seen: {by_hand}; {waive}");
             draft.stall("SourceClosed", text);
             format!("a leader with a quorum: {noun} is closed to writes")
         }

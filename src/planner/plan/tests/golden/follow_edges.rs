@@ -111,6 +111,33 @@ fn hibernation_goes_on_after_the_cutover() {
     assert!(world.api.sets.values().all(|set| set.hibernated));
 }
 
+/// The followed cluster is gone for good in that second, so nobody can open it: replicas 0 was without effect for ever. The
+/// annotation of a deletion holds for a hibernation too, with a leader and without.
+#[test]
+fn who_does_not_care_stops_its_members() {
+    let mut world = frozen();
+    world.cluster.spec.replicas = 0;
+    world.api.follow = Some(FollowFacts {
+        message: "no endpoint answers".into(),
+        needs_user: true,
+        ..FollowFacts::default()
+    });
+    let waits = format!("{:?}", plan(&world.observe()));
+    assert!(
+        waits.contains("kubectl annotate etcdcluster demo quorate.dev/leave-source-closed=true"),
+        "{waits}"
+    );
+    let mut lost = world.clone();
+    no_leader(&mut lost);
+    let stalled = format!("{:?}", plan(&lost.observe()));
+    assert!(stalled.contains("leave-source-closed=true"), "{stalled}");
+    for world in [&mut world, &mut lost] {
+        world.api.source_waived = true;
+        world.settle(1000);
+        assert!(world.api.sets.values().all(|set| set.hibernated));
+    }
+}
+
 /// Nobody says any more how far it is: what is known of the followed cluster is said, and nothing stops.
 #[test]
 fn closed_cluster_is_not_forgotten_without_a_leader() {

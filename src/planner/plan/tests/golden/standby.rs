@@ -118,6 +118,46 @@ fn standby_whose_source_is_lost() {
     script.compare();
 }
 
+/// The mode is changed in the second between the promotion and the status that says so: the API server does not refuse it
+/// yet. A source that was lost was then said to be closed, and one that was closed to be lost.
+#[test]
+fn what_became_of_the_source_is_as_its_job_reports() {
+    let switchover = Promote {
+        mode: PromoteMode::Switchover,
+        ..Promote::default()
+    };
+    for (asked, changed, frozen_ms, wanted) in [
+        (failover(180), switchover.clone(), 0, "which was lost"),
+        (switchover, failover(180), 7, "stays closed to writes"),
+    ] {
+        let mut world = behind(200, 1_000);
+        promote(&mut world, asked);
+        world.reconcile();
+        world.raft.following = None;
+        promote(&mut world, changed);
+        world.api.follow = Some(FollowFacts {
+            cut_over: Some(CutOverFacts {
+                revision: 180,
+                frozen_ms,
+                writable_ms: world.api.now_ms - 500,
+            }),
+            ..FollowFacts::default()
+        });
+        let said = |world: &World| {
+            let mut all = plan(&world.observe()).conditions.into_iter();
+            all.find(|it| it.reason == "CutOver").map(|it| it.message)
+        };
+        let first = said(&world).unwrap_or_default();
+        assert!(first.contains(wanted), "{first}");
+        world.reconcile();
+        world.api.follow = None;
+        let later = said(&world).unwrap_or_default();
+        let unknown = later.contains("is not known: keep its clients from it");
+        assert!(unknown || later.contains("stays closed"), "{later}");
+        assert_eq!(unknown, frozen_ms == 0, "{later}");
+    }
+}
+
 /// Members that were started again were told of nothing yet: the lag is not forgotten.
 #[test]
 fn lag_is_remembered() {
