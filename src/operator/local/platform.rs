@@ -213,6 +213,7 @@ impl Local {
             entropy: entropy.to_owned(),
             epoch: state.epoch,
             deleting: false,
+            source_waived: false,
             refused: None,
             spec: cluster.as_ref().ok().map(|cluster| SpecFacts {
                 hash: spec_hash(cluster),

@@ -9,11 +9,13 @@ use super::BackupStep;
 use super::observed::{
     BackupFacts, JobFacts, JobKind, JobState, NODE_LOST, ObservedSchedule, missing, newest_job,
 };
-use super::result::{Archived, JobResult};
+use super::result::{Archived, FailureClass, JobResult};
 use crate::crd::backups::{ArchivePhase, ArchiveStatus, ScheduleArchive};
 
 /// A Job that failed is created again after this.
 const AGAIN: SignedDuration = SignedDuration::from_secs(60);
+/// One that no member gave its data: the store is not asked in vain, and what is written meanwhile is not archived.
+const AGAIN_SOURCE: SignedDuration = SignedDuration::from_secs(10);
 /// A pod that has not started after this is created again: what it was created with may have been corrected since.
 const START: SignedDuration = SignedDuration::from_mins(5);
 /// Between two backups that a gap asks for: a cluster that writes faster than its store takes would be saved without end.
@@ -191,7 +193,7 @@ fn ended(
 ) -> ArchivePlan {
     let why = match result {
         Some(JobResult::Archived(archived)) if archived.gap => {
-            return after_gap(observed, job, at, archived);
+            return after_gap(observed, job, archived);
         }
         // Its time was over: the next one has renewed credentials and the image of today.
         Some(JobResult::Archived(_)) => {
@@ -205,7 +207,7 @@ fn ended(
         _ => format!("its Job ended without a result: {reason}"),
     };
     let text = format!("nothing is archived: {why}");
-    let left = (at + AGAIN).duration_since(observed.now);
+    let left = (at + again(result)).duration_since(observed.now);
     let mut plan = match left.is_positive() {
         true => {
             let ms = u64::try_from(left.as_millis()).unwrap_or(MISSING_MS);
@@ -217,15 +219,20 @@ fn ended(
     plan
 }
 
+/// How long after it a Job that failed is created again.
+fn again(result: Option<&JobResult>) -> SignedDuration {
+    match result {
+        Some(JobResult::Failed {
+            class: FailureClass::Source,
+            ..
+        }) => AGAIN_SOURCE,
+        _ => AGAIN,
+    }
+}
+
 /// The log no longer has what follows the archive: it goes on behind a newer backup.
-fn after_gap(
-    observed: &ObservedSchedule,
-    job: &JobFacts,
-    at: Timestamp,
-    archived: &Archived,
-) -> ArchivePlan {
-    // By the resource's creation, which has the same clock as the Job's end.
-    if has_backup(observed, Some(at)) {
+fn after_gap(observed: &ObservedSchedule, job: &JobFacts, archived: &Archived) -> ArchivePlan {
+    if has_backup(observed, Some(job)) {
         return renew(
             observed,
             job,
@@ -270,13 +277,19 @@ fn ask_for_backup(observed: &ObservedSchedule, cluster_id: Option<&str>, why: &s
     }
 }
 
-/// Whether a good backup is where the archive goes, created after a time.
-fn has_backup(observed: &ObservedSchedule, after: Option<Timestamp>) -> bool {
+/// Whether a good backup is where the archive goes; that a Job may not have found, if one is given. What was there when it
+/// was created it has found. Not by the time of its end: that is first its container's, then the Job controller's a second
+/// or more later, and the backup that its gap asked for may have been created between the two.
+fn has_backup(observed: &ObservedSchedule, unseen_by: Option<&JobFacts>) -> bool {
     let mut here = observed
         .backups
         .iter()
         .filter(|backup| backup.good() && backup.status.url == observed.store);
-    here.any(|backup| after.is_none_or(|after| backup.created >= after))
+    here.any(|backup| {
+        let completed = backup.status.completion_time.as_ref().map(|time| time.0);
+        let stored = completed.map_or(backup.created, |at| at.max(backup.created));
+        unseen_by.is_none_or(|job| stored >= job.created)
+    })
 }
 
 fn renew(observed: &ObservedSchedule, job: &JobFacts, message: String) -> ArchivePlan {

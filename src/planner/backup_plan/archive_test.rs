@@ -224,7 +224,10 @@ fn gap_asks_for_a_backup_once() {
     assert_eq!(deletes(plan.step.as_ref()), Some("nightly-archive-1"));
     // The next one, right after.
     observed.now += SignedDuration::from_mins(2);
-    observed.jobs = vec![job(1, ended(observed.now, Some(archived(true))))];
+    observed.jobs = vec![JobFacts {
+        created: observed.now,
+        ..job(2, ended(observed.now, Some(archived(true))))
+    }];
     observed.now += SignedDuration::from_secs(1);
     let plan = plan_archive(&observed);
     assert_eq!(plan.step, None);
@@ -236,6 +239,60 @@ fn gap_asks_for_a_backup_once() {
     }
     let plan = plan_archive(&observed);
     assert!(matches!(plan.step, Some(BackupStep::CreateBackup { .. })));
+}
+
+/// The end of a Job is first that of its container. A second later the Job controller calls the Job complete, and its end
+/// is then: the backup that was created in between counted as one from before the gap, and nothing was archived for a
+/// quarter of an hour, until the next one was due. The scenario point-in-time found it, on a busy machine.
+#[test]
+fn backup_closes_the_gap_whenever_the_job_was_called_complete() {
+    let mut observed = observed();
+    let end = observed.now;
+    observed.jobs = vec![job(1, ended(end, Some(archived(true))))];
+    let plan = plan_archive(&observed);
+    assert!(matches!(plan.step, Some(BackupStep::CreateBackup { .. })));
+    let second = backup("second", end, BackupPhase::Uploaded);
+    observed.backups.push(second);
+    let later = end + SignedDuration::from_secs(2);
+    observed.jobs = vec![job(1, ended(later, Some(archived(true))))];
+    let plan = plan_archive(&observed);
+    assert_eq!(deletes(plan.step.as_ref()), Some("nightly-archive-1"));
+}
+
+/// A backup that was begun before the Job, and stored after it had looked for one.
+#[test]
+fn backup_that_was_under_way_closes_the_gap() {
+    let mut observed = observed();
+    let mut slow = backup(
+        "slow",
+        start() + SignedDuration::from_mins(28),
+        BackupPhase::Streaming,
+    );
+    observed.backups.push(slow.clone());
+    observed.jobs = vec![job(1, ended(observed.now, Some(archived(true))))];
+    let plan = plan_archive(&observed);
+    assert_eq!(plan.step, None, "it is waited for");
+    slow.status.phase = BackupPhase::Uploaded;
+    slow.status.completion_time = Some(Time(observed.now));
+    observed.backups[1] = slow;
+    let plan = plan_archive(&observed);
+    assert_eq!(deletes(plan.step.as_ref()), Some("nightly-archive-1"));
+}
+
+/// After a recovery from the loss of every volume nothing was archived for a minute, because a Job had failed while there
+/// was no member.
+#[test]
+fn members_that_come_back_are_archived_soon() {
+    let mut observed = observed();
+    let failed = JobResult::Failed {
+        class: FailureClass::Source,
+        message: "no member answers".to_owned(),
+    };
+    observed.jobs = vec![job(1, ended(observed.now, Some(failed)))];
+    observed.now += SignedDuration::from_secs(9);
+    assert_eq!(plan_archive(&observed).step, None);
+    observed.now += SignedDuration::from_secs(1);
+    assert!(deletes(plan_archive(&observed).step.as_ref()).is_some());
 }
 
 #[test]
