@@ -91,14 +91,5 @@ in_use() { # in_use SECRET...: the operator has seen the content of each, and ev
   all_loaded
 }
 secure_etcdctl() { # secure_etcdctl SECRET ARGUMENT...: as any client with a certificate of this Secret
-  local secret=$1 pod=etcdctl-$RANDOM$RANDOM; shift
-  jq -n --arg pod "$pod" --arg image "$etcdctl_image" --arg secret "$secret" '{apiVersion: "v1", kind: "Pod", metadata: {name: $pod},
-    spec: {restartPolicy: "Never", securityContext: {runAsNonRoot: true, runAsUser: 65532, fsGroup: 65532, seccompProfile: {type: "RuntimeDefault"}},
-      volumes: [{name: "tls", secret: {secretName: $secret, defaultMode: 288}}],
-      containers: [{name: "main", image: $image, imagePullPolicy: "IfNotPresent", args: $ARGS.positional,
-        volumeMounts: [{name: "tls", mountPath: "/tls", readOnly: true}],
-        securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: ["ALL"]}}}]}}' \
-    --args -- --endpoints="$(slot_endpoints "$cluster")" --cacert=/tls/ca.crt --cert=/tls/tls.crt --key=/tls/tls.key "$@" |
-    kubectl -n "$ns" apply -f - >/dev/null
-  pod_ends "$pod"
+  etcdctl_with "$1" "$(slot_endpoints "$cluster")" "${@:2}"
 }

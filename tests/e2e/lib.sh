@@ -161,6 +161,23 @@ run_pod() {
     kubectl -n "$ns" apply -f - >/dev/null
 }
 
+# The same with a Secret's certificate below /tls, mounted as a volume, like any client.
+run_secure_pod() { # run_secure_pod NAME SECRET IMAGE ARGUMENT...
+  local pod=$1 secret=$2 image=$3; shift 3
+  jq -n --arg pod "$pod" --arg image "$image" --arg secret "$secret" '{apiVersion: "v1", kind: "Pod", metadata: {name: $pod},
+    spec: {restartPolicy: "Never", securityContext: {runAsNonRoot: true, runAsUser: 65532, fsGroup: 65532, seccompProfile: {type: "RuntimeDefault"}},
+      volumes: [{name: "tls", secret: {secretName: $secret, defaultMode: 288}}],
+      containers: [{name: "main", image: $image, imagePullPolicy: "IfNotPresent", args: $ARGS.positional,
+        volumeMounts: [{name: "tls", mountPath: "/tls", readOnly: true}],
+        securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: ["ALL"]}}}]}}' --args -- "$@" |
+    kubectl -n "$ns" apply -f - >/dev/null
+}
+etcdctl_with() { # etcdctl_with SECRET ENDPOINTS ARGUMENT...: with TLS and this certificate
+  local secret=$1 endpoints=$2 pod=etcdctl-$RANDOM$RANDOM; shift 2
+  run_secure_pod "$pod" "$secret" "$etcdctl_image" --endpoints="$endpoints" --cacert=/tls/ca.crt --cert=/tls/tls.crt --key=/tls/tls.key "$@"
+  pod_ends "$pod"
+}
+
 # etcdctl as a separate pod, through the client Service, like any client in the cluster
 etcdctl_pod() { # etcdctl_pod CLUSTER ARGUMENT...
   local cluster=$1; shift

@@ -2,21 +2,9 @@
 # soak
 # TLS: a cluster is made with it, a plain one is switched on under load, authorities are exchanged, a certificate that is thrown away comes back: no write fails
 
-# etcdctl and the witness mount the client certificate as a volume, like any client.
-run_secure_pod() { # run_secure_pod NAME CLUSTER IMAGE ARGUMENT...
-  local pod=$1 secret image=$3; secret=$(status "$2" endpoints.clientSecretRef.name); shift 3
-  jq -n --arg pod "$pod" --arg image "$image" --arg secret "$secret" '{apiVersion: "v1", kind: "Pod", metadata: {name: $pod},
-    spec: {restartPolicy: "Never", securityContext: {runAsNonRoot: true, runAsUser: 65532, fsGroup: 65532, seccompProfile: {type: "RuntimeDefault"}},
-      volumes: [{name: "tls", secret: {secretName: $secret, defaultMode: 288}}],
-      containers: [{name: "main", image: $image, imagePullPolicy: "IfNotPresent", args: $ARGS.positional,
-        volumeMounts: [{name: "tls", mountPath: "/tls", readOnly: true}],
-        securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: ["ALL"]}}}]}}' --args -- "$@" |
-    kubectl -n "$ns" apply -f - >/dev/null
-}
+secret_of() { status "$1" endpoints.clientSecretRef.name; }
 secure_etcdctl() { # secure_etcdctl CLUSTER ARGUMENT...: through the slots, with TLS
-  local cluster=$1 pod=etcdctl-$RANDOM$RANDOM; shift
-  run_secure_pod "$pod" "$cluster" "$etcdctl_image" --endpoints="$(slot_endpoints "$cluster")" --cacert=/tls/ca.crt --cert=/tls/tls.crt --key=/tls/tls.key "$@"
-  pod_ends "$pod"
+  etcdctl_with "$(secret_of "$1")" "$(slot_endpoints "$1")" "${@:2}"
 }
 secure() { # secure CLUSTER: every certificate exists, is loaded by its server, and is not about to change
   [ "$(condition "$1" TLSReady)" = True ] && [ "$(condition "$1" Progressing)" = False ] &&
