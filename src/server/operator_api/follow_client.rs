@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::auth::Key;
 use super::client::{AddressError, Way, dial};
+use super::proof::Caller;
 use super::secure::Secure;
 use super::signed::Signed;
 use crate::wire::member as proto;
@@ -30,7 +31,10 @@ impl FollowClient {
     ) -> Result<FollowClient, AddressError> {
         let way = dial(address, timeout, secure)?;
         let signed = Signed::for_follow(way, key);
-        Ok(FollowClient(Generated::new(signed)))
+        let generated = Generated::new(signed);
+        Ok(FollowClient(
+            generated.max_decoding_message_size(Caller::Follow.answer_limit()),
+        ))
     }
 
     /// What the cluster follows and how far, with the hash at a revision, or without it (0).
@@ -51,5 +55,23 @@ impl FollowClient {
     /// The same; the step is refused (DATA_LOSS: for good), or its outcome is unknown.
     pub async fn advance(&mut self, request: proto::AdvanceRequest) -> Result<i64, tonic::Status> {
         Ok(self.0.advance(request).await?.into_inner().revision)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message as _;
+
+    use super::*;
+
+    /// A cluster with more than 450,000 leases could not be followed any further after the Job was started again: the
+    /// answer that says which of them are here was larger than 4 MiB, and was refused.
+    #[test]
+    fn millions_of_leases_fit_an_answer() {
+        let answer = proto::PositionResponse {
+            leases: vec![i64::MAX; 5_000_000],
+            ..proto::PositionResponse::default()
+        };
+        assert!(answer.encoded_len() < Caller::Follow.answer_limit());
     }
 }

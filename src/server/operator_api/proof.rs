@@ -59,6 +59,8 @@ const FOLLOW_LIMIT: usize = CALL_LIMIT + (16 << 20);
 const ANSWER_LIMIT: usize = 4 << 20;
 /// That to a backup, which may be one entry of the log.
 const BACKUP_ANSWER_LIMIT: usize = 49 << 20;
+/// That to a following, which may be the IDs of millions of leases.
+const FOLLOW_ANSWER_LIMIT: usize = 64 << 20;
 
 /// The key that operator and members share.
 #[derive(Clone, PartialEq, Eq)]
@@ -116,8 +118,9 @@ impl Caller {
     /// Bytes of the largest answer to it.
     pub(in crate::server) fn answer_limit(self) -> usize {
         match self {
-            Caller::Operator | Caller::Restore | Caller::Follow => ANSWER_LIMIT,
+            Caller::Operator | Caller::Restore => ANSWER_LIMIT,
             Caller::Backup => BACKUP_ANSWER_LIMIT,
+            Caller::Follow => FOLLOW_ANSWER_LIMIT,
         }
     }
 }
