@@ -31,9 +31,11 @@ const PATIENCE: Duration = Duration::from_secs(300);
 const PAUSE: Duration = Duration::from_secs(1);
 /// How often the followed cluster is asked how far it is.
 const TICK: Duration = Duration::from_secs(1);
-/// How often its leases are compared, in ticks, and its users and compactions.
+/// How often its leases and users are compared, in ticks, and its compactions.
 const LEASES: u64 = 5;
 const REST: u64 = 30;
+/// Between two snapshots that users are read from: each is all its data.
+const USERS: Duration = Duration::from_secs(30);
 /// Leases in one step, and how many are asked for their time at once.
 const LEASES_AT_ONCE: usize = 5_000;
 const ASKED_AT_ONCE: usize = 16;
@@ -243,6 +245,8 @@ pub(super) struct Follower<'a, 'b> {
     /// Leases that have ended there, before their keys were deleted here.
     gone: BTreeSet<i64>,
     pub(super) auth_revision: u64,
+    /// When users were read from a snapshot last.
+    users_read: Option<Instant>,
     /// Both were compared, and had the same data.
     pub(super) compared: bool,
     /// How far the followed cluster was when, where that is not reached yet.
@@ -274,6 +278,7 @@ impl<'a, 'b> Follower<'a, 'b> {
             leases: position.leases.iter().copied().collect(),
             gone: BTreeSet::new(),
             auth_revision: position.auth_revision,
+            users_read: None,
             compared: false,
             ahead: None,
             told: Following::default(),
@@ -322,10 +327,12 @@ impl<'a, 'b> Follower<'a, 'b> {
         self.watch.ask_progress()?;
         if number.is_multiple_of(LEASES) {
             let _ = self.follow_leases().await?;
+            if self.users_read.is_none_or(|at| at.elapsed() >= USERS) {
+                self.follow_users(false).await?;
+            }
         }
         if number.is_multiple_of(REST) {
             self.open_late().await?;
-            self.follow_users(false).await?;
             self.follow_compaction().await?;
         }
         if self.told_at.elapsed() >= TICK {
@@ -490,6 +497,7 @@ impl<'a, 'b> Follower<'a, 'b> {
             rate: None,
         };
         let fetched = source.fetch(&file, place).await?;
+        self.users_read = Some(Instant::now());
         let read = tokio::task::spawn_blocking(move || {
             let file = SnapshotFile::new(file).map_err(|error| error.to_string())?;
             snapshot::users(file).map_err(|error| error.to_string())
