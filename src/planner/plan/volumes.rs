@@ -15,6 +15,14 @@ use super::situation::Situation;
 /// Checkpoints of the data and the log beside them, as the rule about `server.quota` counts them.
 const COPIES: u64 = 4;
 
+/// The size of a volume, as far as it was given.
+fn given(pvc: &PvcFacts) -> u64 {
+    match pvc.storage.capacity_bytes {
+        0 => pvc.requested_bytes,
+        given => pvc.requested_bytes.min(given),
+    }
+}
+
 /// The volume of a new member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NewVolume {
@@ -47,11 +55,18 @@ impl<'a> Situation<'a> {
     pub(super) fn largest(&self) -> Option<u64> {
         let kept = self.seated_pvcs().map(|(_, pvc)| pvc);
         let kept = kept.filter(|pvc| !self.becomes_smaller(pvc));
-        let given = |pvc: &PvcFacts| match pvc.storage.capacity_bytes {
-            0 => pvc.requested_bytes,
-            given => pvc.requested_bytes.min(given),
-        };
         kept.map(given).max()
+    }
+
+    /// The volume of the seed: after a recovery not smaller than those of the former members, which may have grown, since
+    /// it takes their data.
+    pub(super) fn seed_volume(&self) -> NewVolume {
+        let asked = self.cluster.storage_bytes;
+        let former = self.o.earlier.pvcs.values().map(given).max();
+        NewVolume {
+            bytes: former.unwrap_or(0).max(asked),
+            asked,
+        }
     }
 
     /// The PVCs of voters and learners.

@@ -42,12 +42,13 @@ pub(super) fn seed(s: &Situation<'_>, draft: &mut Draft) -> bool {
         if s.o.sets.contains_key(seed) {
             return data_lost(s, draft, &format!("the PVC of the seed {seed} is gone"));
         }
+        let volume = s.seed_volume();
         let action = Action::Object(ObjectAction::CreatePvc {
             member: seed.to_owned(),
             incarnation: s.incarnation,
             pvc: pvc_name,
-            bytes: s.cluster.storage_bytes,
-            asked: s.cluster.storage_bytes,
+            bytes: volume.bytes,
+            asked: volume.asked,
         });
         draft.step(Rule::Bootstrap, action, "the seed needs a volume");
         return true;

@@ -274,6 +274,24 @@ fn identity_lost_before_the_seed_has_a_volume() {
     }
 }
 
+/// The volumes had grown by storage.autogrow, and the data do not fit storage.size any more: the new seed's volume was of
+/// that size, and the recovery ended with a full volume.
+#[test]
+fn seed_of_a_recovery_gets_a_volume_as_large_as_the_former_ones() {
+    let mut world = lost();
+    let grown = 5 * world.cluster.storage_bytes;
+    for pvc in world.api.pvcs.values_mut() {
+        (pvc.requested_bytes, pvc.storage.capacity_bytes) = (grown, grown);
+    }
+    world.reconcile();
+    world.api.recoveries = vec![asks(&world, Some("demo-2"))];
+    world.settle(2_000);
+    assert_eq!((world.voters(), world.raft.incarnation), (3, 2));
+    let live = world.api.pvcs.values().filter(|pvc| pvc.incarnation == 2);
+    let sizes: Vec<u64> = live.map(|pvc| pvc.requested_bytes).collect();
+    assert_eq!(sizes, [grown; 3]);
+}
+
 /// It is deleted after the volumes were marked as kept, and the lost nodes come back: the cluster is what it was.
 #[test]
 fn recovery_that_is_given_up_leaves_the_cluster_as_it_was() {
