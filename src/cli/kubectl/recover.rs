@@ -212,7 +212,14 @@ fn drawn(members: &[Remains], now: Timestamp) -> Vec<String> {
     for (line, member) in drawn.zip(members) {
         lines.push(line);
         let disk = member.disk.as_ref();
-        lines.extend(disk.map(|disk| format!("  disk {}", disk.disk_uuid)));
+        lines.extend(disk.map(|disk| {
+            let corrupt = if disk.corrupt {
+                ", named by the alarm CORRUPT"
+            } else {
+                ""
+            };
+            format!("  disk {}{corrupt}", disk.disk_uuid)
+        }));
     }
     lines
 }
@@ -226,10 +233,12 @@ fn written(disk: &MemberDisk, now: Timestamp) -> Option<String> {
     Some(format!("{} ago", age(at, now)))
 }
 
-/// The member with the longest log, of those that say what they hold. One whose volume is about to go is none of them.
+/// The member with the longest log, of those that say what they hold. One whose volume is about to go is none of them, nor
+/// one that the alarm CORRUPT names: the operator refuses it.
 fn longest(members: &[Remains]) -> Option<(&Remains, &MemberDisk)> {
     let stays = members.iter().filter(|it| it.volume == Volume::There);
     let known = stays.filter_map(|it| Some((it, it.disk.as_ref()?)));
+    let known = known.filter(|(_, disk)| !disk.corrupt);
     // Of equal ones the first.
     known.rev().max_by_key(|(_, disk)| (disk.term, disk.index))
 }
@@ -252,7 +261,13 @@ fn keeps(
             lines.extend(wrapped("KEEPS     ", &words));
         }
         None => {
-            let words = "no member whose volume stays says what its disk holds";
+            let corrupt = |it: &Remains| it.disk.as_ref().is_some_and(|disk| disk.corrupt);
+            let words = match members.iter().any(corrupt) {
+                true => {
+                    "nobody whose data can be trusted: the alarm CORRUPT names the members that say what they hold"
+                }
+                false => "no member whose volume stays says what its disk holds",
+            };
             lines.extend(wrapped("KEEPS     ", words));
         }
     }

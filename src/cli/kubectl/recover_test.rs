@@ -136,6 +136,38 @@ fn longest_log_is_that_of_the_highest_term() {
     assert!(yaml.contains("acceptLoss: false"), "{yaml}");
 }
 
+/// The longest log was that of a member whose data differ from the others': the operator refused what was planned.
+#[test]
+fn member_that_the_alarm_names_is_not_planned() {
+    let mut corrupt = disk("a", 5, 9_000);
+    corrupt["disk"]["corrupt"] = json!(true);
+    let members = [
+        member("demo-1", corrupt),
+        member("demo-2", disk("b", 5, 10)),
+        member("demo-3", json!({"health": "Unknown"})),
+        member("demo-4", json!({"health": "Unknown"})),
+        member("demo-5", json!({"health": "Unknown"})),
+    ];
+    let mut lost = lost(status(&members, Value::Null));
+    lost.pvcs = objects(&["demo-1", "demo-2"].map(|name| claim(name, json!({}))));
+    let planned = plan(&lost, now());
+    let yaml = planned.yaml.expect("a member is left");
+    assert!(yaml.contains("member: demo-2"), "{yaml}");
+    let screen = planned.screen;
+    assert!(
+        screen.contains("disk a, named by the alarm CORRUPT"),
+        "{screen}"
+    );
+    lost.pvcs.pop();
+    let planned = plan(&lost, now());
+    assert_eq!(planned.yaml, None);
+    assert!(
+        planned.screen.contains("nobody whose data can be trusted"),
+        "{}",
+        planned.screen
+    );
+}
+
 #[test]
 fn recovery_from_a_backup_if_no_member_is_left() {
     let members = [

@@ -272,6 +272,9 @@ pub struct MemberDisk {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("format" = "date-time"))]
     pub last_append_time: Option<String>,
+    /// The alarm CORRUPT names this member: its data are not to be trusted, and no recovery goes on with them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub corrupt: bool,
 }
 
 /// An object that is kept, or that belongs to an earlier cluster with this name.

@@ -689,6 +689,13 @@ impl Description {
         self.phase == Phase::Member && self.leader_id != 0 && !own.any(|view| view.learner)
     }
 
+    /// Whether the alarm CORRUPT names this member, or none in particular.
+    pub fn is_corrupt(&self) -> bool {
+        let own = format!("CORRUPT {:x}", self.member_id);
+        let mut alarms = self.alarms.iter();
+        alarms.any(|alarm| *alarm == own || alarm == "CORRUPT")
+    }
+
     /// Whether it shows that the disk that this server has is an empty one.
     pub fn proves_an_empty_disk(&self) -> bool {
         self.disk_empty && !self.unsigned

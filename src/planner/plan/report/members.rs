@@ -107,6 +107,7 @@ fn disk(s: &Situation<'_>, name: &str) -> Option<MemberDisk> {
         term: number(description.last_term),
         index: number(description.last_index),
         last_append_time: description.last_append_ms.map(super::timestamp),
+        corrupt: description.is_corrupt(),
     })
 }
 

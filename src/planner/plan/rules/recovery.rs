@@ -281,7 +281,7 @@ fn check_survivor(s: &Situation<'_>, draft: &mut Draft, survivor: &Survivor) -> 
         let what = format!("{member} to answer: its disk is compared with what was reviewed");
         return Err(Held::Waits(member.to_owned(), "SurvivorNotReady", what));
     };
-    if is_corrupt(description) {
+    if description.is_corrupt() {
         return Err(Held::Refused(format!(
             "the alarm CORRUPT names {member}: choose another member, or a backup"
         )));
@@ -305,13 +305,6 @@ fn check_survivor(s: &Situation<'_>, draft: &mut Draft, survivor: &Survivor) -> 
         )));
     }
     Ok(())
-}
-
-/// Whether the alarm CORRUPT names this member, or none in particular.
-fn is_corrupt(description: &Description) -> bool {
-    let own = format!("CORRUPT {:x}", description.member_id);
-    let mut alarms = description.alarms.iter();
-    alarms.any(|alarm| *alarm == own || alarm == "CORRUPT")
 }
 
 /// Why a server cannot give its data now.
