@@ -116,7 +116,16 @@ pub async fn carry_out(
     Ok(())
 }
 
-/// The objects of the archive that lead to no moment that is to be kept, where these backups are left: see [`prunable`].
+/// What goes of the archive.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ArchivePlan {
+    /// Objects with entries.
+    pub objects: Vec<Archived>,
+    /// Clusters whose marks of idle times go.
+    pub marks: Vec<u64>,
+}
+
+/// What of the archive leads to no moment that is to be kept, where these backups are left: see [`prunable`].
 ///
 /// # Errors
 /// Those of the store.
@@ -125,22 +134,28 @@ pub async fn plan_archive(
     left: &[&Stored],
     window: Duration,
     now: Timestamp,
-) -> Result<Vec<Archived>, Error> {
+) -> Result<ArchivePlan, Error> {
     let archived = repository.archived(None).await?;
     let (known, unread) = horizon(left);
     let prunable = prunable(&archived, &known, unread, window, now);
-    Ok(prunable.into_iter().cloned().collect())
+    Ok(ArchivePlan {
+        objects: prunable.into_iter().cloned().collect(),
+        marks: repository.outlived_marks(&known, unread, now).await?,
+    })
 }
 
-/// Deletes objects of the archive, the oldest entries first: a prune that is killed leaves no new hole.
+/// Deletes what goes of the archive, the oldest entries first: a prune that is killed leaves no new hole.
 ///
 /// # Errors
 /// The first error of the store; a repetition continues.
-pub async fn carry_out_archive(repository: &Repository, objects: &[Archived]) -> Result<(), Error> {
-    for object in objects {
+pub async fn carry_out_archive(repository: &Repository, plan: &ArchivePlan) -> Result<(), Error> {
+    for object in &plan.objects {
         repository
             .delete_archived(object.cluster_id, object.range)
             .await?;
+    }
+    for cluster_id in &plan.marks {
+        repository.delete_idle_mark(*cluster_id).await?;
     }
     Ok(())
 }

@@ -651,4 +651,25 @@ faults! {
     /// What somebody edits by hand stays as it is.
     EditsStay "edits-stay" in "operator/kubernetes/drift.rs",
         Test("operator::kubernetes::drift::tests::mutated_fields_are_kept_without_a_fight");
+    /// An archive is read on behind a hole.
+    ArchiveHolePassedOver "archive-hole-passed-over" in "backup/archive/chain.rs",
+        Test("backup::archive::tests::chains_reach_the_first_hole_and_no_further");
+    /// An object in the middle of an archive is left out of what is replayed.
+    ArchiveLinkLeftOut "archive-link-left-out" in "backup/archive/chain.rs",
+        Test("backup::archive::replay_test::every_entry_is_replayed_once");
+    /// An entry that two objects of an archive hold is replayed twice.
+    ArchiveEntryTwice "archive-entry-twice" in "backup/archive/attempt.rs",
+        Test("backup::archive::replay_test::every_entry_is_replayed_once");
+    /// The expiry of leases is lost in a replay.
+    ArchiveExpiryDropped "archive-expiry-dropped" in "backup/archive/attempt.rs",
+        Test("backup::archive::replay_test::every_entry_is_replayed_once");
+    /// A restore begins with a backup that holds more than the moment that is asked for.
+    ArchiveNewerBase "archive-newer-base" in "backup/archive/moment.rs",
+        Test("backup::archive::tests::backup_of_a_moment_holds_nothing_behind_it");
+    /// A time is reached although the entries up to it are missing in the archive.
+    ArchiveMarkBehindHole "archive-mark-behind-hole" in "backup/archive/attempt.rs",
+        Test("backup::archive::replay_test::idle_time_is_reached_as_far_as_the_entries_lead");
+    /// An object of the archive is taken for what was to be stored by its name alone.
+    ArchiveExistingBelieved "archive-existing-believed" in "backup/archive/objects.rs",
+        Test("backup::archive::objects_test::object_of_the_same_name_is_read");
 }

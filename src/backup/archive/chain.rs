@@ -1,6 +1,7 @@
 //! Which objects lead on from an entry, without a hole. Pure.
 
 use super::names::Range;
+use crate::mutants::mutant;
 
 /// What follows an entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,7 +28,7 @@ pub(super) fn chain(ranges: impl IntoIterator<Item = Range>, after: u64) -> Chai
         if range.first > chain.end + 1 {
             // No later one closes it: they are sorted.
             take(&mut chain, &mut best);
-            if range.first > chain.end + 1 {
+            if range.first > chain.end + 1 && !mutant!(ArchiveHolePassedOver) {
                 chain.hole = Range::new(chain.end + 1, range.first - 1);
                 return chain;
             }
@@ -43,6 +44,7 @@ pub(super) fn chain(ranges: impl IntoIterator<Item = Range>, after: u64) -> Chai
 fn take(chain: &mut Chain, best: &mut Option<Range>) {
     if let Some(range) = best.take_if(|it| it.last > chain.end) {
         chain.end = range.last;
+        mutant!(ArchiveLinkLeftOut => if chain.links.len() == 1 { return });
         chain.links.push(range);
     }
 }

@@ -178,6 +178,14 @@ impl Collector {
         self.stored = self.mark;
     }
 
+    /// What is known of the last entry that is stored, if nothing was written behind it and that is known of a later time
+    /// than `since_ms` (Unix milliseconds).
+    pub(super) fn idle_mark(&self, since_ms: Option<i64>) -> Option<Mark> {
+        let mark = self.stored.filter(|_| self.entries.is_empty())?;
+        let later = mark.as_of_ms? > since_ms.unwrap_or(i64::MIN);
+        later.then_some(mark)
+    }
+
     /// Everything that was committed at this time is stored, in Unix milliseconds.
     pub(super) fn as_of_ms(&self) -> Option<i64> {
         self.stored?.as_of_ms

@@ -64,7 +64,7 @@ pub(super) async fn merge(
     let range = segment.range()?;
     let object = sealed(segment, cluster_id, keys).await?;
     repository
-        .create_archived(cluster_id, range, object)
+        .create_archived(cluster_id, range, object, keys)
         .await?;
     // One that was there before may be another's: it has to be whole.
     let read = repository.archived_segment(cluster_id, range, keys);

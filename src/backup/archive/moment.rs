@@ -6,6 +6,7 @@ use std::str::FromStr;
 use jiff::Timestamp;
 
 use crate::backup::repository::Stored;
+use crate::mutants::mutant;
 use crate::snapshot::replay::Position;
 
 /// A moment of a cluster.
@@ -64,36 +65,80 @@ pub(super) struct Base {
     pub(super) completed: Timestamp,
 }
 
+/// A backup that nothing begins with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Unusable {
+    pub(super) id: String,
+    /// Why not.
+    pub(super) what: String,
+    /// What its manifest says of it, if that can be read.
+    pub(super) base: Option<Base>,
+}
+
+/// The backups of a folder that know their last entry: those to begin with, and those that cannot be used.
+pub(super) fn sorted(stored: &[Stored]) -> (Vec<Base>, Vec<Unusable>) {
+    let (mut bases, mut unusable) = (Vec::new(), Vec::new());
+    for backup in stored {
+        let id = || backup.id.clone();
+        let what = match &backup.manifest {
+            // Not a backup yet.
+            None => continue,
+            Some(Err(unreadable)) => Some(unreadable.what.clone()),
+            Some(Ok(_)) => backup.damage(),
+        };
+        match (Base::read(backup), what) {
+            (base, Some(what)) => unusable.push(Unusable {
+                id: id(),
+                what,
+                base,
+            }),
+            (base, None) => bases.extend(base),
+        }
+    }
+    (bases, unusable)
+}
+
 impl Base {
     /// A backup against which nothing is known.
     pub(super) fn of(stored: &Stored) -> Option<Base> {
+        Base::read(stored).filter(|_| stored.damage().is_none())
+    }
+
+    /// What a manifest says; `None` if it names no entry of a log.
+    fn read(stored: &Stored) -> Option<Base> {
         let manifest = stored.known()?;
         let at = Position {
             index: manifest.snapshot.raft_index,
             term: manifest.snapshot.raft_term,
         };
-        let good = stored.damage().is_none() && at.index > 0 && at.term > 0;
-        good.then(|| {
-            Some(Base {
-                id: manifest.id.clone(),
-                cluster_id: u64::from_str_radix(&manifest.source.cluster_id, 16).ok()?,
-                at,
-                revision: manifest.snapshot.revision,
-                started: manifest.started,
-                completed: manifest.completed,
-            })
+        if at.index == 0 || at.term == 0 {
+            return None;
+        }
+        Some(Base {
+            id: manifest.id.clone(),
+            cluster_id: u64::from_str_radix(&manifest.source.cluster_id, 16).ok()?,
+            at,
+            revision: manifest.snapshot.revision,
+            started: manifest.started,
+            completed: manifest.completed,
         })
-        .flatten()
     }
 
     /// Whether the moment is in it or behind it.
-    fn precedes(&self, moment: Moment) -> bool {
+    pub(super) fn precedes(&self, moment: Moment) -> bool {
+        mutant!(ArchiveNewerBase => return true);
         match moment {
             Moment::Latest => true,
             Moment::Revision(revision) => self.revision <= revision,
             Moment::Index(index) => self.at.index <= index,
             Moment::Time(time) => self.completed <= time,
         }
+    }
+
+    /// Whether it has the revision that is asked for already. It may hold more than the entry that reached it (a lease,
+    /// a user).
+    pub(super) fn has_just(&self, moment: Moment) -> bool {
+        moment == Moment::Revision(self.revision)
     }
 
     /// Of which entry and revision it is, in words.
@@ -121,14 +166,13 @@ pub(super) fn choose(bases: &[Base], moment: Moment) -> Result<Vec<&Base>, Strin
     let cluster_id = cluster_id.map_or(newest.cluster_id, |base| base.cluster_id);
     let own = bases.iter().filter(|base| base.cluster_id == cluster_id);
     let before = own.clone().filter(|base| base.precedes(moment));
-    // One that has the revision already may hold more than the entry that reached it (a lease, a user): it is the last
-    // resort, and the earliest of them holds the least.
-    let exact = |base: &&Base| moment == Moment::Revision(base.revision);
-    // No older one leads further than the nearest.
-    let nearest = before.clone().filter(|base| !exact(base));
-    let nearest = nearest.max_by_key(|base| base.at.index);
-    let earliest = before.filter(exact).min_by_key(|base| base.at.index);
-    let chosen: Vec<&Base> = nearest.into_iter().chain(earliest).collect();
+    let (mut exact, mut chosen): (Vec<&Base>, Vec<&Base>) =
+        before.partition(|base| base.has_just(moment));
+    // No older one leads further than the nearest, but that one may be damaged.
+    chosen.sort_by_key(|base| std::cmp::Reverse(base.at.index));
+    // The last resort, of which the earliest holds the least.
+    exact.sort_by_key(|base| base.at.index);
+    chosen.extend(exact);
     if !chosen.is_empty() {
         return Ok(chosen);
     }

@@ -14,6 +14,7 @@ use crate::backup::Error;
 use crate::backup::cipher::Key;
 use crate::backup::manifest::ARCHIVE;
 use crate::backup::repository::{Repository, is_absent};
+use crate::mutants::mutant;
 
 /// Longest object: entries that do not compress, with their head.
 const MOST_OBJECT: u64 = 80 << 20;
@@ -113,7 +114,11 @@ impl Repository {
                 }
                 Err(_) => Vec::new(),
             };
-            let as_of = marks.iter().filter_map(|mark| mark.as_of_ms).max();
+            // What says nothing is as good as none.
+            let idle = self.idle_mark(cluster_id, keys).await.ok().flatten();
+            let marks = marks.into_iter();
+            let marks = marks.chain(idle.filter(|mark| mark.index == run.last));
+            let as_of = marks.filter_map(|mark| mark.as_of_ms).max();
             overviews.push(Overview {
                 cluster_id,
                 run,
@@ -125,24 +130,66 @@ impl Repository {
         Ok(overviews)
     }
 
-    /// Stores an object, unless there is one of its name.
+    /// Stores an object, unless there is one of its name with the same entries.
+    ///
+    /// # Errors
+    /// [`Error::Archive`] and [`Error::Key`] if there is one of its name that does not hold them; those of the store.
     pub(super) async fn create_archived(
         &self,
         cluster_id: u64,
         range: Range,
         object: Vec<u8>,
+        keys: &[Key],
     ) -> Result<(), Error> {
         let path = self.archive_path(cluster_id, range);
-        let payload = PutPayload::from(object);
+        let object = bytes::Bytes::from(object);
+        let payload = PutPayload::from(object.clone());
         let put = self
             .store
             .put_opts(&path, payload, PutMode::Create.into())
             .await;
         match put {
-            // The same entries, stored by another archiver, or by an attempt whose answer was lost.
-            Ok(_) | Err(object_store::Error::AlreadyExists { .. }) => Ok(()),
+            Ok(_) => Ok(()),
+            // Stored by another archiver, or by an attempt whose answer was lost.
+            Err(object_store::Error::AlreadyExists { .. }) => {
+                self.same_entries(cluster_id, range, &object, keys).await
+            }
             Err(error) => Err(self.failed(&format!("archiving {range}"))(error)),
         }
+    }
+
+    /// Whether the object that is there holds the entries of this one: each archiver has marks and random bytes of its own.
+    async fn same_entries(
+        &self,
+        cluster_id: u64,
+        range: Range,
+        object: &[u8],
+        keys: &[Key],
+    ) -> Result<(), Error> {
+        mutant!(ArchiveExistingBelieved => return Ok(()));
+        let there = match self.archived_segment(cluster_id, range, keys).await {
+            // Merged or pruned by another process, or a store that contradicts itself.
+            Ok(None) => {
+                return Err(Error::Unclear {
+                    id: "archive".to_owned(),
+                    what: format!("{range} were there and are gone: repeat"),
+                });
+            }
+            Ok(Some(there)) => Ok(there),
+            Err(Error::Archive(what) | Error::Key(what)) => Err(what),
+            Err(error) => return Err(error),
+        };
+        let ours = Segment::decode((cluster_id, range), object, keys)?;
+        let why = match there {
+            Ok(there) if there.holds_the_same(&ours) => return Ok(()),
+            Ok(_) => "other entries are in it".to_owned(),
+            Err(what) => what,
+        };
+        Err(Error::Archive(format!(
+            "{range} cannot be archived: there is an object of their name that does not hold them ({why}). If nobody needs it, delete {}/{}, and they are stored",
+            self.archive_url(cluster_id),
+            range.name()
+        )))
     }
 
     /// The entries in an object; `None` if it is gone.

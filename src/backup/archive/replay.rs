@@ -1,40 +1,20 @@
-//! From a backup and the archive behind it to a snapshot of a moment, in a file without a name. Reads the store; the state
-//! machine applies the entries; the shape of the result is that of any other snapshot.
+//! From a backup and the archive behind it to a snapshot of a moment, in a file without a name: which backup is begun with,
+//! and what there is to say of the result. Never takes a backup that holds more than the moment, and never gives less than
+//! was asked for without an error or a note.
 
 use std::fs::File;
-use std::os::unix::fs::FileExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use futures::{StreamExt as _, TryStreamExt as _};
 use jiff::Timestamp;
 
-use super::chain::{Chain, chain};
-use super::moment::{Base, Moment, choose};
-use super::names::Range;
-use super::segment::{Mark, Segment, damaged};
+use super::attempt::{Attempt, Failed};
+use super::moment::{Base, Moment, Unusable, choose, sorted};
+use crate::backup::Error;
 use crate::backup::cipher::Key;
-use crate::backup::fetch::fetch_text;
 use crate::backup::repository::Repository;
-use crate::backup::restore::nameless;
-use crate::backup::save::ended;
-use crate::backup::{Error, chain as causes};
-use crate::bolt::HEAD_BYTES;
-use crate::server::snapshot_file::{SnapshotFile, raw_sha256};
-use crate::snapshot::export;
-use crate::snapshot::replay::{Discontinuity, Replay};
 
-/// Heads read at once.
-const READS: usize = 8;
-/// Objects on their way at once.
-const IN_FLIGHT: usize = 2;
-/// How often the archive is listed again, when an object has been merged with others meanwhile.
-const LISTINGS: usize = 5;
-
-/// Objects that are left out at most because they cannot be read.
-const MOST_BAD: usize = 16;
-/// For so long entries may have been committed of which the time is not known, where a time is asked for: twice the
-/// longest interval of an archive.
-const UNKNOWN_MS: i64 = 120_000;
+/// Backups that are named at most where they cannot be used.
+const MOST_NAMED: usize = 3;
 
 /// The moment, and what is needed to reach it.
 #[derive(Debug)]
@@ -58,6 +38,8 @@ pub struct Reached {
     pub revision: i64,
     /// Everything that was committed at this time is in them.
     pub as_of: Timestamp,
+    /// What the data lack, and which backups were passed over, in words.
+    pub notes: Vec<String>,
 }
 
 /// Where a backup is looked for.
@@ -68,40 +50,7 @@ pub(in crate::backup) struct Source<'a> {
     pub(in crate::backup) id: Option<&'a str>,
 }
 
-/// Where a replay stops.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stop {
-    End,
-    Index(u64),
-    Revision(i64),
-}
-
-/// Why an attempt ended.
-enum Failed {
-    /// An object is gone: the archive is to be listed again.
-    Gone(Range),
-    /// The entries do not lead so far.
-    Short(String),
-    /// An object is not what was stored: others may lead around it.
-    Bad(Range, Box<Error>),
-    Final(Error),
-}
-
-/// What reading an object failed with.
-fn unread(range: Range) -> impl Fn(Error) -> Failed {
-    move |error| match error {
-        Error::Archive(_) | Error::Key(_) => Failed::Bad(range, Box::new(error)),
-        error => Failed::Final(error),
-    }
-}
-
-impl From<Error> for Failed {
-    fn from(error: Error) -> Failed {
-        Failed::Final(error)
-    }
-}
-
-/// The snapshot of a moment, with its digest behind it.
+/// The snapshot of a moment, with its digest behind it. Where the best backup is damaged, an older one is begun with.
 ///
 /// # Errors
 /// [`Error::Moment`] if nothing leads there, [`Error::Archive`] and [`Error::Damaged`] if what is stored is not what was;
@@ -110,21 +59,38 @@ pub(in crate::backup) async fn file(
     source: Source<'_>,
     at: &At<'_>,
 ) -> Result<(File, Reached), Error> {
-    let bases = bases(&source, at).await?;
-    let candidates = choose(&bases, at.moment).map_err(Error::Moment)?;
+    let (bases, mut unusable) = bases(&source, at).await?;
+    let candidates = choose(&bases, at.moment)
+        .map_err(|why| Error::Moment(why + &named(&unusable, at.moment, None)))?;
     std::fs::create_dir_all(at.scratch).map_err(Error::file(at.scratch))?;
-    let mut why = String::new();
+    let mut why: Option<(String, &Base)> = None;
     for base in candidates {
+        // An older one leads no further; one that has the revision already is behind the hole.
+        if why.is_some() && !base.has_just(at.moment) {
+            continue;
+        }
         let attempt = Attempt {
             folder: source.folder,
             base,
             at,
         };
         match attempt.run().await {
-            Ok(reached) => return Ok(reached),
-            // A later one may be behind the hole.
-            Err(Failed::Short(short)) if why.is_empty() => why = short,
-            Err(Failed::Short(_)) => {}
+            Ok((file, reached)) => {
+                let reached = judged(reached, base, &unusable, at.moment)?;
+                return Ok((file, reached));
+            }
+            Err(Failed::Short(short)) => why = why.or(Some((short, base))),
+            // Whoever names a backup wants no other one.
+            Err(Failed::Base(error)) if source.id.is_some() => return Err(error),
+            Err(Failed::Base(error)) => unusable.push(Unusable {
+                id: base.id.clone(),
+                what: what(error),
+                base: Some(base.clone()),
+            }),
+            Err(Failed::Final(Error::Archive(text))) => {
+                let others = named(&unusable, at.moment, Some(base));
+                return Err(Error::Archive(text + &others));
+            }
             Err(Failed::Final(error)) => return Err(error),
             Err(Failed::Bad(_, error)) => return Err(*error),
             Err(Failed::Gone(range)) => {
@@ -135,14 +101,21 @@ pub(in crate::backup) async fn file(
             }
         }
     }
-    Err(Error::Moment(why))
+    let (text, base) = match why {
+        Some((short, base)) => (short, Some(base)),
+        None => (
+            format!("{} is not reached from any backup", at.moment),
+            None,
+        ),
+    };
+    Err(Error::Moment(text + &named(&unusable, at.moment, base)))
 }
 
-async fn bases(source: &Source<'_>, at: &At<'_>) -> Result<Vec<Base>, Error> {
+/// The backups to begin with, and those that cannot be used.
+async fn bases(source: &Source<'_>, at: &At<'_>) -> Result<(Vec<Base>, Vec<Unusable>), Error> {
     let folder = source.folder;
     let Some(id) = source.id else {
-        let stored = folder.list(at.keys).await?;
-        return Ok(stored.iter().filter_map(Base::of).collect());
+        return Ok(sorted(&folder.list(at.keys).await?));
     };
     let stored = folder.find(id, at.keys).await?;
     stored.expect_manifest()?;
@@ -155,269 +128,75 @@ async fn bases(source: &Source<'_>, at: &At<'_>) -> Result<Vec<Base>, Error> {
             "the backup {id} does not say which entry of the log is its last, so nothing can be replayed behind it"
         ))
     })?;
-    Ok(vec![base])
+    Ok((vec![base], Vec::new()))
 }
 
-struct Attempt<'a> {
-    folder: &'a Repository,
-    base: &'a Base,
-    at: &'a At<'a>,
-}
-
-impl Attempt<'_> {
-    async fn run(&self) -> Result<(File, Reached), Failed> {
-        let mut listings = 0;
-        let mut bad: Vec<Range> = Vec::new();
-        let mut why = None;
-        loop {
-            match self.once(&bad).await {
-                Err(Failed::Gone(_)) if listings < LISTINGS => listings += 1,
-                // Nothing leads around those that cannot be read: they are the reason.
-                Err(Failed::Short(short)) => {
-                    return Err(why.map_or(Failed::Short(short), Failed::Final));
-                }
-                Err(Failed::Bad(range, error)) if bad.len() < MOST_BAD => {
-                    bad.push(range);
-                    why.get_or_insert(*error);
-                }
-                Err(Failed::Bad(_, error)) => return Err(Failed::Final(*error)),
-                other => return other,
-            }
-        }
-    }
-
-    /// One attempt, without the objects that cannot be read.
-    async fn once(&self, bad: &[Range]) -> Result<(File, Reached), Failed> {
-        let cluster_id = self.base.cluster_id;
-        let archived = self.folder.archived(Some(cluster_id)).await?;
-        let ranges = || archived.iter().map(|it| it.range);
-        let whole = chain(ranges(), self.base.at.index);
-        let readable = ranges().filter(|range| !bad.contains(range));
-        let chain = chain(readable, self.base.at.index);
-        // The end of the archive is that with them.
-        if self.at.moment == Moment::Latest && chain.end < whole.end {
-            return Err(Failed::Short(self.short(&chain, None)));
-        }
-        let (stop, mut marks) = self.stop(&chain).await?;
-        let mut replay = self.begin().await?;
-        let links = chain.links.iter().filter(|link| match stop {
-            Stop::Index(index) => link.first <= index,
-            Stop::End | Stop::Revision(_) => true,
-        });
-        let gets = links.map(|range| async move {
-            let keys = self.at.keys;
-            let segment = self.folder.archived_segment(cluster_id, *range, keys).await;
-            let segment = segment.map_err(unread(*range))?;
-            segment.map(|it| (*range, it)).ok_or(Failed::Gone(*range))
-        });
-        let mut segments = futures::stream::iter(gets).buffered(IN_FLIGHT);
-        while let Some((range, segment)) = segments.try_next().await? {
-            marks.extend(&segment.marks);
-            let applied = tokio::task::spawn_blocking(move || {
-                let done = apply(&mut replay, &segment, stop);
-                (replay, done)
-            });
-            let done;
-            (replay, done) = applied.await.map_err(ended)?;
-            let done = done.map_err(|error| match error {
-                Discontinuity::Order { .. } => {
-                    let error = damaged(cluster_id, range, &error.to_string());
-                    Failed::Bad(range, Box::new(error))
-                }
-                // Of a newer version, or of a time when no backup held all that there was to know.
-                Discontinuity::Entry(_) | Discontinuity::Followed { .. } => {
-                    Failed::Final(Error::Unclear {
-                        id: self.base.id.clone(),
-                        what: error.to_string(),
-                    })
-                }
-            })?;
-            if done {
-                break;
-            }
-        }
-        drop(segments);
-        self.judge(&replay, stop, &chain)?;
-        self.finish(replay, &marks).await
-    }
-
-    /// Where to stop, and the marks that say so.
-    async fn stop(&self, chain: &Chain) -> Result<(Stop, Vec<Mark>), Failed> {
-        let time = match self.at.moment {
-            Moment::Latest => return Ok((Stop::End, Vec::new())),
-            Moment::Revision(revision) => return Ok((Stop::Revision(revision), Vec::new())),
-            Moment::Index(index) if index > chain.end => {
-                return Err(Failed::Short(self.short(chain, None)));
-            }
-            Moment::Index(index) => return Ok((Stop::Index(index), Vec::new())),
-            Moment::Time(time) => time,
-        };
-        let heads = chain.links.iter().map(|range| async move {
-            let (id, keys) = (self.base.cluster_id, self.at.keys);
-            let head = self.folder.archived_head(id, *range, keys).await;
-            let head = head.map_err(unread(*range))?;
-            head.ok_or(Failed::Gone(*range))
-        });
-        let heads = futures::stream::iter(heads).buffered(READS);
-        let heads: Vec<_> = heads.try_collect().await?;
-        let marks: Vec<Mark> = heads.into_iter().flat_map(|head| head.marks).collect();
-        let newest = marks.iter().map(|mark| mark.known_ms).max();
-        if newest.is_none_or(|newest| newest < time.as_millisecond()) {
-            let newest = newest.and_then(|ms| Timestamp::from_millisecond(ms).ok());
-            let end = newest.unwrap_or(self.base.completed);
-            return Err(Failed::Short(
-                self.short(chain, Some(&format!(", of {end}"))),
-            ));
-        }
-        let index = reached(&marks, time.as_millisecond()).max(self.base.at.index);
-        let known = known_until(&marks, index, self.base);
-        if let Some(next) = next_known(&marks, index)
-            && known < time.as_millisecond()
-            && next - known > UNKNOWN_MS
-        {
-            let ends = [known, next].map(|ms| Timestamp::from_millisecond(ms).unwrap_or_default());
-            return Err(Failed::Final(Error::Moment(format!(
-                "{time} is not reached exactly: the archive was behind between {} and {}, and does not know when the entries from {} on were committed. Give a time outside of that, index:N or revision:N",
-                ends[0],
-                ends[1],
-                index + 1
-            ))));
-        }
-        Ok((Stop::Index(index), marks))
-    }
-
-    /// The state of the backup.
-    async fn begin(&self) -> Result<Replay, Failed> {
-        let id = self.base.id.as_str();
-        let stored = self.folder.find(id, &[]).await?;
-        let path = self.nameable();
-        let text = &stored.text;
-        fetch_text(self.folder, id, text, self.at.keys, &path).await?;
-        let file = SnapshotFile::open(&path).map_err(Error::file(&path));
-        std::fs::remove_file(&path).map_err(Error::file(&path))?;
-        let (file, at) = (file?, self.base.at);
-        let begun = tokio::task::spawn_blocking(move || Replay::begin(file, at));
-        let begun = begun.await.map_err(ended)?;
-        Ok(begun.map_err(|error| Error::damaged(id, causes(&error)))?)
-    }
-
-    /// Whether the replay got to where it was to stop.
-    fn judge(&self, replay: &Replay, stop: Stop, chain: &Chain) -> Result<(), Failed> {
-        let there = match stop {
-            Stop::End => replay.at().index == chain.end,
-            Stop::Index(index) => replay.at().index == index,
-            Stop::Revision(revision) => replay.revision() >= revision,
-        };
-        let revision = format!(", revision {}", replay.revision());
-        match there {
-            true => Ok(()),
-            false => Err(Failed::Short(self.short(chain, Some(&revision)))),
-        }
-    }
-
-    /// That the moment is not there, and what is.
-    fn short(&self, chain: &Chain, end: Option<&str>) -> String {
-        let (moment, base) = (self.at.moment, self.base);
-        let held = match Range::new(base.at.index + 1, chain.end) {
-            None => "nothing follows it in the archive".to_owned(),
-            Some(range) => format!("the archive holds {range}{}", end.unwrap_or_default()),
-        };
-        let then = match chain.hole {
-            Some(hole) => format!(
-                "; {hole} are missing, and what is behind them needs a backup that is behind them"
-            ),
-            None => "; for its end, give latest".to_owned(),
-        };
-        format!(
-            "{moment} is not reached: behind {} {held}{then}",
-            base.place()
-        )
-    }
-
-    async fn finish(&self, replay: Replay, marks: &[Mark]) -> Result<(File, Reached), Failed> {
-        let index = replay.at().index;
-        let known = marks.iter().filter(|mark| mark.index <= index);
-        let as_of = known.filter_map(|mark| mark.as_of_ms).max();
-        let as_of = as_of.and_then(|ms| Timestamp::from_millisecond(ms).ok());
-        let as_of = as_of.unwrap_or(self.base.started).max(self.base.started);
-        let reached = Reached {
-            base: self.base.id.clone(),
-            index,
-            revision: replay.revision(),
-            as_of: match self.at.moment {
-                Moment::Time(time) => as_of.min(time),
-                _ => as_of,
-            },
-        };
-        let scratch = self.at.scratch.to_owned();
-        let written = tokio::task::spawn_blocking(move || write(&replay, &scratch));
-        Ok((written.await.map_err(ended)??, reached))
-    }
-
-    fn nameable(&self) -> PathBuf {
-        let number = uuid::Uuid::new_v4().simple();
-        self.at.scratch.join(format!("quorate-replay-{number}.db"))
-    }
-}
-
-/// The last entry that was committed by a time.
-fn reached(marks: &[Mark], time_ms: i64) -> u64 {
-    let by_then = marks.iter().filter(|mark| mark.known_ms <= time_ms);
-    by_then.map(|mark| mark.index).max().unwrap_or_default()
-}
-
-/// Up to when nothing was committed behind an entry, as far as that is known.
-fn known_until(marks: &[Mark], index: u64, base: &Base) -> i64 {
-    let of_entry = marks.iter().filter(|mark| mark.index == index);
-    let known = of_entry.map(|mark| mark.known_ms.max(mark.as_of_ms.unwrap_or_default()));
-    let of_backup = (index == base.at.index).then(|| base.started.as_millisecond());
-    known.chain(of_backup).max().unwrap_or_default()
-}
-
-/// When the next entry is known to have been committed.
-fn next_known(marks: &[Mark], index: u64) -> Option<i64> {
-    let later = marks.iter().filter(|mark| mark.index > index);
-    later.map(|mark| mark.known_ms).min()
-}
-
-/// Applies what is behind the state; whether the replay is to stop.
-fn apply(replay: &mut Replay, segment: &Segment, stop: Stop) -> Result<bool, Discontinuity> {
-    let is_there = |replay: &Replay| match stop {
-        Stop::End => false,
-        Stop::Index(index) => replay.at().index >= index,
-        Stop::Revision(revision) => replay.revision() >= revision,
-    };
-    let before = replay.at().index;
-    if let Some(term) = segment.term(before) {
-        replay.follows(before + 1, term)?;
-    }
-    for entry in &segment.entries {
-        if is_there(replay) {
-            return Ok(true);
-        }
-        if entry.index > before {
-            replay.apply(entry)?;
-        }
-    }
-    Ok(is_there(replay))
-}
-
-/// The state as a database with its digest, in a file without a name.
-fn write(replay: &Replay, scratch: &Path) -> Result<File, Error> {
-    let failed = || Error::file(scratch);
-    let file = nameless(scratch)?;
-    let mut at = HEAD_BYTES as u64;
-    let exported = export(&replay.contents(), |bytes| {
-        file.write_all_at(bytes, at)?;
-        at += bytes.len() as u64;
-        Ok(())
+/// What was reached, with what there is to say of it.
+///
+/// # Errors
+/// The end was asked for, and a backup that cannot be used is behind what was reached: whoever takes less has to say so.
+fn judged(
+    mut reached: Reached,
+    base: &Base,
+    unusable: &[Unusable],
+    moment: Moment,
+) -> Result<Reached, Error> {
+    let newer = unusable.iter().find(|it| {
+        let other = it.base.as_ref();
+        other.is_some_and(|other| match other.cluster_id == base.cluster_id {
+            true => other.at.index > reached.index,
+            false => other.completed > base.completed,
+        })
     });
-    let (head, length) = exported.map_err(|error| match error {
-        crate::snapshot::Error::Write(error) => failed()(error),
-        error => Error::Archive(format!("the state cannot be written: {}", causes(&error))),
-    })?;
-    file.write_all_at(&head, 0).map_err(failed())?;
-    let digest = raw_sha256(&file, length).map_err(failed())?;
-    file.write_all_at(&digest, length).map_err(failed())?;
-    Ok(file)
+    if moment == Moment::Latest
+        && let Some(Unusable { id, what, .. }) = newer
+    {
+        return Err(Error::Moment(format!(
+            "latest is not reached: the backup {id} cannot be used ({what}), and nothing else leads as far as it did. What is there ends with entry {}, revision {}, as of {}: give index:{} to restore that",
+            reached.index, reached.revision, reached.as_of, reached.index
+        )));
+    }
+    let passed = relevant(unusable, moment, Some(base));
+    let passed = passed.map(|it| format!("the backup {} was passed over: {}", it.id, it.what));
+    reached.notes.extend(passed);
+    Ok(reached)
+}
+
+/// Behind an error: the backups that would have been better.
+fn named(unusable: &[Unusable], moment: Moment, base: Option<&Base>) -> String {
+    let all: Vec<&Unusable> = relevant(unusable, moment, base).collect();
+    let named = all.iter().take(MOST_NAMED);
+    let named = named.map(|it| format!("; the backup {} cannot be used: {}", it.id, it.what));
+    let mut text: String = named.collect();
+    if all.len() > MOST_NAMED {
+        text += &format!("; neither can {} others", all.len() - MOST_NAMED);
+    }
+    text
+}
+
+/// Backups that might have been taken instead of this one.
+fn relevant<'a>(
+    unusable: &'a [Unusable],
+    moment: Moment,
+    base: Option<&'a Base>,
+) -> impl Iterator<Item = &'a Unusable> {
+    let better = move |other: &Base| match base {
+        None => true,
+        Some(base) if other.cluster_id == base.cluster_id => other.at.index > base.at.index,
+        Some(base) => other.completed > base.completed,
+    };
+    unusable.iter().filter(move |it| {
+        let other = it.base.as_ref();
+        // Nobody knows what an unreadable one holds.
+        other.is_none_or(|other| other.precedes(moment) && better(other))
+    })
+}
+
+/// What is wrong with a backup, without its name.
+fn what(error: Error) -> String {
+    match error {
+        Error::Damaged { what, .. } => what,
+        Error::NotFound { .. } => "it is gone".to_owned(),
+        error => error.to_string(),
+    }
 }

@@ -24,13 +24,11 @@ pub fn prunable<'a>(
     window: Duration,
     now: Timestamp,
 ) -> Vec<&'a Archived> {
-    let older =
-        |at: Timestamp, than: Duration| at < now && now.duration_since(at).unsigned_abs() > than;
     let goes = |object: &&Archived| match known.get(&object.cluster_id) {
-        None => !unread && older(object.modified, ORPHANED),
+        None => outlived(object.modified, unread, now),
         Some(good) => {
             let oldest = good.iter().map(|(index, _)| *index).min();
-            let beyond = good.iter().filter(|(_, at)| older(*at, window));
+            let beyond = good.iter().filter(|(_, at)| is_older(*at, window, now));
             let beyond = beyond.map(|(index, _)| *index).max();
             let from = match window.is_zero() {
                 true => oldest,
@@ -40,4 +38,13 @@ pub fn prunable<'a>(
         }
     };
     archived.iter().filter(goes).collect()
+}
+
+/// Whether something of a cluster without any backup that is known goes.
+pub(super) fn outlived(modified: Timestamp, unread: bool, now: Timestamp) -> bool {
+    !unread && is_older(modified, ORPHANED, now)
+}
+
+fn is_older(at: Timestamp, than: Duration, now: Timestamp) -> bool {
+    at < now && now.duration_since(at).unsigned_abs() > than
 }

@@ -8,12 +8,14 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use tokio::time::{sleep, timeout};
 
-use super::chain::newest_run;
 use super::collector::Collector;
+use super::idle;
 use super::merge::{Small, merge, sealed};
-use super::moment::Base;
+use super::resume::starts;
+use super::segment::Mark;
 use crate::backup::cipher::Key;
 use crate::backup::repository::Repository;
+use crate::backup::save::random;
 use crate::backup::source::{LogMember, Members, text};
 use crate::backup::{Error, chain as causes};
 use crate::server::operator_api::backup_client::READ;
@@ -34,6 +36,8 @@ const WAIT: Duration = Duration::from_millis(2500);
 const PACE: Duration = Duration::from_millis(500);
 /// Characters of the place that members are told: they take 1024 bytes.
 const MOST_LOCATION: usize = 250;
+/// For so long the store may take to record how far an archive is that stands still.
+const RECORD: Duration = Duration::from_secs(10);
 /// Once it is to end, what is here is stored within this.
 const LAST: Duration = Duration::from_secs(20);
 
@@ -125,6 +129,7 @@ impl Archive {
             collector: Collector::new(Position::default()),
             starts,
             as_of_before: run.and_then(|run| run.as_of_ms),
+            recorded_ms: run.and_then(|run| run.as_of_ms),
             objects: 0,
             small: Small::default(),
             member: None,
@@ -135,62 +140,6 @@ impl Archive {
         archiver.next_start();
         Ok(archiver)
     }
-}
-
-/// What an earlier archiver has stored.
-#[derive(Clone, Copy, Debug)]
-struct Run {
-    first: u64,
-    as_of_ms: Option<i64>,
-}
-
-/// What is stored, and the entries behind which an archive may go on, the last choice first.
-async fn starts(
-    repository: &Repository,
-    cluster_id: u64,
-    keys: &[Key],
-) -> Result<(Option<Run>, Vec<Position>), Error> {
-    let archived = repository.archived(Some(cluster_id)).await?;
-    let run = newest_run(archived.iter().map(|it| it.range));
-    let mut starts = Vec::new();
-    let stored = repository.list(keys).await?;
-    let bases = stored.iter().filter_map(Base::of);
-    let own = bases.filter(|base| base.cluster_id == cluster_id);
-    let newest = own.max_by_key(|base| base.at.index);
-    if let Some(base) = &newest
-        && run.is_none_or(|run| run.last < base.at.index)
-    {
-        starts.push(base.at);
-    }
-    let Some(run) = run else {
-        return Ok((None, starts));
-    };
-    let last = archived.iter().filter(|it| it.range.last == run.last);
-    // Of several, the shortest.
-    let last = last.map(|it| it.range).max();
-    let segment = match last {
-        Some(range) => match repository.archived_segment(cluster_id, range, keys).await {
-            // It leads nowhere: the archive goes on behind a backup, which a restore begins with as well.
-            Err(error @ (Error::Archive(_) | Error::Key(_))) => {
-                eprintln!("quorate backup archive: {error}: it goes on behind the newest backup");
-                return Ok((None, newest.map(|base| base.at).into_iter().collect()));
-            }
-            read => read?,
-        },
-        None => None,
-    };
-    let segment = segment.ok_or_else(|| Error::Unclear {
-        id: "archive".to_owned(),
-        what: "its newest object is listed and not there".to_owned(),
-    })?;
-    let term = segment.term(run.last).unwrap_or_default();
-    starts.push(Position {
-        index: run.last,
-        term,
-    });
-    let as_of_ms = segment.marks.iter().filter_map(|mark| mark.as_of_ms).max();
-    let first = run.first;
-    Ok((Some(Run { first, as_of_ms }), starts))
 }
 
 struct Archiver<'a> {
@@ -204,6 +153,8 @@ struct Archiver<'a> {
     starts: Vec<Position>,
     /// What the archiver before it knew of the time, until this one knows more.
     as_of_before: Option<i64>,
+    /// As of when the store says that this is everything.
+    recorded_ms: Option<i64>,
     objects: u64,
     small: Small,
     member: Option<LogMember>,
@@ -230,6 +181,7 @@ impl Archiver<'_> {
             if self.collector.is_due(self.now_ms(), self.delay_ms()) {
                 self.store().await?;
             }
+            self.record(millis(idle::EVERY).cast_signed()).await;
             if let Some(why) = self.ask().await? {
                 return Ok(Why::Gap(why));
             }
@@ -432,15 +384,17 @@ impl Archiver<'_> {
             return Ok(());
         };
         let range = segment.range()?;
+        let known = segment.marks.iter().filter_map(|mark| mark.as_of_ms).max();
         let keys = &self.settings.keys;
         let bytes = self.collector.bytes();
         let object = sealed(segment, self.cluster_id, keys).await?;
         let (repository, id) = (self.repository, self.cluster_id);
         patiently(repository, || {
-            repository.create_archived(id, range, object.clone())
+            repository.create_archived(id, range, object.clone(), keys)
         })
         .await?;
         self.collector.is_stored();
+        self.recorded_ms = self.recorded_ms.max(known);
         self.objects += 1;
         if self.first == 0 {
             self.first = range.first;
@@ -458,12 +412,43 @@ impl Archiver<'_> {
         Ok(())
     }
 
+    /// Records as of when the last entry is everything, if that is so many milliseconds more than the store says.
+    async fn record(&mut self, more_ms: i64) {
+        let since = self.recorded_ms.map(|recorded| recorded + more_ms - 1);
+        let Some(mark) = self.collector.idle_mark(since) else {
+            return;
+        };
+        // Also if it fails: the next one says more.
+        self.recorded_ms = mark.as_of_ms;
+        let failed = match timeout(RECORD, self.put_mark(mark)).await {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => causes(&error),
+            Err(_) => format!("no answer in {} s", RECORD.as_secs()),
+        };
+        eprintln!(
+            "quorate backup archive: it is not recorded that nothing was written until {}: {failed}",
+            mark.as_of_ms
+                .and_then(|ms| Timestamp::from_millisecond(ms).ok())
+                .unwrap_or_default()
+        );
+    }
+
+    async fn put_mark(&self, mark: Mark) -> Result<(), Error> {
+        let key = match self.settings.keys.first() {
+            Some(key) => Some((key, random::<32>()?)),
+            None => None,
+        };
+        let object = idle::encode(self.cluster_id, mark, key)?;
+        self.repository.put_idle_mark(self.cluster_id, object).await
+    }
+
     async fn finish(&mut self, gap: bool, mut message: String) -> Ended {
         match timeout(LAST, self.store()).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => message += &format!("; the last entries are not stored: {error}"),
             Err(_) => message += "; the last entries are not stored: the store does not answer",
         }
+        self.record(1).await;
         let as_of = self.as_of_ms();
         Ended {
             cluster_id: self.cluster_id,

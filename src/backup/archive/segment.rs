@@ -88,6 +88,11 @@ impl Segment {
         self.entries.get(at).map(|entry| entry.term)
     }
 
+    /// Whether another one holds the same entries behind the same one, whatever it knows of the time.
+    pub(super) fn holds_the_same(&self, other: &Segment) -> bool {
+        self.term_before == other.term_before && self.entries == other.entries
+    }
+
     /// The object. `key` with 32 random bytes encrypts it.
     pub(super) fn encode(
         &self,

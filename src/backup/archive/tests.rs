@@ -1,18 +1,15 @@
-//! The pure parts against simple models: chains, objects that are damaged, what is collected, merged, chosen and pruned.
+//! The pure parts against simple models: chains, objects that are damaged, what is collected, joined, chosen and pruned.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use jiff::{Timestamp, ToSpan as _};
-use object_store::memory::InMemory;
-use object_store::path::Path;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 use super::chain::{chain, newest_run};
 use super::collector::Collector;
-use super::merge::{Small, joined, merge, sealed};
+use super::merge::{Small, joined};
 use super::moment::{Base, Moment, choose};
 use super::names::{Range, cluster, folder};
 use super::objects::Archived;
@@ -21,11 +18,10 @@ use super::segment::{MOST_HEAD, Mark, Segment, head};
 use crate::backup::Error;
 use crate::backup::cipher::Key;
 use crate::backup::manifest::check_id;
-use crate::backup::repository::Repository;
 use crate::snapshot::replay::{Entry, Position};
 use crate::wire::member::{EntriesResponse, LogEntry};
 
-const CLUSTER: u64 = 0x9f;
+pub(super) const CLUSTER: u64 = 0x9f;
 
 struct Dice(Xoshiro256PlusPlus);
 
@@ -39,7 +35,7 @@ fn dice(seed: u64) -> Dice {
     Dice(Xoshiro256PlusPlus::seed_from_u64(seed))
 }
 
-fn range(first: u64, last: u64) -> Range {
+pub(super) fn range(first: u64, last: u64) -> Range {
     Range::new(first, last).expect("a range")
 }
 
@@ -132,7 +128,7 @@ fn entry(index: u64, term: u64) -> Entry {
     }
 }
 
-fn segment(first: u64, last: u64, term: u64) -> Segment {
+pub(super) fn segment(first: u64, last: u64, term: u64) -> Segment {
     Segment {
         term_before: term,
         entries: (first..=last).map(|index| entry(index, term)).collect(),
@@ -140,7 +136,7 @@ fn segment(first: u64, last: u64, term: u64) -> Segment {
     }
 }
 
-fn mark(index: u64, known_ms: i64, as_of_ms: Option<i64>) -> Mark {
+pub(super) fn mark(index: u64, known_ms: i64, as_of_ms: Option<i64>) -> Mark {
     Mark {
         index,
         known_ms,
@@ -148,7 +144,7 @@ fn mark(index: u64, known_ms: i64, as_of_ms: Option<i64>) -> Mark {
     }
 }
 
-fn key(byte: u8) -> Key {
+pub(super) fn key(byte: u8) -> Key {
     use base64::Engine as _;
     let text = base64::prelude::BASE64_STANDARD.encode([byte; 32]);
     Key::parse(&text).expect("a key")
@@ -361,50 +357,6 @@ fn small_objects_are_joined_if_they_follow() {
     assert_eq!(small.due(), None, "and is not written again");
 }
 
-/// What is merged is there as before, once; what is written already is never replaced.
-#[tokio::test]
-async fn merged_objects_hold_what_the_small_ones_did() {
-    let store = Arc::new(InMemory::new());
-    let prefix = Path::from("some/where");
-    let repository = Repository::new(store as _, prefix, "memory".to_owned());
-    let keys = [key(1)];
-    let mut ranges = Vec::new();
-    for index in 1..=5 {
-        let small = segment(index * 2 - 1, index * 2, 2);
-        let range = small.range().unwrap();
-        let object = sealed(small, CLUSTER, &keys).await.expect("an object");
-        let created = repository.create_archived(CLUSTER, range, object);
-        created.await.expect("stored");
-        ranges.push(range);
-    }
-    let other = repository.create_archived(CLUSTER, ranges[0], b"other".to_vec());
-    other.await.expect("it is there");
-    // Killed before the small ones were deleted, and once more.
-    let whole = range(1, 10);
-    for _ in 0..2 {
-        let merged = merge(&repository, CLUSTER, &keys, &ranges).await;
-        merged.expect("merged");
-        let listed = repository.archived(Some(CLUSTER)).await.expect("a list");
-        let listed: Vec<Range> = listed.iter().map(|it| it.range).collect();
-        assert_eq!(listed, [whole]);
-    }
-    let read = repository.archived_segment(CLUSTER, whole, &keys).await;
-    let read = read.expect("read").expect("it is there");
-    let indexes: Vec<u64> = read.entries.iter().map(|entry| entry.index).collect();
-    assert_eq!(indexes, (1..=10).collect::<Vec<_>>());
-    assert_eq!((read.term_before, read.marks.len()), (2, 10));
-    let gone = repository.archived_segment(CLUSTER, ranges[0], &keys).await;
-    assert_eq!(gone.expect("an answer"), None);
-
-    let archives = repository.archives(&keys).await.expect("a list");
-    assert_eq!((archives[0].run, archives[0].objects), (whole, 1));
-    assert_eq!(archives[0].as_of.map(Timestamp::as_millisecond), Some(800));
-    let unread = repository.archives(&[]).await.expect("a list");
-    assert_eq!((unread[0].run, unread[0].as_of), (whole, None));
-    // No backup is seen there.
-    assert!(repository.list(&[]).await.expect("a list").is_empty());
-}
-
 fn base(id: &str, index: u64, revision: i64, completed: &str) -> Base {
     Base {
         id: id.to_owned(),
@@ -450,14 +402,15 @@ fn backup_of_a_moment_holds_nothing_behind_it() {
         let bases = bases.map(|bases| bases.iter().map(|it| it.id.clone()).collect());
         bases.unwrap_or_else(|why| vec![why])
     };
-    assert_eq!(chosen("latest"), ["same"]);
-    assert_eq!(chosen("index:205"), ["two"]);
-    assert_eq!(chosen("index:200"), ["two"]);
+    // The nearest one, and those before it in case that it is damaged.
+    assert_eq!(chosen("latest"), ["same", "two", "one"]);
+    assert_eq!(chosen("index:205"), ["two", "one"]);
+    assert_eq!(chosen("index:200"), ["two", "one"]);
     assert_eq!(chosen("revision:79"), ["one"]);
     // What reached revision 80 is behind "one"; the others hold that revision, the earlier one less besides.
-    assert_eq!(chosen("revision:80"), ["one", "two"]);
-    assert_eq!(chosen("revision:81"), ["same"]);
-    assert_eq!(chosen("2026-01-01T11:59:59Z"), ["two"]);
+    assert_eq!(chosen("revision:80"), ["one", "two", "same"]);
+    assert_eq!(chosen("revision:81"), ["same", "two", "one"]);
+    assert_eq!(chosen("2026-01-01T11:59:59Z"), ["two", "one"]);
     assert_eq!(chosen("2026-01-01T09:30:00Z"), ["other"]);
     let before = chosen("index:99");
     assert!(before[0].contains("before the oldest") && before[0].contains("the backup one"));

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
+use super::report;
 use super::store::Backups;
 use crate::backup::Error;
 use crate::backup::archive::{At, Moment};
@@ -51,6 +52,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<ExitCode, Error> {
             reached.base,
             reached.as_of
         );
+        report::print_notes("quorate backup fetch", &reached.notes);
         return Ok(ExitCode::SUCCESS);
     }
     let id = id.ok_or_else(|| {

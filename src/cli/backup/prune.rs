@@ -130,11 +130,11 @@ async fn prune_archive(
         dry_run && deleted.any(|deletion| deletion.id == stored.id)
     };
     let left: Vec<&Stored> = stored.iter().filter(|stored| !goes(stored)).collect();
-    let objects = plan_archive(repository, &left, window, now).await?;
-    print!("{}", archive_text(&objects, dry_run));
+    let plan = plan_archive(repository, &left, window, now).await?;
+    print!("{}", archive_text(&plan.objects, dry_run));
     match dry_run {
         true => Ok(()),
-        false => carry_out_archive(repository, &objects).await,
+        false => carry_out_archive(repository, &plan).await,
     }
 }
 

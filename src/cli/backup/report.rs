@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
+use super::printable;
 use crate::backup::Error;
 use crate::backup::manifest::Manifest;
 use crate::backup_plan::{FailureClass, JobResult, Saved};
@@ -38,6 +39,13 @@ fn put(file: &Path, text: &str) -> Result<(), Error> {
         path: file.to_owned(),
         source,
     })
+}
+
+/// What there is to know of data that were restored: on standard error, where it is not taken for the result.
+pub(super) fn print_notes(name: &str, notes: &[String]) {
+    for note in notes {
+        eprintln!("{name}: note: {}", printable(note));
+    }
 }
 
 /// The report of an error, with its text.

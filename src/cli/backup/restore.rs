@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use jiff::Timestamp;
 
-use super::report::Report;
+use super::report::{Report, print_notes};
 use super::store::Store;
 use super::survivor::SurvivorFlags;
 use super::{Ended, Keys};
@@ -128,6 +128,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Ended, Error> {
             "entry {}, from the backup {}; as of {}",
             moment.index, moment.base, moment.as_of
         );
+        print_notes("quorate backup restore", &moment.notes);
     }
     Ok(Ended {
         code: ExitCode::SUCCESS,
