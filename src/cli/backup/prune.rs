@@ -71,8 +71,15 @@ pub(super) async fn run(arguments: Arguments) -> Result<Ended, Error> {
     let (repository, keys) = arguments.backups.open()?;
     let stored = repository.list(&keys).await?;
     let now = Timestamp::now();
-    let plan = plan(&stored, &policy, &zone, now);
+    let mut plan = plan(&stored, &policy, &zone, now);
+    let later = match arguments.report.is_asked_for() {
+        true => postpone(&mut plan),
+        false => 0,
+    };
     print!("{}", text(&plan, arguments.dry_run));
+    if later > 0 {
+        println!("{later} others are deleted by the next prune: a result holds no more names");
+    }
     let mut deleted = Vec::new();
     let done = match arguments.dry_run {
         true => Ok(()),
@@ -104,6 +111,31 @@ pub(super) async fn run(arguments: Arguments) -> Result<Ended, Error> {
         },
         result: Some(JobResult::Pruned(pruned)),
     })
+}
+
+/// Leaves for the next prune what a result cannot name: whoever reads it knows a backup as deleted only by its name there.
+/// How many those are.
+fn postpone(plan: &mut Plan) -> usize {
+    let all = plan.deleted.len();
+    while !is_named(plan) {
+        if let Some(last) = plan.deleted.pop() {
+            plan.kept.insert(last.id, vec!["deleted by the next prune"]);
+        }
+    }
+    all - plan.deleted.len()
+}
+
+/// Whether a result names each backup that is to be deleted.
+fn is_named(plan: &Plan) -> bool {
+    let deleted: Vec<String> = plan.deleted.iter().map(|it| it.id.clone()).collect();
+    let result = JobResult::Pruned(Pruned {
+        kept: plan.kept.keys().cloned().collect(),
+        deleted: deleted.clone(),
+        listed: Some(Timestamp::MAX),
+        shortened: true,
+    });
+    deleted.is_empty()
+        || matches!(JobResult::read(&result.line()), Some(JobResult::Pruned(read)) if read.deleted == deleted)
 }
 
 fn window(text: &str) -> Result<Duration, String> {
@@ -166,4 +198,54 @@ fn text(plan: &Plan, dry_run: bool) -> String {
         text += &format!("{verb} parts of {id} that no manifest names\n");
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backup::prune::Deletion;
+
+    /// The first retention of a store with many backups: of those that no result named, the resources stayed as if they
+    /// were there.
+    #[test]
+    fn no_more_is_deleted_than_a_result_names() {
+        let name = |number: usize| format!("nightly-2026030100{number:02}-1a2b3c4d-5e6f");
+        for (deleted, kept) in [(0, 200), (3, 3), (40, 500), (200, 3), (200, 200)] {
+            let deletion = |number| Deletion {
+                id: name(number),
+                attempt: "0a1b2c3d".to_owned(),
+                damaged: false,
+            };
+            let mut plan = Plan {
+                deleted: (0..deleted).map(deletion).collect(),
+                kept: (0..kept)
+                    .map(|number| (name(1_000 + number), vec!["last"]))
+                    .collect(),
+                left_over: Vec::new(),
+            };
+            let later = postpone(&mut plan);
+            assert_eq!(plan.deleted.len() + later, deleted);
+            assert_eq!(plan.kept.len(), kept + later, "what stays is there");
+            assert!(
+                later == 0 || plan.deleted.len() > 50,
+                "{}",
+                plan.deleted.len()
+            );
+            let names: Vec<String> = plan.deleted.iter().map(|it| it.id.clone()).collect();
+            let line = JobResult::Pruned(Pruned {
+                deleted: names.clone(),
+                kept: plan.kept.keys().cloned().collect(),
+                listed: Some(Timestamp::now()),
+                shortened: false,
+            })
+            .line();
+            assert!(line.len() <= 4096, "{}", line.len());
+            let Some(JobResult::Pruned(read)) = JobResult::read(&line) else {
+                panic!("{line}");
+            };
+            assert_eq!(read.deleted, names);
+            let whole = read.kept.len() == plan.kept.len();
+            assert_eq!(read.shortened, !whole, "what is missing there says nothing");
+        }
+    }
 }

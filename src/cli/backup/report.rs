@@ -25,6 +25,11 @@ impl Report {
         put(file, &format!("{}\n", result.line()))
     }
 
+    /// Whether somebody reads it.
+    pub(super) fn is_asked_for(&self) -> bool {
+        self.result_file.is_some()
+    }
+
     /// That of an earlier run would pass for this one's, if this one is killed.
     pub(super) fn begin(&self) -> Result<(), Error> {
         match &self.result_file {
