@@ -10,7 +10,7 @@ use super::observed::{
     BackupFacts, JobFacts, JobKind, JobState, NODE_LOST, ObservedSchedule, missing, newest_job,
 };
 use super::result::{Archived, FailureClass, JobResult};
-use crate::crd::backups::{ArchivePhase, ArchiveStatus, ScheduleArchive};
+use crate::crd::backups::{ArchivePhase, ArchiveStatus, BackupPhase, READY, ScheduleArchive};
 
 /// A Job that failed is created again after this.
 const AGAIN: SignedDuration = SignedDuration::from_secs(60);
@@ -113,7 +113,7 @@ fn superseded(observed: &ObservedSchedule) -> Option<BackupStep> {
 }
 
 fn begin(observed: &ObservedSchedule) -> ArchivePlan {
-    if !has_backup(observed, None) {
+    if backups_here(observed).next().is_none() {
         return ask_for_backup(observed, None, "the archive begins behind a backup");
     }
     let attempt = jobs(observed).map(|job| job.attempt).max().unwrap_or(0) + 1;
@@ -232,7 +232,7 @@ fn again(result: Option<&JobResult>) -> SignedDuration {
 
 /// The log no longer has what follows the archive: it goes on behind a newer backup.
 fn after_gap(observed: &ObservedSchedule, job: &JobFacts, archived: &Archived) -> ArchivePlan {
-    if has_backup(observed, Some(job)) {
+    if has_newer_backup(observed, job, archived) {
         return renew(
             observed,
             job,
@@ -256,7 +256,11 @@ fn after_gap(observed: &ObservedSchedule, job: &JobFacts, archived: &Archived) -
 /// next incarnation has none yet.
 fn ask_for_backup(observed: &ObservedSchedule, cluster_id: Option<&str>, why: &str) -> ArchivePlan {
     let ours = || observed.backups.iter().filter(|backup| backup.of_schedule);
-    if let Some(backup) = ours().find(|backup| backup.unfinished()) {
+    // Whoever asked for it: it is of this cluster and store, and holds what was committed when it began.
+    let streams = |backup: &&BackupFacts| backup.status.phase == BackupPhase::Streaming;
+    let under_way = ours().find(|backup| backup.unfinished());
+    let under_way = under_way.or_else(|| observed.backups.iter().find(streams));
+    if let Some(backup) = under_way {
         let text = format!("{why}: EtcdBackup {} is under way", backup.name);
         return waits(observed, text, MISSING_MS);
     }
@@ -277,18 +281,28 @@ fn ask_for_backup(observed: &ObservedSchedule, cluster_id: Option<&str>, why: &s
     }
 }
 
-/// Whether a good backup is where the archive goes; that a Job may not have found, if one is given. What was there when it
-/// was created it has found. Not by the time of its end: that is first its container's, then the Job controller's a second
-/// or more later, and the backup that its gap asked for may have been created between the two.
-fn has_backup(observed: &ObservedSchedule, unseen_by: Option<&JobFacts>) -> bool {
-    let mut here = observed
-        .backups
-        .iter()
-        .filter(|backup| backup.good() && backup.status.url == observed.store);
-    here.any(|backup| {
-        let completed = backup.status.completion_time.as_ref().map(|time| time.0);
-        let stored = completed.map_or(backup.created, |at| at.max(backup.created));
-        unseen_by.is_none_or(|job| stored >= job.created)
+/// The good backups where the archive goes.
+fn backups_here(observed: &ObservedSchedule) -> impl Iterator<Item = &BackupFacts> {
+    let all = observed.backups.iter();
+    all.filter(|backup| backup.good() && backup.status.url == observed.store)
+}
+
+/// Whether the archive may go on behind a backup that the Job which met the gap may not have found: one that holds more than
+/// the archive, and was created, or seen stored by the operator, since that Job was created. The next Job is created behind
+/// both, so it is tried once. Not by the time of the Job's end: that is first its container's, then the Job controller's a
+/// second or more later, and the backup that its gap asked for may have been created between the two.
+fn has_newer_backup(observed: &ObservedSchedule, job: &JobFacts, archived: &Archived) -> bool {
+    backups_here(observed).any(|backup| {
+        let status = &backup.status;
+        let id = status.cluster_id.as_ref();
+        let index = status.raft_index.and_then(|it| u64::try_from(it).ok());
+        let ready = status.conditions.iter().find(|it| it.type_ == READY);
+        let stored = ready.filter(|it| it.status == "True");
+        let since = backup.created >= job.created
+            || stored.is_some_and(|it| it.last_transition_time.0 > job.created);
+        since
+            && id.is_none_or(|id| *id == archived.cluster_id)
+            && index.is_none_or(|index| index > archived.last)
     })
 }
 

@@ -7,6 +7,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 use super::archive::plan_archive;
+use super::backup::condition;
 use super::schedule_test::{backup, schedule};
 use super::tests::{LOCATION, cluster, local, start};
 use super::*;
@@ -259,26 +260,6 @@ fn backup_closes_the_gap_whenever_the_job_was_called_complete() {
     assert_eq!(deletes(plan.step.as_ref()), Some("nightly-archive-1"));
 }
 
-/// A backup that was begun before the Job, and stored after it had looked for one.
-#[test]
-fn backup_that_was_under_way_closes_the_gap() {
-    let mut observed = observed();
-    let mut slow = backup(
-        "slow",
-        start() + SignedDuration::from_mins(28),
-        BackupPhase::Streaming,
-    );
-    observed.backups.push(slow.clone());
-    observed.jobs = vec![job(1, ended(observed.now, Some(archived(true))))];
-    let plan = plan_archive(&observed);
-    assert_eq!(plan.step, None, "it is waited for");
-    slow.status.phase = BackupPhase::Uploaded;
-    slow.status.completion_time = Some(Time(observed.now));
-    observed.backups[1] = slow;
-    let plan = plan_archive(&observed);
-    assert_eq!(deletes(plan.step.as_ref()), Some("nightly-archive-1"));
-}
-
 /// After a recovery from the loss of every volume nothing was archived for a minute, because a Job had failed while there
 /// was no member.
 #[test]
@@ -293,6 +274,69 @@ fn members_that_come_back_are_archived_soon() {
     assert_eq!(plan_archive(&observed).step, None);
     observed.now += SignedDuration::from_secs(1);
     assert!(deletes(plan_archive(&observed).step.as_ref()).is_some());
+}
+
+/// A backup that is under way when the archive meets its gap may be the one behind which it goes on: another full one was
+/// asked for, although the first had only to be waited for.
+#[test]
+fn gap_waits_for_the_backup_that_is_under_way() {
+    let mut observed = observed();
+    let began = observed.now - SignedDuration::from_mins(20);
+    observed.jobs = vec![job(1, ended(observed.now, Some(archived(true))))];
+    observed.jobs[0].created = began;
+    let created = observed.now - SignedDuration::from_mins(22);
+    observed
+        .backups
+        .push(backup("second", created, BackupPhase::Streaming));
+    // Also one that somebody else asked for.
+    for of_schedule in [true, false] {
+        observed.backups[1].of_schedule = of_schedule;
+        let plan = plan_archive(&observed);
+        assert_eq!(plan.step, None);
+        let message = plan.status.and_then(|it| it.message).unwrap_or_default();
+        assert!(
+            message.contains("EtcdBackup second is under way"),
+            "{message}"
+        );
+    }
+
+    observed.now += SignedDuration::from_mins(1);
+    let stored = |observed: &mut ObservedSchedule, index: i64, at: Timestamp| {
+        let status = &mut observed.backups[1].status;
+        status.phase = BackupPhase::Uploaded;
+        status.cluster_id = Some("9f".to_owned());
+        status.raft_index = Some(index);
+        let ready = ("True", "Uploaded", String::new());
+        status.conditions = vec![condition(&[], ready, None, at)];
+    };
+    let at = observed.now;
+    // It ends before the archive does: nothing would be closed.
+    stored(&mut observed, 900, at);
+    let plan = plan_archive(&observed);
+    assert!(
+        matches!(plan.step, Some(BackupStep::CreateBackup { .. })),
+        "{plan:?}"
+    );
+    // The Job has seen it, and met the gap all the same.
+    stored(&mut observed, 2_000, began - SignedDuration::from_secs(1));
+    let plan = plan_archive(&observed);
+    assert!(
+        matches!(plan.step, Some(BackupStep::CreateBackup { .. })),
+        "{plan:?}"
+    );
+    stored(&mut observed, 2_000, at);
+    let plan = plan_archive(&observed);
+    assert_eq!(deletes(plan.step.as_ref()), Some("nightly-archive-1"));
+    // Once: the next Job, created behind it, meets the gap as well.
+    let next = at + SignedDuration::from_secs(30);
+    observed.jobs = vec![job(2, ended(next, Some(archived(true))))];
+    observed.jobs[0].created = at + SignedDuration::from_secs(10);
+    observed.now = next;
+    let plan = plan_archive(&observed);
+    assert!(
+        matches!(plan.step, Some(BackupStep::CreateBackup { .. })),
+        "{plan:?}"
+    );
 }
 
 #[test]
