@@ -95,11 +95,17 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     if let Some(word) = arguments.get(1)
         && !is_known(word)
     {
+        backup::not_understood(&arguments, &no_subcommand(word));
         return unknown(word);
     }
-    match Quorate::try_parse_from(arguments) {
+    match Quorate::try_parse_from(&arguments) {
         Ok(quorate) => dispatch(quorate.command),
-        Err(error) => refuse(&error),
+        Err(error) => {
+            if error.use_stderr() {
+                backup::not_understood(&arguments, &error.to_string());
+            }
+            refuse(&error)
+        }
     }
 }
 
@@ -153,9 +159,13 @@ fn dispatch(command: Command) -> ExitCode {
 }
 
 fn unknown(name: &OsStr) -> ExitCode {
-    let name = name.to_str().unwrap_or("?");
-    eprintln!("quorate: there is no subcommand {name:?} in this build\n\n{HELP}");
+    eprintln!("quorate: {}\n\n{HELP}", no_subcommand(name));
     ExitCode::from(USAGE)
+}
+
+fn no_subcommand(name: &OsStr) -> String {
+    let name = name.to_str().unwrap_or("?");
+    format!("there is no subcommand {name:?} in this build")
 }
 
 /// Prints clap's output: help on standard output, an error on standard error.

@@ -22,7 +22,7 @@ use super::{USAGE, chain};
 use crate::backup::Error;
 use crate::backup::cipher::Key;
 use crate::backup_plan::JobResult;
-pub(super) use report::Report;
+pub(super) use report::{Report, not_understood};
 pub(super) use restore::TargetFlags;
 pub(super) use source::MemberFlags;
 

@@ -1,5 +1,6 @@
 //! `--result-file`: the end of a subcommand as one line of JSON, for the operator whose Job it runs in.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -44,6 +45,43 @@ fn put(file: &Path, text: &str) -> Result<(), Error> {
         path: file.to_owned(),
         source,
     })
+}
+
+/// Reports that this version does not understand a call, where its result is waited for: an operator of another version
+/// runs this image, and would find an exit code alone.
+pub(in crate::cli) fn not_understood(arguments: &[OsString], why: &str) {
+    let Some(file) = result_file(arguments) else {
+        return;
+    };
+    let why = why.lines().find(|line| !line.trim().is_empty());
+    let message = format!(
+        "quorate {} does not understand this call: {}; run an image of the operator's own version",
+        env!("CARGO_PKG_VERSION"),
+        why.unwrap_or_default().trim_start_matches("error: ")
+    );
+    let result = JobResult::Failed {
+        // Says nothing of the store.
+        class: FailureClass::Other,
+        message: printable(&message),
+    };
+    if let Err(error) = put(&file, &format!("{}\n", result.line())) {
+        eprintln!("quorate: {}", super::chain(&error));
+    }
+}
+
+/// Where a result is wanted, read without the parser, which has refused the call.
+fn result_file(arguments: &[OsString]) -> Option<PathBuf> {
+    let mut arguments = arguments.iter().map(|it| it.to_string_lossy());
+    while let Some(argument) = arguments.next() {
+        match argument.strip_prefix("--result-file") {
+            Some("") => return arguments.next().map(|file| PathBuf::from(&*file)),
+            Some(file) if file.len() > 1 && file.starts_with('=') => {
+                return Some(PathBuf::from(&file[1..]));
+            }
+            _ => {}
+        }
+    }
+    None
 }
 
 /// What there is to know of data that were restored: on standard error, where it is not taken for the result.
@@ -98,4 +136,47 @@ pub(super) fn saved(manifest: &Manifest) -> JobResult {
         stored: manifest.parts.iter().map(|part| part.stored).sum(),
         key_id: manifest.encryption.as_ref().map(|it| it.key_id.clone()),
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A Job of an older image ended with 2, and its resource said that it had ended without a result.
+    #[test]
+    fn call_of_another_version_is_reported() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("result");
+        let given = |text: &str| -> Vec<OsString> { text.split(' ').map(OsString::from).collect() };
+        let joined = format!("quorate backup --result-file={} --new", file.display());
+        let apart = format!("quorate backup --result-file {} --new", file.display());
+        for call in [joined, apart] {
+            not_understood(
+                &given(&call),
+                "\nerror: unexpected argument '--new' found\n\nUsage: ...",
+            );
+            let line = std::fs::read_to_string(&file).expect("a result");
+            let Some(JobResult::Failed { class, message }) = JobResult::read(&line) else {
+                panic!("{line}");
+            };
+            assert_eq!(class, FailureClass::Other);
+            let version = env!("CARGO_PKG_VERSION");
+            let begin = format!(
+                "quorate {version} does not understand this call: unexpected argument '--new' found;"
+            );
+            assert!(message.starts_with(&begin), "{message}");
+            std::fs::remove_file(&file).expect("removed");
+        }
+        for call in [
+            "quorate backup --new",
+            "quorate backup --result-file",
+            "quorate --result-file=",
+        ] {
+            not_understood(&given(call), "error: no");
+        }
+        assert_eq!(
+            std::fs::read_dir(folder.path()).expect("a folder").count(),
+            0
+        );
+    }
 }
