@@ -329,14 +329,12 @@ async fn every_moment_has_what_the_cluster_had_then() {
     steps.push(step(&world, &client, "authentication", true).await);
     client.put("the-end", "1", 0).await;
     let last = step(&world, &client, "the end", true).await;
+    let mut idle = Timestamp::UNIX_EPOCH;
     for archiver in [one, two] {
         let archived = archiver.terminate().await;
         assert!(archived.first == saved + 1 && archived.last >= last.index);
-        assert!(
-            archived
-                .as_of
-                .is_some_and(|as_of| as_of <= Timestamp::now())
-        );
+        idle = archived.as_of.expect("a time is known");
+        assert!(idle <= Timestamp::now());
     }
 
     for step in &steps {
@@ -349,8 +347,10 @@ async fn every_moment_has_what_the_cluster_had_then() {
             assert_eq!(found, step.truth, "{} at {moment}", step.what);
         }
     }
-    // No time behind the last write is known of the archive.
-    assert_eq!(Truth::in_file(&world.fetched("latest")), last.truth);
+    // The last archiver has recorded until when nothing was written.
+    for moment in ["latest".to_owned(), idle.to_string()] {
+        assert_eq!(Truth::in_file(&world.fetched(&moment)), last.truth);
+    }
 
     names_what_is_there(&world, saved, &last);
     restored_server_tells_the_same(&world, index, (compacted, revision), &events).await;
@@ -721,6 +721,29 @@ async fn recovery_point_stays_under_ten_seconds() {
     world.archived(index).await;
     let archived = archiver.terminate().await;
     assert_eq!((archived.objects, archived.last), (0, index));
+    let idle = archived.as_of.expect("a time is known").to_string();
+    assert_eq!(Truth::in_file(&world.fetched(&idle)).revision, revision);
+    damaged_backup_is_passed_over(&world, revision);
+}
+
+/// The nearest backup of a moment is damaged where only reading it shows that: the archive leads there from the one before.
+fn damaged_backup_is_passed_over(world: &World, revision: i64) {
+    world.save("two");
+    let two = std::fs::read_dir(world.path(&format!("store/{FOLDER}/two"))).expect("a folder");
+    let mut attempts = two.filter_map(|it| it.ok().filter(|it| it.path().is_dir()));
+    let part = attempts.next().expect("an attempt").path().join("00000001");
+    let mut bytes = std::fs::read(&part).expect("a part");
+    bytes[40] ^= 1;
+    std::fs::write(&part, bytes).expect("written");
+    let output = world.fetch("latest");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert!(
+        said.contains("note: the backup two was passed over: part 1"),
+        "{said}"
+    );
+    let found = Truth::in_file(&std::fs::read(world.path("fetched.db")).expect("a file"));
+    assert_eq!(found.revision, revision);
 }
 
 async fn metrics(server: &Server) -> String {
