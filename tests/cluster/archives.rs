@@ -633,7 +633,7 @@ async fn killed_archivers_lose_and_double_nothing() {
     let mut objects: Vec<_> = std::fs::read_dir(archive_folder(&world))
         .expect("objects")
         .map(|object| object.expect("an object").path())
-        .filter(|path| !path.to_string_lossy().contains('#'))
+        .filter(|path| is_of_entries(&path.to_string_lossy()))
         .collect();
     let name = |path: &std::path::PathBuf| {
         let name = path.file_name().expect("a name");
@@ -655,6 +655,12 @@ async fn killed_archivers_lose_and_double_nothing() {
     assert_eq!(early.revision, began);
 }
 
+/// Whether a name, or a path, is that of an object with entries: neither that of the mark of an idle archive, nor one under
+/// which an object was written.
+fn is_of_entries(name: &str) -> bool {
+    !name.ends_with("/idle") && name != "idle" && !name.contains('#')
+}
+
 /// Where the archive's objects are.
 fn archive_folder(world: &World) -> std::path::PathBuf {
     let folders = std::fs::read_dir(world.path(&format!("store/{FOLDER}/archive")));
@@ -670,7 +676,7 @@ fn leave_a_staged_object(world: &World) {
     let names = std::fs::read_dir(&folder).expect("objects");
     let names = names.map(|it| it.expect("an object").file_name().into_string());
     let names = names.map(|name| name.expect("UTF-8"));
-    let newest = names.filter(|name| !name.contains('#')).max();
+    let newest = names.filter(|name| is_of_entries(name)).max();
     let newest = newest.expect("an object");
     let staged = folder.join(format!("{newest}#1"));
     if !staged.exists() {
