@@ -684,12 +684,29 @@ fn leave_a_staged_object(world: &World) {
     }
 }
 
-/// The last writes that would be lost, at the default interval: measured at every moment.
+/// Writes so much that is kept: `DATA_MIB`, or nothing. It compresses badly.
+async fn fill(server: &Server) {
+    let given = std::env::var("DATA_MIB").unwrap_or_default();
+    let mib: usize = match given.as_str() {
+        "" => 0,
+        given => given.parse().expect("DATA_MIB is a number of MiB"),
+    };
+    for number in 0..mib * 2 {
+        let ids = std::iter::repeat_with(|| uuid::Uuid::new_v4().simple().to_string());
+        let value: String = ids.take((512 << 10) / 32).collect();
+        let put = server.put(&format!("data/{number}"), &value).await;
+        put.expect("a write");
+    }
+}
+
+/// The last writes that would be lost, at the default interval: measured at every moment. And how long it takes until they
+/// are read back, `DATA_MIB` of other data with them.
 #[tokio::test]
 async fn recovery_point_stays_under_ten_seconds() {
     let world = World::new(&["demo-1"], &[]).await;
-    world.save("one");
     let server = &world.servers[0];
+    fill(server).await;
+    world.save("one");
     let archiver = world.archiver("--interval=5s");
     let end = Instant::now() + Duration::from_secs(25);
     let measure = async {
@@ -719,7 +736,11 @@ async fn recovery_point_stays_under_ten_seconds() {
     );
     world.archived(world.applied().await).await;
     archiver.terminate().await;
-    assert_eq!(Truth::in_file(&world.fetched("latest")).revision, revision);
+    let began = Instant::now();
+    let latest = world.fetched("latest");
+    let (took, mib) = (began.elapsed(), latest.len() >> 20);
+    eprintln!("the newest moment was fetched in {took:.1?}: {mib} MiB");
+    assert_eq!(Truth::in_file(&latest).revision, revision);
 
     // Idle: nothing is written, and the archive is still known to be whole.
     let archiver = world.archiver("--interval=5s");

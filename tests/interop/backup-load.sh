@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # What a backup costs those who write: three members with MIB of data on loopback, writers at a fixed rate at the
 # leader, and the 99th percentile of their latency with and without `quorate backup save` beside them, in turn. Then the
-# seconds and the most memory of the save, and the seconds of a verification.
+# seconds and the most memory of the save, the seconds of a verification, and those of a recovery on one host: from the
+# backup in the store to a member that answers a linearizable read.
 #
 #   MIB=1024 ROUNDS=3 RATE=1000 [SAVE="--rate=50"] tests/interop/backup-load.sh
 #
@@ -73,3 +74,19 @@ awk '{s += $1; if ($2 > m) m = $2} END {printf "a save: %.1f s, at most %d MiB o
 began=$(date +%s%N)
 "$quorate" backup verify --to "file://$dir/store" --scratch="$dir/scratch" last
 echo "a verification: $((($(date +%s%N) - began) / 1000000)) ms; stored: $(du -sm "$dir/store" | cut -f1) MiB"
+kill "${servers[@]}"
+wait "${servers[@]}" || true
+servers=()
+began=$(date +%s%N)
+url=http://127.0.0.1:21384 client=http://127.0.0.1:21374
+"$quorate" backup fetch --to "file://$dir/store" last "$dir/last.db" >/dev/null
+"$quorate" restore "$dir/last.db" --name=m4 --data-dir="$dir/m4" --initial-cluster="m4=$url" --initial-cluster-token=again \
+  --initial-advertise-peer-urls=$url --bump-revision=1000000000 --mark-compacted >/dev/null
+restored=$((($(date +%s%N) - began) / 1000000))
+"$quorate" server --name=m4 --data-dir="$dir/m4" --initial-cluster="m4=$url" --initial-cluster-token=again \
+  --listen-peer-urls=$url --initial-advertise-peer-urls=$url --listen-client-urls=$client --advertise-client-urls=$client \
+  --quota-backend-bytes=$((8 << 30)) >"$dir/m4.log" 2>&1 &
+servers=($!)
+export ETCDCTL_ENDPOINTS=$client
+until "$tools/etcdctl" get '' --prefix --limit=1 >/dev/null 2>&1; do sleep 0.05; done
+echo "a recovery: $((($(date +%s%N) - began) / 1000000)) ms, of them $restored ms until its data directory was there"
