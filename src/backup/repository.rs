@@ -490,6 +490,13 @@ impl Stored {
         }
     }
 
+    /// When its manifest was written, by the store's clock.
+    pub(super) fn written(&self) -> Option<Timestamp> {
+        let mut objects = self.objects.iter();
+        let manifest = objects.find(|object| object.kind == Kind::Manifest);
+        manifest.map(|object| object.modified)
+    }
+
     /// Its manifest, if it can be read.
     pub(super) fn known(&self) -> Option<&Manifest> {
         self.manifest.as_ref()?.as_ref().ok()

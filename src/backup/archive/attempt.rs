@@ -156,8 +156,10 @@ impl Attempt<'_> {
         }
         drop(segments);
         self.judge(&replay, stop, &chain)?;
-        let lacking = self.lacking(&chain, idle);
-        self.finish(replay, &marks, lacking).await
+        if let Some(hole) = self.lacking(&chain, idle) {
+            return Err(Failed::Short(lacks(hole, &replay)));
+        }
+        self.finish(replay, &marks).await
     }
 
     /// How far the archive went when nothing was written any more. It is not needed to reach most moments, so one that is
@@ -168,12 +170,14 @@ impl Attempt<'_> {
             .idle_mark(self.base.cluster_id, self.at.keys)
             .await;
         match read {
-            Err(Error::Archive(_) | Error::Key(_)) => Ok(None),
+            Err(
+                Error::Archive(_) | Error::Key(_) | Error::Unclear { .. } | Error::Damaged { .. },
+            ) => Ok(None),
             read => Ok(read?.filter(|mark| mark.index >= self.base.at.index)),
         }
     }
 
-    /// What the end of the archive lacks.
+    /// What the end of the archive lacks: whoever takes less has to say so.
     fn lacking(&self, chain: &Chain, idle: Option<Mark>) -> Option<Range> {
         if self.at.moment != Moment::Latest {
             return None;
@@ -234,7 +238,12 @@ impl Attempt<'_> {
     async fn begin(&self) -> Result<Replay, Failed> {
         let id = self.base.id.as_str();
         let path = self.nameable();
-        let stored = self.folder.find(id, &[]).await.map_err(of_base)?;
+        let stored = self.folder.find(id, self.at.keys).await.map_err(of_base)?;
+        if stored.manifest.is_none() {
+            // Deleted since it was listed.
+            return Err(Failed::Base(self.folder.not_found(id)));
+        }
+        stored.expect_manifest().map_err(of_base)?;
         let text = &stored.text;
         let fetched = fetch_text(self.folder, id, text, self.at.keys, &path).await;
         fetched.map_err(of_base)?;
@@ -279,12 +288,7 @@ impl Attempt<'_> {
         )
     }
 
-    async fn finish(
-        &self,
-        replay: Replay,
-        marks: &[Mark],
-        lacking: Option<Range>,
-    ) -> Result<(File, Reached), Failed> {
+    async fn finish(&self, replay: Replay, marks: &[Mark]) -> Result<(File, Reached), Failed> {
         let index = replay.at().index;
         let known = marks.iter().filter(|mark| mark.index <= index);
         let as_of = known.filter_map(|mark| mark.as_of_ms).max();
@@ -298,7 +302,7 @@ impl Attempt<'_> {
                 Moment::Time(time) => as_of.min(time),
                 _ => as_of,
             },
-            notes: lacking.map(|it| lacks(it, index)).into_iter().collect(),
+            notes: Vec::new(),
         };
         let scratch = self.at.scratch.to_owned();
         let written = tokio::task::spawn_blocking(move || write(&replay, &scratch));
@@ -319,10 +323,12 @@ fn of_base(error: Error) -> Failed {
     }
 }
 
-/// That the archive goes on behind what was restored.
-fn lacks(hole: Range, end: u64) -> String {
+/// That the archive went on behind what is left of it.
+fn lacks(hole: Range, replay: &Replay) -> String {
+    let end = replay.at().index;
     format!(
-        "{hole} are missing in the archive: everything behind entry {end} is not in these data. What is behind the hole needs a backup that is behind it"
+        "latest is not reached: {hole} are missing in the archive, and what is behind them needs a backup that is behind them. What is there ends with entry {end}, revision {}: give index:{end} to restore that",
+        replay.revision()
     )
 }
 

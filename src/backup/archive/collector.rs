@@ -33,15 +33,16 @@ pub(super) struct Collector {
 }
 
 impl Collector {
-    /// Goes on behind an entry.
-    pub(super) fn new(at: Position) -> Collector {
+    /// Goes on behind an entry, of whose time this is known: what was recorded of it is not forgotten when the next one
+    /// comes.
+    pub(super) fn new(at: Position, known: Option<Mark>) -> Collector {
         Collector {
             at,
             term_before: at.term,
             entries: Vec::new(),
             bytes: 0,
-            stored: None,
-            mark: None,
+            stored: known,
+            mark: known,
             since_ms: None,
             caught_up: false,
             unconfirmed: 0,

@@ -112,7 +112,7 @@ fn only_an_archive_that_stands_still_is_marked() {
         first: 1,
         ..EntriesResponse::default()
     };
-    let mut it = Collector::new(Position { index: 10, term: 2 });
+    let mut it = Collector::new(Position { index: 10, term: 2 }, None);
     assert_eq!(it.idle_mark(None), None, "nothing is known");
     it.take(nothing(10), (1_000, 1_005), 0).expect("idle");
     let first = mark(10, 1_005, Some(1_000));
@@ -135,4 +135,27 @@ fn only_an_archive_that_stands_still_is_marked() {
     assert_eq!(it.idle_mark(None), None, "entry 11 is not stored");
     it.is_stored();
     assert_eq!(it.idle_mark(None), Some(mark(11, 9_505, Some(9_500))));
+}
+
+/// An archiver that was started again after hours without a write, and had its first answer with an entry in it, forgot
+/// those hours: the mark of the entry before was in no object, and the next idle mark took the place of the last.
+#[test]
+fn idle_time_is_not_forgotten_by_the_archiver_that_goes_on() {
+    let known = mark(10, 1_005, Some(9_000));
+    let mut it = Collector::new(Position { index: 10, term: 2 }, Some(known));
+    let entry = LogEntry {
+        index: 11,
+        term: 2,
+        ..LogEntry::default()
+    };
+    let answer = EntriesResponse {
+        entries: vec![entry],
+        committed: 11,
+        confirmed: true,
+        first: 1,
+        ..EntriesResponse::default()
+    };
+    it.take(answer, (9_500, 9_505), 8_500).expect("an entry");
+    let marks = it.segment().expect("an entry is here").marks;
+    assert_eq!(marks, [known, mark(11, 9_505, Some(9_500))]);
 }

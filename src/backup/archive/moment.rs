@@ -73,6 +73,8 @@ pub(super) struct Unusable {
     pub(super) what: String,
     /// What its manifest says of it, if that can be read.
     pub(super) base: Option<Base>,
+    /// When its manifest was written, by the store's clock.
+    pub(super) written: Option<Timestamp>,
 }
 
 /// The backups of a folder that know their last entry: those to begin with, and those that cannot be used.
@@ -91,6 +93,7 @@ pub(super) fn sorted(stored: &[Stored]) -> (Vec<Base>, Vec<Unusable>) {
                 id: id(),
                 what,
                 base,
+                written: backup.written(),
             }),
             (base, None) => bases.extend(base),
         }
@@ -150,14 +153,24 @@ impl Base {
     }
 }
 
-/// The backups from which the moment may be reached, the best one first; never one that holds more.
+/// The backups from which the moment may be reached, the best one first; never one that holds more. Which cluster is meant,
+/// where one was replaced by another, is not decided by what is damaged: what cannot be used counts as well for that.
 ///
 /// # Errors
 /// There is none: why, in words.
-pub(super) fn choose(bases: &[Base], moment: Moment) -> Result<Vec<&Base>, String> {
-    let newest = bases.iter().max_by_key(|base| base.completed);
-    let newest = newest.ok_or("there is no good backup to begin with")?;
-    let by_time = bases.iter().filter(|base| base.precedes(moment));
+pub(super) fn choose<'a>(
+    bases: &'a [Base],
+    unusable: &[Unusable],
+    moment: Moment,
+) -> Result<Vec<&'a Base>, String> {
+    let known = || {
+        bases
+            .iter()
+            .chain(unusable.iter().filter_map(|it| it.base.as_ref()))
+    };
+    let none = "there is no good backup to begin with";
+    let newest = known().max_by_key(|base| base.completed).ok_or(none)?;
+    let by_time = known().filter(|base| base.precedes(moment));
     let cluster_id = match moment {
         // The cluster may have been replaced by another one since.
         Moment::Time(_) => by_time.max_by_key(|base| base.completed),
@@ -176,7 +189,11 @@ pub(super) fn choose(bases: &[Base], moment: Moment) -> Result<Vec<&Base>, Strin
     if !chosen.is_empty() {
         return Ok(chosen);
     }
-    let oldest = own.min_by_key(|base| base.at.index).unwrap_or(newest);
+    let Some(oldest) = own.min_by_key(|base| base.at.index) else {
+        return Err(format!(
+            "there is no good backup of the cluster {cluster_id:x}, of which {moment} is: name a backup to restore what an earlier cluster held"
+        ));
+    };
     Err(format!(
         "{moment} is before the oldest good backup of the cluster {cluster_id:x}: that is {}",
         oldest.place()

@@ -130,7 +130,8 @@ impl Repository {
         Ok(overviews)
     }
 
-    /// Stores an object, unless there is one of its name with the same entries.
+    /// Stores an object, unless there is one of its name with the same entries; false if there is, and what this one knows
+    /// of the time is not stored.
     ///
     /// # Errors
     /// [`Error::Archive`] and [`Error::Key`] if there is one of its name that does not hold them; those of the store.
@@ -140,7 +141,7 @@ impl Repository {
         range: Range,
         object: Vec<u8>,
         keys: &[Key],
-    ) -> Result<(), Error> {
+    ) -> Result<bool, Error> {
         let path = self.archive_path(cluster_id, range);
         let object = bytes::Bytes::from(object);
         let payload = PutPayload::from(object.clone());
@@ -149,10 +150,11 @@ impl Repository {
             .put_opts(&path, payload, PutMode::Create.into())
             .await;
         match put {
-            Ok(_) => Ok(()),
+            Ok(_) => Ok(true),
             // Stored by another archiver, or by an attempt whose answer was lost.
             Err(object_store::Error::AlreadyExists { .. }) => {
-                self.same_entries(cluster_id, range, &object, keys).await
+                let same = self.same_entries(cluster_id, range, &object, keys);
+                same.await.map(|()| false)
             }
             Err(error) => Err(self.failed(&format!("archiving {range}"))(error)),
         }

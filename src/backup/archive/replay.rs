@@ -38,7 +38,7 @@ pub struct Reached {
     pub revision: i64,
     /// Everything that was committed at this time is in them.
     pub as_of: Timestamp,
-    /// What the data lack, and which backups were passed over, in words.
+    /// Which backups were passed over, and why, in words.
     pub notes: Vec<String>,
 }
 
@@ -60,10 +60,11 @@ pub(in crate::backup) async fn file(
     at: &At<'_>,
 ) -> Result<(File, Reached), Error> {
     let (bases, mut unusable) = bases(&source, at).await?;
-    let candidates = choose(&bases, at.moment)
+    let candidates = choose(&bases, &unusable, at.moment)
         .map_err(|why| Error::Moment(why + &named(&unusable, at.moment, None)))?;
     std::fs::create_dir_all(at.scratch).map_err(Error::file(at.scratch))?;
     let mut why: Option<(String, &Base)> = None;
+    let mut nearest: Option<Error> = None;
     for base in candidates {
         // An older one leads no further; one that has the revision already is behind the hole.
         if why.is_some() && !base.has_just(at.moment) {
@@ -82,11 +83,15 @@ pub(in crate::backup) async fn file(
             Err(Failed::Short(short)) => why = why.or(Some((short, base))),
             // Whoever names a backup wants no other one.
             Err(Failed::Base(error)) if source.id.is_some() => return Err(error),
-            Err(Failed::Base(error)) => unusable.push(Unusable {
-                id: base.id.clone(),
-                what: what(error),
-                base: Some(base.clone()),
-            }),
+            Err(Failed::Base(error)) => {
+                unusable.push(Unusable {
+                    id: base.id.clone(),
+                    what: what(&error),
+                    base: Some(base.clone()),
+                    written: None,
+                });
+                nearest = nearest.or(Some(error));
+            }
             Err(Failed::Final(Error::Archive(text))) => {
                 let others = named(&unusable, at.moment, Some(base));
                 return Err(Error::Archive(text + &others));
@@ -101,14 +106,18 @@ pub(in crate::backup) async fn file(
             }
         }
     }
-    let (text, base) = match why {
-        Some((short, base)) => (short, Some(base)),
-        None => (
-            format!("{} is not reached from any backup", at.moment),
-            None,
-        ),
-    };
-    Err(Error::Moment(text + &named(&unusable, at.moment, base)))
+    match (why, nearest) {
+        (Some((short, base)), _) => {
+            let others = named(&unusable, at.moment, Some(base));
+            Err(Error::Moment(short + &others))
+        }
+        // Every one is damaged: the nearest says how.
+        (None, Some(error)) => Err(error),
+        (None, None) => {
+            let text = format!("{} is not reached from any backup", at.moment);
+            Err(Error::Moment(text + &named(&unusable, at.moment, None)))
+        }
+    }
 }
 
 /// The backups to begin with, and those that cannot be used.
@@ -141,12 +150,11 @@ fn judged(
     unusable: &[Unusable],
     moment: Moment,
 ) -> Result<Reached, Error> {
-    let newer = unusable.iter().find(|it| {
-        let other = it.base.as_ref();
-        other.is_some_and(|other| match other.cluster_id == base.cluster_id {
-            true => other.at.index > reached.index,
-            false => other.completed > base.completed,
-        })
+    let newer = unusable.iter().find(|it| match &it.base {
+        Some(other) if other.cluster_id == base.cluster_id => other.at.index > reached.index,
+        Some(other) => other.completed > base.completed,
+        // What an unreadable one holds nobody knows: everything up to when it was written.
+        None => it.written.is_none_or(|written| written > reached.as_of),
     });
     if moment == Moment::Latest
         && let Some(Unusable { id, what, .. }) = newer
@@ -193,9 +201,9 @@ fn relevant<'a>(
 }
 
 /// What is wrong with a backup, without its name.
-fn what(error: Error) -> String {
+fn what(error: &Error) -> String {
     match error {
-        Error::Damaged { what, .. } => what,
+        Error::Damaged { what, .. } => what.clone(),
         Error::NotFound { .. } => "it is gone".to_owned(),
         error => error.to_string(),
     }

@@ -3,6 +3,7 @@
 
 use super::chain::newest_run;
 use super::moment::Base;
+use super::segment::Mark;
 use crate::backup::Error;
 use crate::backup::cipher::Key;
 use crate::backup::repository::Repository;
@@ -12,6 +13,8 @@ use crate::snapshot::replay::Position;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Run {
     pub(super) first: u64,
+    /// What is known of the time of its last entry.
+    pub(super) mark: Option<Mark>,
     pub(super) as_of_ms: Option<i64>,
 }
 
@@ -62,8 +65,23 @@ pub(super) async fn starts(
     let marks = segment.marks.iter().copied();
     // It is not needed: one that cannot be read is written again.
     let idle = repository.idle_mark(cluster_id, keys).await.ok().flatten();
-    let marks = marks.chain(idle.filter(|mark| mark.index == run.last));
-    let as_of_ms = marks.filter_map(|mark| mark.as_of_ms).max();
-    let first = run.first;
-    Ok((Some(Run { first, as_of_ms }), starts))
+    let marks: Vec<Mark> = marks
+        .chain(idle.filter(|mark| mark.index == run.last))
+        .collect();
+    let run = Run {
+        first: run.first,
+        mark: of_entry(&marks, run.last),
+        as_of_ms: marks.iter().filter_map(|mark| mark.as_of_ms).max(),
+    };
+    Ok((Some(run), starts))
+}
+
+/// All that is known of the time of an entry.
+fn of_entry(marks: &[Mark], index: u64) -> Option<Mark> {
+    let own = || marks.iter().filter(|mark| mark.index == index);
+    Some(Mark {
+        index,
+        known_ms: own().map(|mark| mark.known_ms).min()?,
+        as_of_ms: own().filter_map(|mark| mark.as_of_ms).max(),
+    })
 }

@@ -37,7 +37,7 @@ const PACE: Duration = Duration::from_millis(500);
 /// Characters of the place that members are told: they take 1024 bytes.
 const MOST_LOCATION: usize = 250;
 /// For so long the store may take to record how far an archive is that stands still.
-const RECORD: Duration = Duration::from_secs(10);
+const RECORD: Duration = Duration::from_secs(5);
 /// Once it is to end, what is here is stored within this.
 const LAST: Duration = Duration::from_secs(20);
 
@@ -126,10 +126,12 @@ impl Archive {
             repository,
             cluster_id,
             first: run.map_or(0, |run| run.first),
-            collector: Collector::new(Position::default()),
+            collector: Collector::new(Position::default(), None),
+            last: run.and_then(|run| run.mark),
             starts,
             as_of_before: run.and_then(|run| run.as_of_ms),
             recorded_ms: run.and_then(|run| run.as_of_ms),
+            tried: None,
             objects: 0,
             small: Small::default(),
             member: None,
@@ -149,12 +151,16 @@ struct Archiver<'a> {
     /// The first entry of the newest ones without a hole; 0 if none is stored.
     first: u64,
     collector: Collector,
+    /// What the archiver before it knew of the time of the last entry that is stored.
+    last: Option<Mark>,
     /// Where else it may go on, the last choice first.
     starts: Vec<Position>,
     /// What the archiver before it knew of the time, until this one knows more.
     as_of_before: Option<i64>,
     /// As of when the store says that this is everything.
     recorded_ms: Option<i64>,
+    /// When it was last tried to record that.
+    tried: Option<Instant>,
     objects: u64,
     small: Small,
     member: Option<LogMember>,
@@ -313,7 +319,8 @@ impl Archiver<'_> {
             return false;
         };
         let is_other = self.collector.at().index > 0;
-        self.collector = Collector::new(start);
+        let known = self.last.filter(|mark| mark.index == start.index);
+        self.collector = Collector::new(start, known);
         if is_other || self.first == 0 {
             // Nothing is stored behind it yet.
             (self.first, self.as_of_before) = (0, None);
@@ -389,12 +396,14 @@ impl Archiver<'_> {
         let bytes = self.collector.bytes();
         let object = sealed(segment, self.cluster_id, keys).await?;
         let (repository, id) = (self.repository, self.cluster_id);
-        patiently(repository, || {
+        let created = patiently(repository, || {
             repository.create_archived(id, range, object.clone(), keys)
         })
         .await?;
         self.collector.is_stored();
-        self.recorded_ms = self.recorded_ms.max(known);
+        if created {
+            self.recorded_ms = self.recorded_ms.max(known);
+        }
         self.objects += 1;
         if self.first == 0 {
             self.first = range.first;
@@ -418,10 +427,15 @@ impl Archiver<'_> {
         let Some(mark) = self.collector.idle_mark(since) else {
             return;
         };
-        // Also if it fails: the next one says more.
-        self.recorded_ms = mark.as_of_ms;
+        if self.tried.is_some_and(|at| at.elapsed() < idle::EVERY) && more_ms > 1 {
+            return;
+        }
+        self.tried = Some(Instant::now());
         let failed = match timeout(RECORD, self.put_mark(mark)).await {
-            Ok(Ok(())) => return,
+            Ok(Ok(())) => {
+                self.recorded_ms = mark.as_of_ms;
+                return;
+            }
             Ok(Err(error)) => causes(&error),
             Err(_) => format!("no answer in {} s", RECORD.as_secs()),
         };

@@ -10,7 +10,7 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use super::chain::{chain, newest_run};
 use super::collector::Collector;
 use super::merge::{Small, joined};
-use super::moment::{Base, Moment, choose};
+use super::moment::{Base, Moment, Unusable, choose};
 use super::names::{Range, cluster, folder};
 use super::objects::Archived;
 use super::retention::{Horizon, prunable};
@@ -259,7 +259,7 @@ fn nothing(committed: u64) -> EntriesResponse {
 
 #[test]
 fn collector_stores_in_time_and_knows_of_when_it_is() {
-    let mut it = Collector::new(Position { index: 10, term: 2 });
+    let mut it = Collector::new(Position { index: 10, term: 2 }, None);
     assert_eq!(it.as_of_ms(), None);
     it.take(nothing(10), (1_000, 1_005), 0).expect("idle");
     assert_eq!((it.as_of_ms(), it.segment()), (Some(1_000), None));
@@ -294,7 +294,7 @@ fn collector_stores_in_time_and_knows_of_when_it_is() {
 
 #[test]
 fn collector_takes_nothing_that_does_not_follow() {
-    let mut it = Collector::new(Position { index: 10, term: 2 });
+    let mut it = Collector::new(Position { index: 10, term: 2 }, None);
     for (wrong, why) in [
         (answer(12..=13, 2, 20), "behind entry 10"),
         (answer(10..=13, 2, 20), "behind entry 10"),
@@ -326,7 +326,7 @@ fn collector_takes_nothing_that_does_not_follow() {
 
 #[test]
 fn a_full_collector_does_not_wait() {
-    let mut it = Collector::new(Position::default());
+    let mut it = Collector::new(Position::default(), None);
     let mut large = answer(1..=1, 1, 5);
     large.entries[0].payload = vec![0; 9 << 20].into();
     it.take(large, (0, 0), 0).expect("one entry");
@@ -398,7 +398,7 @@ fn backup_of_a_moment_holds_nothing_behind_it() {
     let all = [same, other.clone(), one, two];
     let chosen = |moment: &str| -> Vec<String> {
         let moment: Moment = moment.parse().unwrap();
-        let bases = choose(&all, moment);
+        let bases = choose(&all, &[], moment);
         let bases = bases.map(|bases| bases.iter().map(|it| it.id.clone()).collect());
         bases.unwrap_or_else(|why| vec![why])
     };
@@ -414,8 +414,25 @@ fn backup_of_a_moment_holds_nothing_behind_it() {
     assert_eq!(chosen("2026-01-01T09:30:00Z"), ["other"]);
     let before = chosen("index:99");
     assert!(before[0].contains("before the oldest") && before[0].contains("the backup one"));
-    let none = choose(&[], Moment::Latest).expect_err("none");
+    let none = choose(&[], &[], Moment::Latest).expect_err("none");
     assert!(none.contains("no good backup"), "{none}");
+    // A cluster that took the place of another one has a single backup, and that is damaged: an entry of the earlier one is
+    // not what is asked for.
+    let damaged = |id: &str, base: Base| Unusable {
+        id: id.to_owned(),
+        what: "part 1 of 1 is gone".to_owned(),
+        base: Some(base),
+        written: None,
+    };
+    let mut next = base("next", 50, 900, "2026-01-02T12:00:00Z");
+    next.cluster_id = CLUSTER + 2;
+    let unusable = [damaged("next", next)];
+    for moment in [Moment::Latest, Moment::Index(205)] {
+        let none = choose(&all, &unusable, moment).expect_err("none");
+        assert!(none.contains("no good backup of the cluster"), "{none}");
+    }
+    let before = choose(&all, &unusable, Moment::Time(time("2026-01-01T11:59:59Z")));
+    assert_eq!(before.expect("it was there then").len(), 2);
 }
 
 #[test]
