@@ -3,7 +3,7 @@
 
 mod act;
 mod backup_notes;
-mod backups;
+pub(crate) mod backups;
 pub mod cache;
 pub(crate) mod callers;
 mod cert_manager;

@@ -11,6 +11,7 @@ mod observe;
 mod restore;
 pub(super) mod source;
 mod status;
+pub(crate) mod triggers;
 
 use std::sync::Arc;
 
@@ -19,7 +20,6 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Client;
-use kube::api::ObjectMeta;
 use kube::core::DeserializeGuard;
 use kube::runtime::watcher;
 use tokio::sync::mpsc;
@@ -31,14 +31,15 @@ use crate::backup_plan::{
     BackupFacts, BackupStep, JobFacts, JobState, StoreFinding, last_backups, plan_backup,
     plan_schedule,
 };
+use crate::crd::LABEL_BACKUP_OWNER;
 use crate::crd::backups::{
     EtcdBackup, EtcdBackupSchedule, EtcdBackupScheduleStatus, EtcdBackupStatus, EtcdBackupStore,
     LastBackup,
 };
-use crate::crd::{LABEL_BACKUP_OWNER, LABEL_BACKUP_OWNER_KIND, LABEL_BACKUP_SCHEDULE};
 use crate::operator::metrics::BackupFigures;
 use crate::operator::platform::{Failure, Freshness};
 use crate::operator::queue::Ended;
+use triggers::owner_of;
 
 /// Reconciles at the same time, beside those of clusters.
 const CONCURRENCY: usize = 4;
@@ -50,16 +51,16 @@ type Guarded = DeserializeGuard<EtcdBackup>;
 
 /// What is watched.
 #[derive(Clone)]
-struct Caches {
-    stores: Cache<DeserializeGuard<EtcdBackupStore>>,
-    backups: Cache<DeserializeGuard<EtcdBackup>>,
-    schedules: Cache<DeserializeGuard<EtcdBackupSchedule>>,
-    jobs: Cache<Job>,
-    pods: Cache<Pod>,
+pub(crate) struct Caches {
+    pub(crate) stores: Cache<DeserializeGuard<EtcdBackupStore>>,
+    pub(crate) backups: Cache<DeserializeGuard<EtcdBackup>>,
+    pub(crate) schedules: Cache<DeserializeGuard<EtcdBackupSchedule>>,
+    pub(crate) jobs: Cache<Job>,
+    pub(crate) pods: Cache<Pod>,
 }
 
 /// What all reconciles share.
-pub(super) struct Backups {
+pub(crate) struct Backups {
     shared: Arc<Context>,
     caches: Caches,
 }
@@ -69,9 +70,8 @@ pub(super) async fn run(reader: Client, namespaces: Namespaces, shared: Arc<Cont
     let (trigger, triggers) = mpsc::unbounded_channel();
     let caches = watch(&reader, &namespaces, &trigger);
     caches.ready().await;
-    shared.backup_notes.ask_at(trigger);
     tracing::info!("the caches of backups are filled");
-    let backups = Arc::new(Backups { shared, caches });
+    let backups = Arc::new(Backups::new(shared, caches, trigger));
     let reconciling = move |key: Key| {
         let backups = backups.clone();
         async move { Box::pin(backups.reconcile(&key)).await }
@@ -82,62 +82,33 @@ pub(super) async fn run(reader: Client, namespaces: Namespaces, shared: Arc<Cont
 fn watch(client: &Client, namespaces: &Namespaces, trigger: &mpsc::UnboundedSender<Key>) -> Caches {
     let everything = watcher::Config::default();
     let ours = watcher::Config::default().labels(LABEL_BACKUP_OWNER);
-    let send = |kind: &'static str| {
+    let send = || {
         let trigger = trigger.clone();
-        move |meta: &ObjectMeta| {
-            if let (Some(namespace), Some(name)) = (&meta.namespace, &meta.name) {
-                let _ = trigger.send((namespace.clone(), format!("{kind}/{name}")));
-            }
+        move |key: Key| {
+            let _ = trigger.send(key);
         }
     };
-    let owner = {
-        let trigger = trigger.clone();
-        move |meta: &ObjectMeta| {
-            if let Some(key) = owner_of(meta) {
-                let _ = trigger.send(key);
-            }
-        }
-    };
-    let (backup, schedule) = (send("backup"), send("schedule"));
-    let of_schedule = {
-        let trigger = trigger.clone();
-        move |meta: &ObjectMeta| {
-            let labels = meta.labels.as_ref();
-            let schedule = labels.and_then(|labels| labels.get(LABEL_BACKUP_SCHEDULE));
-            if let (Some(namespace), Some(name)) = (&meta.namespace, schedule) {
-                let _ = trigger.send((namespace.clone(), format!("schedule/{name}")));
-            }
-        }
-    };
-    let of_cluster = trigger.clone();
-    let job = owner.clone();
-    let store = send("store");
+    let (store, backup, schedule, job, pod) = (send(), send(), send(), send(), send());
     Caches {
         stores: Cache::namespaced_as_allowed(client, namespaces, &everything, move |object| {
-            store(kube::Resource::meta(object));
+            let key = triggers::of("store", kube::Resource::meta(object));
+            key.into_iter().for_each(&store);
         }),
         backups: Cache::namespaced_as_allowed(
             client,
             namespaces,
             &everything,
-            move |object: &Guarded| {
-                let meta = kube::Resource::meta(object);
-                backup(meta);
-                of_schedule(meta);
-                if let (Some(namespace), Ok(backup)) = (&meta.namespace, &object.0) {
-                    let of = format!("backups-of/{}", backup.spec.cluster_ref.name);
-                    let _ = of_cluster.send((namespace.clone(), of));
-                }
-            },
+            move |object: &Guarded| triggers::of_backup(object).for_each(&backup),
         ),
         schedules: Cache::namespaced_as_allowed(client, namespaces, &everything, move |object| {
-            schedule(kube::Resource::meta(object));
+            let key = triggers::of("schedule", kube::Resource::meta(object));
+            key.into_iter().for_each(&schedule);
         }),
         jobs: Cache::namespaced_as_allowed(client, namespaces, &ours, move |object: &Job| {
-            job(&object.metadata);
+            owner_of(&object.metadata).into_iter().for_each(&job);
         }),
         pods: Cache::namespaced_as_allowed(client, namespaces, &ours, move |object: &Pod| {
-            owner(&object.metadata);
+            owner_of(&object.metadata).into_iter().for_each(&pod);
         }),
     }
 }
@@ -174,16 +145,6 @@ fn figures(status: &EtcdBackupScheduleStatus) -> BackupFigures {
     }
 }
 
-/// The resource that an object's labels name.
-fn owner_of(meta: &ObjectMeta) -> Option<Key> {
-    let labels = meta.labels.as_ref()?;
-    let (kind, name) = (
-        labels.get(LABEL_BACKUP_OWNER_KIND)?,
-        labels.get(LABEL_BACKUP_OWNER)?,
-    );
-    Some((meta.namespace.clone()?, format!("{kind}/{name}")))
-}
-
 impl Caches {
     async fn ready(&self) {
         self.stores.ready().await;
@@ -195,7 +156,18 @@ impl Caches {
 }
 
 impl Backups {
-    async fn reconcile(&self, key: &Key) -> Ended {
+    /// `asked`: to the queue, for what the reconciles of clusters ask.
+    pub(crate) fn new(
+        shared: Arc<Context>,
+        caches: Caches,
+        asked: mpsc::UnboundedSender<Key>,
+    ) -> Self {
+        shared.backup_notes.ask_at(asked);
+        Self { shared, caches }
+    }
+
+    /// One reconcile of what the key names: a kind and a name.
+    pub(crate) async fn reconcile(&self, key: &Key) -> Ended {
         let (namespace, name) = key;
         let (kind, name) = name.split_once('/').unwrap_or_default();
         let done = match kind {

@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 
+use super::triggers::owner_of;
 use super::{Backups, facts};
 use crate::backup_plan::{BackupFacts, ClusterFacts, JobFacts, ObservedBackup, ObservedSchedule};
 use crate::build;
@@ -189,7 +190,7 @@ impl Backups {
         let jobs: Vec<Arc<Job>> = match freshness {
             Freshness::Cached => {
                 let key = (namespace.to_owned(), format!("{kind}/{name}"));
-                let ours = |job: &Job| super::owner_of(&job.metadata) == Some(key.clone());
+                let ours = |job: &Job| owner_of(&job.metadata) == Some(key.clone());
                 self.caches.jobs.select(ours)
             }
             Freshness::Live => {
@@ -216,7 +217,7 @@ impl Backups {
         match freshness {
             Freshness::Cached => {
                 let key = (namespace.to_owned(), format!("{kind}/{name}"));
-                let ours = |pod: &Pod| super::owner_of(&pod.metadata) == Some(key.clone());
+                let ours = |pod: &Pod| owner_of(&pod.metadata) == Some(key.clone());
                 Ok(self.caches.pods.select(ours))
             }
             Freshness::Live => {
