@@ -7,6 +7,8 @@ use super::object::{self, default};
 use super::schema;
 use super::server::ApiServer;
 
+/// Label of a Job's pods.
+pub(in crate::opsim) const JOB_UID: &str = "batch.kubernetes.io/controller-uid";
 const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
 
 /// What a new object gets once.
@@ -90,7 +92,8 @@ pub(super) fn on_update(kind: Kind, old: &Value, object: &mut Value) {
 /// Defaults that every version has.
 pub(super) fn always(kind: Kind, object: &mut Value) {
     match kind {
-        Kind::EtcdCluster | Kind::EtcdRecovery => schema::fill(kind, object),
+        _ if kind.is_ours() => schema::fill(kind, object),
+        Kind::Job => job(object),
         Kind::StatefulSet => stateful_set(object),
         Kind::Pod => pod_spec(&mut object["spec"]),
         Kind::Service => service(object),
@@ -143,6 +146,28 @@ fn service(object: &mut Value) {
             object::take(port, &["nodePort"]);
         }
     }
+}
+
+fn job(object: &mut Value) {
+    let uid = object::uid(object).to_owned();
+    let spec = &mut object["spec"];
+    for (field, value) in [
+        ("parallelism", json!(1)),
+        ("completions", json!(1)),
+        ("backoffLimit", json!(6)),
+        ("completionMode", json!("NonIndexed")),
+        ("suspend", json!(false)),
+    ] {
+        default(spec, &[field], value);
+    }
+    let replaced = match spec.get("podFailurePolicy") {
+        Some(_) => "Failed",
+        None => "TerminatingOrFailed",
+    };
+    default(spec, &["podReplacementPolicy"], json!(replaced));
+    let own = json!({"matchLabels": {JOB_UID: uid}});
+    default(spec, &["selector"], own);
+    pod_spec(&mut spec["template"]["spec"]);
 }
 
 fn stateful_set(object: &mut Value) {

@@ -43,6 +43,14 @@ impl ApiServer {
                 }
             }
         }
+        // Read by a Job's failure policy alone.
+        if object::text(&pod, &["spec", "restartPolicy"]) == "Never" {
+            let now_ms = self.now_ms();
+            let why = Some(("EvictionByEvictionAPI", "Eviction API: evicting"));
+            self.edit("apiserver", Kind::Pod, (namespace, name), |pod| {
+                object::set_condition(pod, now_ms, "DisruptionTarget", true, why);
+            });
+        }
         self.delete(actor, Kind::Pod, (namespace, name), &how)
             .map(drop)
     }

@@ -8,6 +8,14 @@ pub enum Kind {
     EtcdCluster,
     /// `quorate.dev/v1alpha1`.
     EtcdRecovery,
+    /// `quorate.dev/v1alpha1`.
+    EtcdBackupStore,
+    /// `quorate.dev/v1alpha1`.
+    EtcdBackup,
+    /// `quorate.dev/v1alpha1`.
+    EtcdBackupSchedule,
+    /// `batch/v1`.
+    Job,
     /// `apps/v1`.
     StatefulSet,
     /// `apps/v1`.
@@ -90,9 +98,13 @@ impl Facts {
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 21] = [
         Self::EtcdCluster,
         Self::EtcdRecovery,
+        Self::EtcdBackupStore,
+        Self::EtcdBackup,
+        Self::EtcdBackupSchedule,
+        Self::Job,
         Self::StatefulSet,
         Self::ControllerRevision,
         Self::Pod,
@@ -112,14 +124,14 @@ impl Kind {
 
     pub(super) const fn facts(self) -> Facts {
         match self {
-            Self::EtcdCluster => facts("quorate.dev", "v1alpha1", "EtcdCluster", "etcdclusters")
+            Self::EtcdCluster => ours("EtcdCluster", "etcdclusters"),
+            Self::EtcdRecovery => ours("EtcdRecovery", "etcdrecoveries"),
+            Self::EtcdBackupStore => ours("EtcdBackupStore", "etcdbackupstores"),
+            Self::EtcdBackup => ours("EtcdBackup", "etcdbackups"),
+            Self::EtcdBackupSchedule => ours("EtcdBackupSchedule", "etcdbackupschedules"),
+            Self::Job => facts("batch", "v1", "Job", "jobs")
                 .with_status()
                 .with_generation(),
-            Self::EtcdRecovery => {
-                facts("quorate.dev", "v1alpha1", "EtcdRecovery", "etcdrecoveries")
-                    .with_status()
-                    .with_generation()
-            }
             Self::StatefulSet => facts("apps", "v1", "StatefulSet", "statefulsets")
                 .with_status()
                 .with_generation(),
@@ -169,6 +181,11 @@ impl Kind {
         }
     }
 
+    /// Whether it is a resource of ours, with a schema of its own.
+    pub(super) fn is_ours(self) -> bool {
+        self.facts().group == "quorate.dev"
+    }
+
     /// Its name in the singular, CamelCase.
     pub const fn name(self) -> &'static str {
         self.facts().kind
@@ -209,6 +226,13 @@ impl Kind {
         }
         format!("{}.{}", facts.plural, facts.group)
     }
+}
+
+/// A resource of ours.
+const fn ours(kind: &'static str, plural: &'static str) -> Facts {
+    facts("quorate.dev", "v1alpha1", kind, plural)
+        .with_status()
+        .with_generation()
 }
 
 /// What a path points at.

@@ -43,6 +43,7 @@ mod recorded_test;
 #[cfg(test)]
 mod tests;
 
+pub(in crate::opsim) use defaults::JOB_UID;
 pub use delete::{Delete, Propagation};
 pub use kinds::Kind;
 pub use refusal::Refusal;

@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 use super::kinds::Kind;
 use super::object;
 use super::refusal::Refusal;
+use crate::crd::backups::{EtcdBackup, EtcdBackupSchedule, EtcdBackupStore};
 use crate::crd::{EtcdCluster, EtcdRecovery};
 
 /// A kind's schema and its rules.
@@ -30,12 +31,18 @@ impl Schema {
 
 static CLUSTERS: LazyLock<Schema> = LazyLock::new(|| Schema::of(&EtcdCluster::crd()));
 static RECOVERIES: LazyLock<Schema> = LazyLock::new(|| Schema::of(&EtcdRecovery::crd()));
+static STORES: LazyLock<Schema> = LazyLock::new(|| Schema::of(&EtcdBackupStore::crd()));
+static BACKUPS: LazyLock<Schema> = LazyLock::new(|| Schema::of(&EtcdBackup::crd()));
+static SCHEDULES: LazyLock<Schema> = LazyLock::new(|| Schema::of(&EtcdBackupSchedule::crd()));
 
 /// The schema of a kind of ours; `None` for Kubernetes' own kinds.
 fn of(kind: Kind) -> Option<&'static Schema> {
     match kind {
         Kind::EtcdCluster => Some(&CLUSTERS),
         Kind::EtcdRecovery => Some(&RECOVERIES),
+        Kind::EtcdBackupStore => Some(&STORES),
+        Kind::EtcdBackup => Some(&BACKUPS),
+        Kind::EtcdBackupSchedule => Some(&SCHEDULES),
         _ => None,
     }
 }

@@ -29,8 +29,11 @@ pub(super) fn list(kind: Kind, path: &str) -> Option<ListShape> {
     match kind {
         // The resource's own schema defines this for every other list of it.
         Kind::EtcdCluster => Some(etcd_cluster(path)),
-        // It has no lists.
-        Kind::EtcdRecovery => None,
+        // They have no lists.
+        Kind::EtcdRecovery | Kind::EtcdBackup | Kind::EtcdBackupSchedule => None,
+        // Nobody applies one.
+        Kind::Job => None,
+        Kind::EtcdBackupStore => Some(ListShape::Atomic),
         Kind::StatefulSet => match path.strip_prefix("spec.template.") {
             Some(path) => pod(path),
             None => (path == "spec.volumeClaimTemplates").then_some(ListShape::Atomic),

@@ -39,12 +39,8 @@ pub(super) fn resets_status(kind: Kind) -> bool {
 pub(super) fn may_be_unconditional(kind: Kind) -> bool {
     !matches!(
         kind,
-        Kind::Lease
-            | Kind::EtcdCluster
-            | Kind::EtcdRecovery
-            | Kind::PodDisruptionBudget
-            | Kind::Certificate
-    )
+        Kind::Lease | Kind::PodDisruptionBudget | Kind::Certificate
+    ) && !kind.is_ours()
 }
 
 /// Looks at a new object.
@@ -52,7 +48,7 @@ pub(super) fn on_create(server: &ApiServer, kind: Kind, object: &Value) -> Resul
     let _ = server;
     always(kind, object)?;
     match kind {
-        Kind::EtcdCluster | Kind::EtcdRecovery => schema::obeys(kind, None, object),
+        _ if kind.is_ours() => schema::obeys(kind, None, object),
         _ => Ok(()),
     }
 }
@@ -89,7 +85,8 @@ pub(super) fn on_update(
                 );
             }
         }
-        Kind::EtcdCluster | Kind::EtcdRecovery => schema::obeys(kind, Some(old), object)?,
+        _ if kind.is_ours() => schema::obeys(kind, Some(old), object)?,
+        Kind::Job => job_change(old, object)?,
         Kind::StatefulSet => stateful_set_change(old, object)?,
         Kind::PersistentVolumeClaim => pvc_change(server, old, object)?,
         Kind::Service => {
@@ -162,7 +159,8 @@ fn always(kind: Kind, object: &Value) -> Result<(), Refusal> {
         return refuse("metadata.ownerReferences", why);
     }
     match kind {
-        Kind::EtcdCluster | Kind::EtcdRecovery => schema::check(kind, object),
+        _ if kind.is_ours() => schema::check(kind, object),
+        Kind::Job => job(object),
         Kind::StatefulSet => stateful_set(object),
         Kind::Pod => pod_spec(kind, name, "spec", &object["spec"]),
         Kind::PersistentVolumeClaim => pvc(object),
@@ -289,6 +287,41 @@ fn stateful_set_change(old: &Value, new: &Value) -> Result<(), Refusal> {
         "spec",
         why,
     ))
+}
+
+/// Its pods end: they are not started again by their node for ever.
+fn job(job: &Value) -> Result<(), Refusal> {
+    let (kind, name) = (Kind::Job, object::name(job));
+    let template = &job["spec"]["template"];
+    let policy = object::text(&template["spec"], &["restartPolicy"]);
+    let refuse = |field: &str, why: &str| Err(Refusal::invalid(kind, name, field, why));
+    if !matches!(policy, "Never" | "OnFailure") {
+        let why = "Required value: valid values: \"OnFailure\", \"Never\"";
+        return refuse("spec.template.spec.restartPolicy", why);
+    }
+    if policy != "Never" && object::at(job, &["spec", "podFailurePolicy"]).is_some() {
+        let why = "Invalid value: only \"Never\" is supported when podFailurePolicy is specified";
+        return refuse("spec.template.spec.restartPolicy", why);
+    }
+    // Its pods are named after it, with a label of its name.
+    if name.len() > 63 {
+        return refuse(
+            "metadata.name",
+            "Invalid value: must be no more than 63 characters",
+        );
+    }
+    let meta = &template["metadata"];
+    labels(kind, name, "spec.template.labels", &meta["labels"])?;
+    pod_spec(kind, name, "spec.template.spec", &template["spec"])
+}
+
+fn job_change(old: &Value, new: &Value) -> Result<(), Refusal> {
+    if old["spec"]["template"] == new["spec"]["template"] {
+        return Ok(());
+    }
+    let (kind, name) = (Kind::Job, object::name(old));
+    let why = "Invalid value: field is immutable";
+    Err(Refusal::invalid(kind, name, "spec.template", why))
 }
 
 fn pod_spec(kind: Kind, name: &str, at: &str, spec: &Value) -> Result<(), Refusal> {

@@ -15,6 +15,10 @@ use super::{Kube, volumes};
 
 /// A process that ran this long is not taken for one that crashes, in milliseconds.
 const WELL_MS: u64 = 600_000;
+/// Exit code of a process that ends by SIGTERM.
+const TERMINATED: i32 = 143;
+/// Exit code of one whose node does not know how it ended.
+const UNKNOWN: i32 = 255;
 /// The longest wait before a process is started again, in seconds.
 const BACK_OFF_MAX_S: u64 = 300;
 
@@ -43,6 +47,8 @@ pub struct Running {
     pub args: Vec<String>,
     /// The Secrets that its pod mounts, in order, by the names of its volumes.
     pub secrets: BTreeMap<String, Vec<String>>,
+    /// The Secrets that its environment is made of, as they were when it was started.
+    pub environment: BTreeMap<String, String>,
     /// How often it was started, this time included.
     pub starts: u32,
     /// It received SIGTERM, and will have ended at this time, in milliseconds since 1970.
@@ -99,6 +105,9 @@ pub(super) struct Container {
     image: String,
     args: Vec<String>,
     secrets: BTreeMap<String, Vec<String>>,
+    environment: BTreeMap<String, String>,
+    /// Of a pod that is not started again.
+    once: bool,
     starts: u32,
     crashes: u32,
     state: State,
@@ -124,7 +133,7 @@ impl Container {
             json!({"exitCode": code, "reason": reason, "message": message,
             "startedAt": time(since_ms), "finishedAt": time(now_ms)}),
         );
-        if matches!(self.state, State::Stops { .. }) {
+        if self.once || matches!(self.state, State::Stops { .. }) {
             self.state = State::Ended;
             return;
         }
@@ -172,6 +181,7 @@ impl Kube {
                 image: one.image.clone(),
                 args: one.args.clone(),
                 secrets: one.secrets.clone(),
+                environment: one.environment.clone(),
                 starts: one.starts,
                 stops_at_ms: match one.state {
                     State::Stops { until_ms, .. } => Some(until_ms),
@@ -270,7 +280,11 @@ impl Kube {
             }
             match one.state {
                 State::BacksOff { until_ms, .. } if until_ms <= now_ms => one.start(now_ms),
-                State::Stops { until_ms, .. } if until_ms <= now_ms => one.exit(now_ms, 0, ""),
+                State::Stops { until_ms, .. } if until_ms <= now_ms => {
+                    let code = if one.once { TERMINATED } else { 0 };
+                    one.exit(now_ms, code, "");
+                }
+                State::Off if one.once => one.exit(now_ms, UNKNOWN, ""),
                 State::Off => {
                     fresh.push(uid.clone());
                     one.start(now_ms);
@@ -317,13 +331,19 @@ impl Kube {
                 one.state == State::Ended
             });
             if ended {
+                // How it has ended is known before it is gone.
+                if runs_once(pod) {
+                    self.write_status(api, pod, None);
+                }
                 let how = Delete {
                     grace_seconds: Some(0),
                     ..Delete::only(uid)
                 };
                 let id = (object::namespace(pod), object::name(pod));
                 let _ = api.delete("kubelet", Kind::Pod, id, &how);
-                self.containers.remove(uid);
+                if !runs_once(pod) {
+                    self.containers.remove(uid);
+                }
                 return;
             }
         }
@@ -368,6 +388,7 @@ impl Kube {
             let message = format!("Back-off pulling image \"{image}\"");
             return Err(("ImagePullBackOff".into(), message));
         }
+        let environment = environment(api, namespace, container)?;
         let (pvc, pvc_uid, volume) = disk.unwrap_or_default();
         let mut started = Container {
             namespace: namespace.to_owned(),
@@ -383,6 +404,8 @@ impl Kube {
             secrets: (secrets.into_iter())
                 .map(|(volume, all)| (volume, all.into_iter().map(|(name, _)| name).collect()))
                 .collect(),
+            environment,
+            once: runs_once(pod),
             starts: 0,
             crashes: 0,
             state: State::Off,
@@ -427,7 +450,10 @@ impl Kube {
         let ready = container.is_some_and(Container::is_ready);
         let first = object::items(pod, &["spec", "containers"]).first();
         let first = first.unwrap_or(&Value::Null);
+        let ended = container.filter(|one| one.once && one.state == State::Ended);
+        let ended = ended.and_then(|one| one.last_exit.as_ref());
         let state = match (container.map(|one| &one.state), waiting) {
+            _ if ended.is_some() => json!({"terminated": ended}),
             (Some(State::Runs { since_ms, .. } | State::Stops { since_ms, .. }), _) => {
                 json!({"running": {"startedAt": time(*since_ms)}})
             }
@@ -453,9 +479,18 @@ impl Kube {
             "ready": ready, "started": container.is_some(), "state": state,
             "restartCount": container.map_or(0, |one| one.starts.saturating_sub(1)),
             "lastState": {}});
-        if let Some(exit) = container.and_then(|one| one.last_exit.as_ref()) {
+        let earlier = container.filter(|one| !one.once);
+        if let Some(exit) = earlier.and_then(|one| one.last_exit.as_ref()) {
             shown["lastState"] = json!({"terminated": exit});
         }
+        let never = container.is_none() && runs_once(pod) && object::is_deleting(pod);
+        let phase = match ended {
+            Some(exit) if exit["exitCode"] == 0 => "Succeeded",
+            Some(_) => "Failed",
+            None if never => "Failed",
+            None if container.is_some() => "Running",
+            None => "Pending",
+        };
         let id = (object::namespace(pod), object::name(pod));
         api.edit("kubelet", Kind::Pod, id, |pod| {
             for (type_, holds) in [
@@ -469,11 +504,7 @@ impl Kube {
             }
             let status = &mut pod["status"];
             object::default(status, &["startTime"], json!(time(now_ms)));
-            status["phase"] = json!(if container.is_some() {
-                "Running"
-            } else {
-                "Pending"
-            });
+            status["phase"] = json!(phase);
             status["containerStatuses"] = json!([shown]);
             if let Some(one) = container {
                 status["podIP"] = json!(one.address);
@@ -481,6 +512,31 @@ impl Kube {
             }
         });
     }
+}
+
+/// Whether a pod's container is not started again once it has ended.
+pub(super) fn runs_once(pod: &Value) -> bool {
+    object::text(pod, &["spec", "restartPolicy"]) == "Never"
+}
+
+/// The values of the Secrets that a container's environment is made of; without one of them it is not made.
+fn environment(
+    api: &ApiServer,
+    namespace: &str,
+    container: &Value,
+) -> Result<BTreeMap<String, String>, (String, String)> {
+    let mut all = BTreeMap::new();
+    for source in object::items(container, &["envFrom"]) {
+        let name = object::text(source, &["secretRef", "name"]);
+        let Some(secret) = api.get(Kind::Secret, namespace, name) else {
+            let why = format!("secret \"{name}\" not found");
+            return Err(("CreateContainerConfigError".to_owned(), why));
+        };
+        for (key, value) in secret["data"].as_object().into_iter().flatten() {
+            all.insert(key.clone(), value.as_str().unwrap_or_default().to_owned());
+        }
+    }
+    Ok(all)
 }
 
 /// The Secrets that a pod cannot start without, by volume, each with the keys that it needs.

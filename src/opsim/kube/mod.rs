@@ -8,6 +8,7 @@
 
 mod faults;
 mod garbage;
+mod jobs;
 mod kubelet;
 mod nodes;
 mod pdbs;
@@ -31,6 +32,8 @@ pub use kubelet::{Process, Running};
 pub enum Part {
     /// Makes pods of StatefulSets.
     Sets,
+    /// Makes pods of Jobs, and counts how they end.
+    Jobs,
     /// Gives pods a node.
     Scheduler,
     /// Makes, binds, grows and reclaims volumes; lets PVCs go that no pod uses.
@@ -49,9 +52,10 @@ pub enum Part {
 
 impl Part {
     /// Every part, in an order in which they have much to do for each other.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Garbage,
         Self::Sets,
+        Self::Jobs,
         Self::Scheduler,
         Self::Volumes,
         Self::Nodes,
@@ -150,6 +154,7 @@ impl Kube {
             Part::Nodes => true,
             Part::Kubelets => self.is_kubelet_due(api.now_ms()),
             Part::Endpoints => !self.late.is_empty(),
+            Part::Jobs => jobs::is_due(&api),
             _ => false,
         };
         if !news && !due {
@@ -159,6 +164,10 @@ impl Kube {
         let moved = match part {
             Part::Sets => {
                 sets::advance(&mut api, &self.priority_classes);
+                false
+            }
+            Part::Jobs => {
+                jobs::advance(&mut api);
                 false
             }
             Part::Scheduler => {

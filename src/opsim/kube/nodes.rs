@@ -9,6 +9,8 @@ use serde_json::{Value, json};
 use crate::opsim::api::object::{self, put};
 use crate::opsim::api::{ApiServer, Delete, Kind};
 
+use super::jobs::DISRUPTED;
+use super::kubelet::runs_once;
 use super::place::{self, NOT_READY, OUT_OF_SERVICE, UNREACHABLE};
 
 const ACTOR: &str = "node-controller";
@@ -146,6 +148,15 @@ fn take(api: &mut ApiServer, pod: &Value, gone: &mut BTreeMap<String, u64>) {
     if !object::is_deleting(pod) && must_go(pod, taints, now_ms) {
         let id = (object::namespace(pod), object::name(pod));
         let how = Delete::only(object::uid(pod));
+        if runs_once(pod) {
+            let why = Some((
+                "DeletionByTaintManager",
+                "Taint manager: deleting due to NoExecute taint",
+            ));
+            api.edit("taint-eviction-controller", Kind::Pod, id, |pod| {
+                object::set_condition(pod, now_ms, DISRUPTED, true, why);
+            });
+        }
         let _ = api.delete("taint-eviction-controller", Kind::Pod, id, &how);
     }
 }

@@ -147,7 +147,12 @@ fn pod(set: &Value, ordinal: i64, revision: &str) -> Value {
     let spec = &mut pod["spec"];
     spec["hostname"] = json!(name);
     spec["subdomain"] = set["spec"]["serviceName"].clone();
-    // What admission gives every pod: five minutes on a node that is silent.
+    tolerate_silence(spec);
+    pod
+}
+
+/// What admission gives every pod: five minutes on a node that is silent.
+pub(super) fn tolerate_silence(spec: &mut Value) {
     let mut tolerations = object::items(spec, &["tolerations"]).to_vec();
     for key in [
         "node.kubernetes.io/not-ready",
@@ -164,7 +169,6 @@ fn pod(set: &Value, ordinal: i64, revision: &str) -> Value {
         }
     }
     spec["tolerations"] = json!(tolerations);
-    pod
 }
 
 fn status(api: &mut ApiServer, set: &Value, revision: &str) {
