@@ -15,6 +15,7 @@ mod scenarios;
 mod servers;
 mod user;
 mod user_certificates;
+mod work;
 
 pub use api::Kind;
 pub use edits::{EditCounts, describe_edits, edit_paths, edited_fields, edits};

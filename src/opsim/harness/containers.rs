@@ -7,6 +7,7 @@ use crate::crd::{LABEL_CLUSTER_UID, TlsPort, bytes_of};
 use crate::opsim::api::{self, Kind, object};
 use crate::opsim::kube::{Class, Kube, Process, Running};
 use crate::opsim::servers::{Container, Health, Servers, Texts};
+use crate::opsim::work::Work;
 
 /// The namespace that everything lives in.
 pub(crate) const NAMESPACE: &str = "default";
@@ -47,8 +48,8 @@ impl Containers {
     }
 
     /// Everything that can be done now. Returns whether anything changed.
-    pub(crate) fn step(&mut self, servers: &mut Servers) -> bool {
-        let changed = self.kube.step();
+    pub(crate) fn step(&mut self, servers: &mut Servers, work: &mut Work) -> bool {
+        let changed = self.kube.step() | self.work(servers, work);
         for (uid, starts, health) in servers.health() {
             let process = match health {
                 Health::Runs(ready) => Process::Ready(ready),
@@ -82,6 +83,20 @@ impl Containers {
         };
         servers.sizes = volumes().map(size).collect();
         changed
+    }
+
+    /// What runs in the containers of Jobs goes on. Returns whether anything runs.
+    fn work(&mut self, servers: &mut Servers, work: &mut Work) -> bool {
+        let any = self.kube.api().lock().all(Kind::Job).next().is_some();
+        if !any && !work.is_busy() {
+            return false;
+        }
+        let running = self.kube.running();
+        let ended = work.step(&running, &self.kube.api().lock(), servers);
+        for (uid, process) in &ended {
+            self.kube.report(uid, process);
+        }
+        work.is_busy()
     }
 
     fn mount_certificates(&mut self, servers: &mut Servers) {

@@ -43,7 +43,14 @@ pub(super) fn state(api: &ApiServer, servers: &Servers) -> Value {
         .all(Kind::PersistentVolumeClaim)
         .filter(|pvc| !is_of_any(api, pvc) && !intruder::made(pvc))
         .count();
-    json!({"clusters": all, "PVCs of earlier lives": left})
+    let mut end = json!({"clusters": all, "PVCs of earlier lives": left});
+    let phases: BTreeMap<&str, &Value> = (api.all(Kind::EtcdBackup))
+        .map(|backup| (object::name(backup), &backup["status"]["phase"]))
+        .collect();
+    if !phases.is_empty() {
+        end["backups"] = json!(phases);
+    }
+    end
 }
 
 fn is_of_any(api: &ApiServer, object: &Value) -> bool {

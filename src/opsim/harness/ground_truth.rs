@@ -13,6 +13,7 @@ use crate::opsim::api::{ApiServer, Kind, object};
 use crate::opsim::kube::slices;
 use crate::opsim::servers::{Group, Servers};
 
+use super::backup_truth::BackupTruth;
 use super::pdbs::{self, Pdbs};
 
 /// One moment.
@@ -23,6 +24,7 @@ pub(crate) struct GroundTruth {
     pub(crate) clusters: BTreeMap<String, ClusterTruth>,
     /// Operators that act now.
     pub(crate) operators: usize,
+    pub(crate) backups: Arc<BackupTruth>,
 }
 
 /// One resource and its servers.
@@ -181,6 +183,7 @@ impl GroundTruth {
             now_ms: servers.now_ms,
             clusters,
             operators,
+            backups: Arc::default(),
         }
     }
 }

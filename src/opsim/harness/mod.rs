@@ -1,5 +1,7 @@
 //! The world around the operator: requests between components, failures, the time, the true state.
 
+pub(crate) mod backup_truth;
+mod backups;
 pub(crate) mod containers;
 mod end;
 mod feed;

@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex};
 use crate::opsim::api;
 use crate::opsim::oracles::Oracles;
 use crate::opsim::servers::Servers;
+use crate::opsim::work::Work;
 
+use super::backup_truth::BackupTruth;
 use super::ground_truth::{GroundTruth, Read};
 use super::request_faults::lock;
 
@@ -15,6 +17,7 @@ use super::request_faults::lock;
 pub(crate) struct InvariantMonitor {
     pub(crate) api: api::SharedApiServer,
     pub(crate) servers: Arc<Mutex<Servers>>,
+    pub(crate) work: Arc<Mutex<Work>>,
     pub(crate) oracles: Arc<Mutex<Oracles>>,
     /// Operators that act now.
     pub(crate) acting: Arc<AtomicUsize>,
@@ -25,7 +28,9 @@ impl InvariantMonitor {
     pub(crate) fn ground_truth(&self) -> GroundTruth {
         let (api, servers) = (self.api.lock(), lock(&self.servers));
         let acting = self.acting.load(Ordering::SeqCst);
-        GroundTruth::of(&api, &servers, acting, &mut lock(&self.read))
+        let mut truth = GroundTruth::of(&api, &servers, acting, &mut lock(&self.read));
+        truth.backups = BackupTruth::of(&api, &servers, &lock(&self.work));
+        truth
     }
 
     /// Judges a write in these words, before which this was so.

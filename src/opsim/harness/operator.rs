@@ -36,6 +36,7 @@ use crate::opsim::api::{self, ApiServer, Kind, object};
 use crate::opsim::servers::{Servers, way};
 use crate::server::operator_api::client::{MemberClient, WayError};
 
+use super::backups::{BackupReconciles, CACHED_OF_BACKUPS};
 use super::feed::Feed;
 use super::request_faults::{Request, RequestFaults};
 
@@ -85,6 +86,8 @@ pub(crate) struct Setup {
     pub(crate) right: Right,
     /// Its role is of before EndpointSlices were asked for.
     pub(crate) sees_no_slices: bool,
+    /// The reconciles of backups run in it too.
+    pub(crate) with_backups: bool,
     /// Makes the nonce of an identity Secret differ from that of any other process.
     pub(crate) entropy: u64,
 }
@@ -125,7 +128,7 @@ pub(crate) struct Counted {
 }
 
 /// A reconcile that is polled by hand.
-type Underway = Pin<Box<dyn Future<Output = Ended>>>;
+pub(super) type Underway = Pin<Box<dyn Future<Output = Ended>>>;
 
 /// One process.
 pub(crate) struct Operator {
@@ -136,6 +139,7 @@ pub(crate) struct Operator {
     feeds: Feeds,
     queue: Queue<Key>,
     reconcile: Option<(Key, Underway)>,
+    backups: Option<BackupReconciles>,
     lease: Option<Holding>,
     /// It acts.
     pub(crate) leads: bool,
@@ -202,14 +206,19 @@ impl Operator {
         let shared = Context::new(
             client, caches, settings, leadership, recorder, metrics, outside,
         );
+        let shared = Arc::new(shared);
+        let backups = setup
+            .with_backups
+            .then(|| BackupReconciles::new(shared.clone()));
         Self {
             name: setup.name,
             request_faults: setup.request_faults,
-            shared: Arc::new(shared),
+            shared,
             rules: setup.rules,
             feeds,
             queue: Queue::new(),
             reconcile: None,
+            backups,
             leads: lease.is_none(),
             lease,
             frozen: false,
@@ -226,7 +235,8 @@ impl Operator {
 
     /// Whether a reconcile is under way.
     pub(crate) fn is_busy(&self) -> bool {
-        self.reconcile.is_some() || self.is_asking()
+        let of_backups = self.backups.as_ref().is_some_and(BackupReconciles::is_busy);
+        self.reconcile.is_some() || of_backups || self.is_asking()
     }
 
     fn is_asking(&self) -> bool {
@@ -240,7 +250,9 @@ impl Operator {
         let lease = lease.filter(|_| !self.is_asking());
         let due = self.queue.next_due().filter(|_| self.leads);
         let feed = self.due.values().min().copied();
-        [lease, due, feed].into_iter().flatten().min()
+        let backups = self.backups.as_ref().and_then(BackupReconciles::next_ms);
+        let backups = backups.filter(|_| self.leads);
+        [lease, due, feed, backups].into_iter().flatten().min()
     }
 
     /// Does what it does at this moment. `draw` chooses the next lag of a cache, up to a bound.
@@ -273,6 +285,14 @@ impl Operator {
             self.last = Some(ended);
             self.reconcile = None;
         }
+        if self.leads
+            && !self.request_faults.is_dead()
+            && let Some(backups) = &mut self.backups
+        {
+            let turn =
+                |cx: &mut std::task::Context<'_>| std::task::Poll::Ready(backups.turn(now_ms, cx));
+            self.counted.reconciles += u64::from(std::future::poll_fn(turn).await);
+        }
         !self.request_faults.is_dead()
     }
 
@@ -284,7 +304,9 @@ impl Operator {
         self.entropy = self.entropy.wrapping_add(1);
         let entropy = format!("{:032x}", self.entropy);
         let (shared, rules, of) = (self.shared.clone(), self.rules, key.clone());
-        shared.has_no_jobs(&key);
+        if self.backups.is_none() {
+            shared.has_no_jobs(&key);
+        }
         let reconciling = async move {
             let mut cluster = shared.cluster(&of);
             reconcile(&mut cluster, rules, &entropy).await
@@ -328,13 +350,15 @@ impl Operator {
     /// How it stands, for a message.
     pub(crate) fn in_words(&self) -> String {
         let epoch = self.shared.leadership.epoch();
+        let backups = self.backups.as_ref().map(BackupReconciles::in_words);
         format!(
-            "{} (epoch {epoch}): leads {}, busy {}, {} reconciles, last {:?}",
+            "{} (epoch {epoch}): leads {}, busy {}, {} reconciles, last {:?} {}",
             self.name,
             self.leads,
             self.is_busy(),
             self.reconciles,
-            self.last
+            self.last,
+            backups.unwrap_or_default(),
         )
     }
 
@@ -347,7 +371,7 @@ impl Operator {
         let api = api.lock();
         let Some(seen) = self.seen.replace(api.revision()) else {
             // No process acts before it has listed every kind.
-            for kind in CACHED {
+            for kind in self.cached() {
                 self.show(&api, kind, now_ms);
             }
             return;
@@ -355,7 +379,7 @@ impl Operator {
         if api.revision() == seen && self.due.is_empty() {
             return;
         }
-        for kind in CACHED {
+        for kind in self.cached() {
             // A change is shown after a while; what happened until then is shown with it.
             let changed = !api.versions(kind, seen, u64::MAX).is_empty();
             if changed && !self.due.contains_key(&kind) {
@@ -368,6 +392,12 @@ impl Operator {
                 self.show(&api, kind, now_ms);
             }
         }
+    }
+
+    /// The kinds that it has caches of.
+    fn cached(&self) -> impl Iterator<Item = Kind> + use<> {
+        let of_backups = self.backups.is_some().then_some(CACHED_OF_BACKUPS);
+        CACHED.into_iter().chain(of_backups.into_iter().flatten())
     }
 
     /// Of several changes of one object that are shown at once only the last is seen.
@@ -415,6 +445,9 @@ impl Operator {
 
     fn show(&mut self, api: &ApiServer, kind: Kind, now_ms: u64) {
         self.shown.insert(kind, api.revision());
+        if let Some(backups) = &mut self.backups {
+            backups.show(api, kind, now_ms);
+        }
         let queue = &mut self.queue;
         let mut owned = |meta: &ObjectMeta| {
             if let Some(key) = triggers::of_owned(meta) {

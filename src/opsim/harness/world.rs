@@ -13,10 +13,12 @@ use serde_json::Value;
 use crate::operator::clock::Clock;
 use crate::operator::reconcile::Rules;
 use crate::opsim::api::{self, ApiServer, Kind};
-use crate::opsim::oracles::{Oracles, Violation, unsettled};
+use crate::opsim::oracles::{Oracles, Violation, unfinished, unsettled};
 use crate::opsim::servers::Servers;
 use crate::opsim::user_certificates;
+use crate::opsim::work::Work;
 
+use super::backups::CACHED_OF_BACKUPS;
 use super::containers::Containers;
 use super::end;
 use super::ground_truth::GroundTruth;
@@ -96,6 +98,7 @@ pub enum Failure {
 pub(crate) struct World {
     pub(crate) api: api::SharedApiServer,
     pub(crate) servers: Arc<Mutex<Servers>>,
+    pub(crate) work: Arc<Mutex<Work>>,
     pub(crate) ledger: Arc<Mutex<Ledger>>,
     pub(crate) monitor: InvariantMonitor,
     pub(crate) containers: Containers,
@@ -116,6 +119,7 @@ pub(crate) struct World {
     epoch: u64,
     pub(super) by_lease: bool,
     sees_no_slices: bool,
+    with_backups: bool,
     entropy: u64,
     lags: BTreeMap<Kind, u64>,
     pub(crate) reconciles: u64,
@@ -141,7 +145,9 @@ impl World {
         let mut ledger = Ledger::new(fork(&mut random));
         ledger.plan = options.crash;
         ledger.flaky = options.flaky;
+        let work = Arc::new(Mutex::new(Work::default()));
         let monitor = InvariantMonitor {
+            work: work.clone(),
             api: api.clone(),
             servers: servers.clone(),
             oracles: Arc::new(Mutex::new(Oracles::new(START_MS))),
@@ -162,6 +168,7 @@ impl World {
             containers: Containers::new(&api, options.seed),
             api,
             servers,
+            work,
             ledger,
             monitor,
             operators: Vec::new(),
@@ -177,6 +184,7 @@ impl World {
             epoch: 0,
             by_lease: false,
             sees_no_slices: false,
+            with_backups: false,
             entropy: 0,
             lags: lags.into(),
             reconciles: 0,
@@ -266,6 +274,7 @@ impl World {
                 Right::FixedEpoch(self.epoch)
             },
             sees_no_slices: self.sees_no_slices,
+            with_backups: self.with_backups,
             entropy: self.entropy,
         };
         Operator::new(setup)
@@ -280,6 +289,20 @@ impl World {
     pub(crate) fn without_slices(&mut self) {
         self.sees_no_slices = true;
         rights::enforce(&self.api, self.ledger.clone(), &["endpointslices"]);
+    }
+
+    /// Operators reconcile backups too, from the next one on, and Jobs do what they are for.
+    pub(crate) fn with_backups(&mut self) {
+        self.with_backups = true;
+        for kind in CACHED_OF_BACKUPS {
+            let drawn = self.random.random_range(0..=self.options.lag_ms);
+            let bound = match self.options.late {
+                None => drawn,
+                Some(late) if late == kind => self.options.lag_ms,
+                Some(_) => 0,
+            };
+            self.lags.insert(kind, bound);
+        }
     }
 
     /// Ends every operator; none comes back by itself.
@@ -301,7 +324,10 @@ impl World {
         lock(&self.ledger).now_ms = now_ms - START_MS;
         self.api.lock().set_now_ms(now_ms);
         lock(&self.servers).advance(now_ms);
-        let moved = self.containers.step(&mut lock(&self.servers));
+        let moved = {
+            let (mut servers, mut work) = (lock(&self.servers), lock(&self.work));
+            self.containers.step(&mut servers, &mut work)
+        };
         self.idle = if moved {
             0
         } else {
@@ -491,6 +517,7 @@ impl World {
                 .into_iter()
                 .find_map(|(uid, cluster)| unsettled(&api, uid, cluster))
         })
+        .or_else(|| unfinished(&api))
     }
 
     pub(crate) fn unexpected(&self, what: impl Into<String>) -> Failure {

@@ -19,6 +19,10 @@ mod i14_alarms;
 mod i15_first_data;
 mod i16_fencing;
 mod i17_one_resource;
+mod i18_verified;
+mod i19_retention;
+mod i20_living_data;
+mod i21_jobs;
 
 #[cfg(test)]
 mod fixture;
@@ -29,6 +33,7 @@ use std::fmt;
 use super::harness::ground_truth::{ClusterTruth, GroundTruth};
 
 pub(crate) use i10_liveness::unsettled;
+pub(crate) use i21_jobs::unfinished;
 
 /// Descriptions are believed for ten seconds, contact for three; and a reconcile takes its time.
 pub(crate) const BELIEVED_MS: u64 = 15_000;
@@ -81,6 +86,12 @@ pub(crate) struct History {
     /// Names of those that CORRUPT named, and of all voters under it, when they were last seen, by UID of the
     /// resource.
     named: BTreeMap<String, BTreeSet<String>>,
+    /// When each incarnation was first seen, by UID of the resource.
+    formed_ms: BTreeMap<(String, u64), u64>,
+    /// By which verification each EtcdBackup was last judged.
+    verified: BTreeMap<String, String>,
+    /// Since when a Job has had no resource.
+    ownerless_ms: BTreeMap<String, u64>,
     /// Status as last judged.
     judged: BTreeMap<String, std::sync::Arc<serde_json::Value>>,
 }
@@ -175,6 +186,10 @@ impl History {
                 }
             }
             self.note_alarms(uid, cluster, now_ms);
+            if cluster.incarnation > 0 {
+                let key = (uid.clone(), cluster.incarnation);
+                self.formed_ms.entry(key).or_insert(now_ms);
+            }
             if cluster.quorate {
                 self.quorate_ms.insert(uid.clone(), now_ms);
             }
@@ -234,7 +249,23 @@ impl Oracles {
                 .or_else(|| i09_absence::moment(&of, history).map(|what| ("I9", what)))
                 .or_else(|| i11_pdb::moment(&of).map(|what| ("I11", what)));
         }
+        let found = found.or_else(|| self.of_backups(ground_truth));
         self.note(ground_truth.now_ms, found, "");
+    }
+
+    /// Judges what is so about backups.
+    fn of_backups(&mut self, truth: &GroundTruth) -> Broken {
+        let (backups, history) = (&truth.backups, &mut self.history);
+        let now_ms = truth.now_ms;
+        self.checks += 4;
+        i18_verified::moment(backups, &mut history.verified)
+            .map(|what| ("I18", what))
+            .or_else(|| i19_retention::moment(backups).map(|what| ("I19", what)))
+            .or_else(|| i20_living_data::moment(truth).map(|what| ("I20", what)))
+            .or_else(|| {
+                let left = i21_jobs::moment(backups, now_ms, &mut history.ownerless_ms);
+                left.map(|what| ("I21", what))
+            })
     }
 
     /// A write is about to be carried out.
@@ -271,6 +302,14 @@ impl Oracles {
                 .configuration
                 .insert(uid.clone(), after.configuration_index);
         }
+        let (was, is) = (&before.backups, &ground_truth.backups);
+        self.checks += 2;
+        let found = found
+            .or_else(|| i19_retention::deed(was, is).map(|what| ("I19", what)))
+            .or_else(|| {
+                let over = i20_living_data::deed(&before, ground_truth, &self.history);
+                over.map(|what| ("I20", what))
+            });
         self.note(ground_truth.now_ms, found, words);
     }
 

@@ -3,6 +3,7 @@
 
 mod adopted;
 mod alarms;
+mod backups;
 mod clients;
 mod disks;
 mod hard;
@@ -43,6 +44,7 @@ pub fn all() -> Vec<Scenario> {
         &tls::SCENARIOS[..],
         &tls_user_certificates::SCENARIOS[..],
         &volumes::SCENARIOS[..],
+        &backups::SCENARIOS[..],
     ]
     .concat()
 }

@@ -11,6 +11,7 @@ mod certificates;
 mod change;
 mod describe;
 mod group;
+mod jobs;
 mod port;
 mod restore;
 
@@ -23,6 +24,7 @@ use crate::node::Membership;
 
 pub(crate) use certificates::Texts;
 pub(crate) use group::Group;
+pub(crate) use jobs::{Given, Receiver};
 pub(crate) use port::way;
 
 /// Between a container's start and the server's first answer.
@@ -192,6 +194,8 @@ pub(crate) struct Servers {
     pub(crate) founded: BTreeMap<String, Vec<u64>>,
     /// The snapshots that Jobs give to standbys, by UID of the cluster's resource.
     snapshots: BTreeMap<String, restore::Snapshot>,
+    /// What a Job sent to a server that held data already.
+    pub(crate) overwrites: Vec<String>,
     /// What each cluster was founded from, by its ID; a cluster that started empty has no entry.
     pub(crate) founded_from: BTreeMap<u64, String>,
     /// The clusters among those that were founded to follow another one.
@@ -237,6 +241,7 @@ impl Servers {
             unseen: BTreeSet::new(),
             founded: BTreeMap::new(),
             snapshots: BTreeMap::new(),
+            overwrites: Vec::new(),
             founded_from: BTreeMap::new(),
             founded_following: BTreeSet::new(),
             following: BTreeMap::new(),

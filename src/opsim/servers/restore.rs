@@ -6,18 +6,31 @@ use super::{Disk, Phase, Servers};
 use crate::wire::member as proto;
 
 /// Bytes of every snapshot.
-const LENGTH: u64 = 4 << 20;
+pub(super) const LENGTH: u64 = 4 << 20;
 /// Bytes that a Job sends in a millisecond.
-const PACE: u64 = 1 << 10;
+pub(super) const PACE: u64 = 1 << 10;
 
 /// What a Job gives to a standby.
 #[derive(Clone, Debug)]
 pub(super) struct Snapshot {
-    sha256: String,
+    pub(super) sha256: String,
     /// The member that it is read from; none: a store.
     giver: Option<String>,
+    /// A simulated Job sends it, piece by piece.
+    by_job: bool,
     /// ID of the living cluster that it is taken from; 0: of none.
     source_cluster: u64,
+}
+
+impl Snapshot {
+    pub(super) fn of_a_job(sha256: &str) -> Self {
+        Self {
+            sha256: sha256.to_owned(),
+            giver: None,
+            by_job: true,
+            source_cluster: 0,
+        }
+    }
 }
 
 /// What a cluster is founded from.
@@ -33,6 +46,7 @@ impl Servers {
         let snapshot = Snapshot {
             sha256: sha256.to_owned(),
             giver,
+            by_job: false,
             source_cluster: 0,
         };
         self.snapshots.insert(cluster_uid, snapshot);
@@ -43,6 +57,7 @@ impl Servers {
         let snapshot = Snapshot {
             sha256: format!("{source_cluster:x}"),
             giver: None,
+            by_job: false,
             source_cluster,
         };
         self.snapshots.insert(cluster_uid, snapshot);
@@ -60,6 +75,9 @@ impl Servers {
         let Some(snapshot) = self.snapshots.get(cluster_uid) else {
             return false;
         };
+        if snapshot.by_job {
+            return false;
+        }
         let Some(giver) = &snapshot.giver else {
             return true;
         };
