@@ -8,7 +8,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use quorate::opsim::{self, CACHED, Counts, Crash, Kind, Options, Outcome, Scenario, Wrong};
+use quorate::opsim::{
+    self, CACHED, CACHED_OF_BACKUPS, Counts, Crash, Kind, Options, Outcome, Scenario, Wrong,
+};
 
 /// A simulated API server spends most of its time allocating and freeing JSON values.
 #[global_allocator]
@@ -18,7 +20,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const LATE_MS: u64 = 4_000;
 
 /// Scenarios that run with the other tests, undisturbed.
-const BOUNDED: [&str; 11] = [
+const BOUNDED: [&str; 12] = [
     "create-3",
     "edited-on-the-way",
     "deleted-with-volumes",
@@ -30,6 +32,7 @@ const BOUNDED: [&str; 11] = [
     "nospace-freed",
     "corrupt-leader",
     "quorum-recovered",
+    "backup-verified",
 ];
 
 fn given(name: &str) -> Option<String> {
@@ -53,7 +56,8 @@ fn crash(text: &str) -> (u64, Crash) {
 }
 
 fn kind(name: &str) -> Kind {
-    let found = CACHED.into_iter().find(|kind| format!("{kind:?}") == name);
+    let mut all = CACHED.into_iter().chain(CACHED_OF_BACKUPS);
+    let found = all.find(|kind| format!("{kind:?}") == name);
     found.expect("LATE is a kind that operators have a cache of")
 }
 
@@ -243,13 +247,15 @@ fn stale_caches_change_nothing_about_the_end() {
     if number("SEED").is_some() {
         return; // one run is replayed, by the test above
     }
-    let counts = disturbed("stale caches", &["create-3"], |seed, _| {
+    let counts = disturbed("stale caches", &["create-3"], |seed, calm| {
         let late = |kind: Option<Kind>| Options {
             lag_ms: LATE_MS,
             late: kind,
             ..Options::calm(seed)
         };
-        let kinds = CACHED.map(|kind| late(Some(kind))).into_iter();
+        let of_backups = calm.end.get("backups").map(|_| CACHED_OF_BACKUPS);
+        let kinds = CACHED.into_iter().chain(of_backups.into_iter().flatten());
+        let kinds = kinds.map(|kind| late(Some(kind)));
         let kinds = kinds.filter(|_| !is_bounded());
         std::iter::once(late(None)).chain(kinds).collect()
     });

@@ -564,6 +564,24 @@ faults! {
     /// A cluster that has lost its quorum goes on while its former members run.
     RecoveryUnfenced "recovery-unfenced" in "planner/plan/rules/recovery.rs",
         Operator("quorum-recovered-node", &["I16"]);
+    /// A verification that finds a backup damaged counts as one that succeeds.
+    DamageUnread "damage-unread" in "planner/backup_plan/backup.rs",
+        Operator("backup-damaged", &["I18"]);
+    /// A second Job of a backup begins while the first one runs.
+    SavedAtOnce "saved-at-once" in "planner/backup_plan/backup.rs",
+        Operator("backup-member-lost", &["I21"]);
+    /// A backup that was refused once is given up, and nobody says why.
+    FailsInSilence "fails-in-silence" in "planner/backup_plan/backup.rs",
+        Operator("backup-credentials", &[STORY]);
+    /// After a retention the resources of what it kept are deleted.
+    KeptForgotten "kept-forgotten" in "planner/backup_plan/schedule.rs",
+        Operator("backup-schedule", &["I19"]);
+    /// What was restored is restored once more, over the cluster that was formed from it.
+    RestoredAgain "restored-again" in "planner/backup_plan/restore.rs",
+        Operator("backup-restored", &["I20"]);
+    /// A cluster is deleted while its last backup waits for its store.
+    LastBackupSkipped "last-backup-skipped" in "planner/backup_plan/deletion.rs",
+        Operator("backup-before-deletion", &[STORY]);
     /// What members leave behind stays.
     LeftoversForgotten "leftovers-forgotten" in "planner/plan/rules/mod.rs",
         Operator("grow-and-shrink", &["I10"]);

@@ -19,7 +19,7 @@ mod work;
 
 pub use api::Kind;
 pub use edits::{EditCounts, describe_edits, edit_paths, edited_fields, edits};
-pub use harness::{CACHED, Crash, Failure, Options};
+pub use harness::{CACHED, CACHED_OF_BACKUPS, Crash, Failure, Options};
 pub use oracles::Violation;
 pub use run::{Counts, Outcome, Scenario, Wrong, compare, crash_points, difference, explain, run};
 pub use scale::{Rested, ScaleTest};

@@ -21,7 +21,7 @@ use super::feed::Feed;
 use super::operator::Underway;
 
 /// Kinds that these reconciles have caches of, but for pods.
-pub(crate) const CACHED_OF_BACKUPS: [Kind; 4] = [
+pub const CACHED_OF_BACKUPS: [Kind; 4] = [
     Kind::EtcdBackupStore,
     Kind::EtcdBackup,
     Kind::EtcdBackupSchedule,

@@ -16,6 +16,7 @@ mod rights;
 mod second_leader;
 pub(crate) mod world;
 
+pub use backups::CACHED_OF_BACKUPS;
 pub use operator::CACHED;
 pub use request_faults::Crash;
 pub use world::{Failure, Options};

@@ -2,6 +2,7 @@
 //! counted, delayed, and where a run asks for it the operator dies right before or after it, or its
 //! answer is lost.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rand::RngExt as _;
@@ -10,6 +11,9 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use crate::operator::kubernetes::lease::{Leadership, REQUEST};
 
 use super::monitor::InvariantMonitor;
+
+/// So many requests are shown where there should be none.
+const LAST: usize = 12;
 
 /// How a write is disturbed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,6 +41,8 @@ pub(crate) struct Ledger {
     pub(crate) writes: u64,
     /// Those to the status.
     pub(crate) status_writes: u64,
+    /// Words of the last requests to the API server.
+    pub(crate) asked: VecDeque<String>,
     /// Words of each write, with its time.
     pub(crate) log: Vec<(u64, String)>,
     /// The write to disturb, counted from 1.
@@ -77,6 +83,7 @@ impl Ledger {
             calls: 0,
             writes: 0,
             status_writes: 0,
+            asked: VecDeque::new(),
             log: Vec::new(),
             plan: None,
             disturbed: false,
@@ -93,7 +100,13 @@ impl Ledger {
 
     fn fate(&mut self, request: &Request) -> Disturbance {
         match request.to {
-            To::ApiServer => self.requests += 1,
+            To::ApiServer => {
+                self.requests += 1;
+                self.asked.push_back(request.words.clone());
+                if self.asked.len() > LAST {
+                    self.asked.pop_front();
+                }
+            }
             To::Member => self.calls += 1,
         }
         match request.writes {

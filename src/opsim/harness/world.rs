@@ -40,6 +40,9 @@ const FIRST_RECONCILE_MS: u64 = 5_000;
 /// waits between two checks.
 const REST_MS: u64 = 45_000;
 
+/// So long a reconcile takes that began on a cache that is behind, and finds live that nothing is to be done.
+const LOOK_MS: u64 = 250;
+
 /// What a run is made of, beside its scenario.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -453,7 +456,8 @@ impl World {
                     // its predecessor died at the last write and nothing is left to be written.
                     let read_ms = self.started_ms + FIRST_RECONCILE_MS;
                     // What caches that are behind still show is looked at live, and no more.
-                    if self.now_ms() <= read_ms.max(since + 2 * self.options.lag_ms) {
+                    let looked_ms = since + 2 * self.options.lag_ms + LOOK_MS;
+                    if self.now_ms() <= read_ms.max(looked_ms) {
                         asked = lock(&self.ledger).requests;
                     }
                     if self.now_ms() >= since + REST_MS {
@@ -494,7 +498,10 @@ impl World {
             .map(|one| user_certificates::external_secrets(one));
         let most = secrets.map(|names| names as u64 * reads).sum::<u64>();
         if asked > most && formed && !self.by_lease && self.options.flaky == 0 {
-            return Err(self.unexpected(format!("{asked} requests at rest")));
+            let ledger = lock(&self.ledger);
+            let last: Vec<&str> = ledger.asked.iter().map(String::as_str).collect();
+            let last = last.join("; ");
+            return Err(self.unexpected(format!("{asked} requests at rest: {last}")));
         }
         Ok(())
     }

@@ -6,6 +6,7 @@
 //! What runs in a container is not modelled here: [`Kube::running`] lists which containers run,
 //! and [`Kube::report`] takes what their processes do.
 
+mod contents;
 mod faults;
 mod garbage;
 mod jobs;

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use crate::opsim::api::object::{self, put};
 use crate::opsim::api::{ApiServer, Delete, Kind};
 
+use super::contents::runs_once;
 use super::jobs::DISRUPTED;
-use super::kubelet::runs_once;
 use super::place::{self, NOT_READY, OUT_OF_SERVICE, UNREACHABLE};
 
 const ACTOR: &str = "node-controller";

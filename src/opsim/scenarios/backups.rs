@@ -12,7 +12,9 @@ use crate::opsim::run::Scenario;
 use crate::opsim::user::{self, SOON_MS};
 use crate::opsim::work::store::Damage;
 
-pub(super) const SCENARIOS: [Scenario; 8] = [
+use super::recoveries;
+
+pub(super) const SCENARIOS: [Scenario; 13] = [
     Scenario {
         name: "backup-verified",
         story: "a cluster is saved, and what is stored is restored into a member that is thrown away: the Jobs are gone after that",
@@ -45,8 +47,33 @@ pub(super) const SCENARIOS: [Scenario; 8] = [
     },
     Scenario {
         name: "backup-restored",
-        story: "a cluster that starts with a backup, by its Job, once the backup is there",
+        story: "a cluster that starts with a backup, by its Job, once the backup is there: nothing is restored after that",
         script: |world| Box::pin(restored(world)),
+    },
+    Scenario {
+        name: "backup-restored-late",
+        story: "the backup that a cluster starts with is damaged, then whole; the pods of the Job and of the seed are deleted while data are sent",
+        script: |world| Box::pin(restored_late(world)),
+    },
+    Scenario {
+        name: "backup-recovered",
+        story: "two of three volumes are gone: the Job of the recovery gives the third one's data to a new member",
+        script: |world| Box::pin(recovered(world)),
+    },
+    Scenario {
+        name: "backup-recovered-all",
+        story: "all volumes are gone: the Job of the recovery gives a backup to a new member",
+        script: |world| Box::pin(recovered_all(world)),
+    },
+    Scenario {
+        name: "backup-node-lost",
+        story: "the node of a Job's pod is cut off for good while it saves: another Job stores the backup",
+        script: |world| Box::pin(node_lost(world)),
+    },
+    Scenario {
+        name: "backup-archived",
+        story: "the log is archived behind a first backup, the archiver's pod is evicted, and its Job is gone once no archive is wanted",
+        script: |world| Box::pin(archived(world)),
     },
     Scenario {
         name: "backup-before-deletion",
@@ -302,12 +329,126 @@ async fn restored(world: &mut World) -> Result<(), Failure> {
     }
     save(world, "one", false);
     until_phase(world, "one", "Uploaded", 300_000).await?;
-    rest(world).await?;
-    let found = user::status(world, "copy");
-    match object::text(&found, &["restore", "phase"]) {
-        "Restored" => Ok(()),
-        other => Err(world.unexpected(format!("the restore is {other:?}"))),
+    until_restored(world).await?;
+    // Longer than after any Job another one may begin.
+    world.pass_ms(1_200_000).await?;
+    rest(world).await
+}
+
+async fn until_restored(world: &mut World) -> Result<(), Failure> {
+    let restored = |world: &World, _: &_| {
+        let found = user::status(world, "copy");
+        object::text(&found, &["restore", "phase"]) == "Restored"
+    };
+    world.until("the restore", SOON_MS, restored).await
+}
+
+async fn restored_late(world: &mut World) -> Result<(), Failure> {
+    begin(world, 1).await?;
+    save(world, "one", false);
+    until_phase(world, "one", "Uploaded", 300_000).await?;
+    damage(world, 0, Damage::Flipped);
+    let mut spec = user::spec(1);
+    spec["bootstrap"] = json!({"restore": {"backupRef": {"name": "one"}}});
+    user::create(world, "copy", &spec);
+    let stalled = |world: &World, _: &_| {
+        let stalled = user::reason(world, "copy", "Stalled");
+        stalled.is_some() && lock(&world.servers).founded.len() == 1
+    };
+    world
+        .until("a restore that fails", 300_000, stalled)
+        .await?;
+    for object in lock(&world.work).store.objects.values_mut() {
+        object.damage = None;
     }
+    let runs = |world: &World, _: &_| pod_of_a_job(world).is_some();
+    world.until("a Job that sends", 300_000, runs).await?;
+    world.pass_ms(1_500).await?;
+    let pod = pod_of_a_job(world).unwrap_or_default();
+    user::delete(world, Kind::Pod, &pod);
+    user::delete(world, Kind::Pod, "copy-1-0");
+    until_restored(world).await?;
+    rest(world).await
+}
+
+async fn recovered(world: &mut World) -> Result<(), Failure> {
+    begin(world, 3).await?;
+    let survivor = user::follower(world);
+    recoveries::lose_others(world, &[&survivor]);
+    recoveries::ask(world, Some(&survivor), "", 1).await?;
+    recoveries::recovered(world, 1).await?;
+    rest(world).await
+}
+
+async fn recovered_all(world: &mut World) -> Result<(), Failure> {
+    begin(world, 3).await?;
+    save(world, "one", true);
+    until_phase(world, "one", "Verified", 300_000).await?;
+    recoveries::lose_others(world, &[]);
+    world.pass_ms(20_000).await?;
+    recoveries::ask(world, None, "one", 1).await?;
+    recoveries::recovered(world, 1).await?;
+    rest(world).await
+}
+
+async fn node_lost(world: &mut World) -> Result<(), Failure> {
+    begin(world, 3).await?;
+    world.containers.kube.add_node("node-d", "zone-1");
+    for node in ["node-a", "node-b", "node-c"] {
+        world.containers.kube.cordon(node, true);
+    }
+    lock(&world.work).store.slow = 40;
+    save(world, "one", false);
+    until_phase(world, "one", "Streaming", 120_000).await?;
+    for node in ["node-a", "node-b", "node-c"] {
+        world.containers.kube.cordon(node, false);
+    }
+    world.containers.kube.node_cut("node-d");
+    lock(&world.work).store.slow = 1;
+    until_phase(world, "one", "Uploaded", 1_800_000).await?;
+    world.containers.kube.node_delete("node-d");
+    rest(world).await?;
+    one_is_stored(world)
+}
+
+async fn archived(world: &mut World) -> Result<(), Failure> {
+    begin(world, 1).await?;
+    let spec = json!({"clusterRef": {"name": "demo"}, "storeRef": {"name": "nightly"},
+        "schedule": "0 0 * * *", "archive": {"intervalSeconds": 5}});
+    make(world, Kind::EtcdBackupSchedule, "log", &spec);
+    archives(world, 300_000).await?;
+    let pod = pod_of_a_job(world).unwrap_or_default();
+    let evicted = world
+        .api
+        .lock()
+        .evict("user", (NAMESPACE, &pod), &json!({}));
+    if evicted.is_err() {
+        return Err(world.unexpected("the archiver's pod was not evicted"));
+    }
+    let before = index(world);
+    let further = |world: &World, _: &_| index(world) > before + 1_000;
+    world.until("a longer archive", 300_000, further).await?;
+    archives(world, 300_000).await?;
+    let none = Patch::Merge(json!({"spec": {"archive": null}}));
+    let id = (NAMESPACE, "log");
+    let set = (world.api.lock()).patch("user", Kind::EtcdBackupSchedule, id, none);
+    debug_assert!(set.is_ok(), "{set:?}");
+    rest(world).await?;
+    one_is_stored(world)
+}
+
+/// The last entry that the schedule's status calls archived.
+fn index(world: &World) -> i64 {
+    let status = status(world, Kind::EtcdBackupSchedule, "log");
+    object::number(&status, &["archive", "raftIndex"]).unwrap_or(0)
+}
+
+async fn archives(world: &mut World, most_ms: u64) -> Result<(), Failure> {
+    let holds = |world: &World, _: &_| {
+        let status = status(world, Kind::EtcdBackupSchedule, "log");
+        object::text(&status, &["archive", "phase"]) == "Archiving" && index(world) > 0
+    };
+    world.until("an archive", most_ms, holds).await
 }
 
 async fn before_deletion(world: &mut World) -> Result<(), Failure> {

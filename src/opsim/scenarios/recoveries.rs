@@ -62,10 +62,23 @@ fn disk(world: &World, member: &str) -> Option<Value> {
     row.get("disk").cloned()
 }
 
-/// Asks for a recovery, once the status says what there is.
+/// Asks for a recovery, once the status says what there is; a Job of the story's sends the data.
 pub(super) async fn recover(
     world: &mut World,
     survivor: Option<&str>,
+    incarnation: u64,
+) -> Result<(), Failure> {
+    ask(world, survivor, "nightly", incarnation).await?;
+    let (uid, member) = (uid(world), survivor.map(str::to_owned));
+    lock(&world.servers).send(uid, &format!("data-{incarnation}"), member);
+    Ok(())
+}
+
+/// Asks for a recovery with the data of a survivor, or of a backup.
+pub(super) async fn ask(
+    world: &mut World,
+    survivor: Option<&str>,
+    backup: &str,
     incarnation: u64,
 ) -> Result<(), Failure> {
     let mut spec = json!({
@@ -75,7 +88,7 @@ pub(super) async fn recover(
         "acceptLoss": true,
     });
     match survivor {
-        None => spec["restore"] = json!({"backupRef": {"name": "nightly"}}),
+        None => spec["restore"] = json!({"backupRef": {"name": backup}}),
         Some(member) => {
             let seen = |world: &World, _: &_| disk(world, member).is_some();
             world
@@ -88,8 +101,6 @@ pub(super) async fn recover(
         }
     }
     user::recover(world, &format!("demo-{incarnation}"), &spec);
-    let (uid, member) = (uid(world), survivor.map(str::to_owned));
-    lock(&world.servers).send(uid, &format!("data-{incarnation}"), member);
     Ok(())
 }
 
@@ -122,7 +133,7 @@ async fn quorum_lost(world: &mut World) -> Result<(), Failure> {
 }
 
 /// The volumes of all voters but these are gone.
-fn lose_others(world: &mut World, kept: &[&str]) {
+pub(super) fn lose_others(world: &mut World, kept: &[&str]) {
     for member in user::voters(world) {
         if !kept.contains(&member.as_str()) {
             faults::volume_goes(world, &member);

@@ -80,7 +80,7 @@ impl Servers {
             // Logs of the simulation have one term, so that the longest is the one with the highest index.
             last_term: u64::from(disk.phase == Phase::Member),
             last_append_ms: 0,
-            archived: None,
+            archived: self.archived.get(&container.cluster_uid).cloned(),
             last_index: disk.matched,
             revision: 1,
             db_size: alarmed::USED,

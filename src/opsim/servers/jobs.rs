@@ -3,6 +3,8 @@
 
 use crate::server::operator_api::auth::Key;
 
+use crate::wire::member as proto;
+
 use super::restore::{LENGTH, PACE, Snapshot};
 use super::{Phase, Process, Servers};
 
@@ -59,6 +61,20 @@ impl Servers {
             return Err("the survivor does not hold what is expected of it".to_owned());
         }
         Ok(self.given(disk))
+    }
+
+    /// An archiver tells where it has stored the log, up to which entry, and when.
+    pub(crate) fn told_of_archive(
+        &mut self,
+        cluster_uid: &str,
+        (location, index, at_ms): (&str, u64, u64),
+    ) {
+        let told = proto::Archived {
+            index,
+            as_of_unix_ms: i64::try_from(at_ms).unwrap_or(0),
+            location: location.to_owned(),
+        };
+        self.archived.insert(cluster_uid.to_owned(), told);
     }
 
     fn given(&self, disk: &super::Disk) -> Given {

@@ -21,6 +21,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::crd::TlsPort;
 use crate::node::Membership;
+use crate::wire::member as proto;
 
 pub(crate) use certificates::Texts;
 pub(crate) use group::Group;
@@ -194,6 +195,8 @@ pub(crate) struct Servers {
     pub(crate) founded: BTreeMap<String, Vec<u64>>,
     /// The snapshots that Jobs give to standbys, by UID of the cluster's resource.
     snapshots: BTreeMap<String, restore::Snapshot>,
+    /// What an archiver told last, by UID of the resource.
+    archived: BTreeMap<String, proto::Archived>,
     /// What a Job sent to a server that held data already.
     pub(crate) overwrites: Vec<String>,
     /// What each cluster was founded from, by its ID; a cluster that started empty has no entry.
@@ -241,6 +244,7 @@ impl Servers {
             unseen: BTreeSet::new(),
             founded: BTreeMap::new(),
             snapshots: BTreeMap::new(),
+            archived: BTreeMap::new(),
             overwrites: Vec::new(),
             founded_from: BTreeMap::new(),
             founded_following: BTreeSet::new(),

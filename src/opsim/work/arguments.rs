@@ -38,7 +38,8 @@ impl Arguments {
     }
 
     pub(crate) fn number(&self, name: &str) -> u64 {
-        self.get(name).parse().unwrap_or(0)
+        // Some are with their unit.
+        self.get(name).trim_end_matches('s').parse().unwrap_or(0)
     }
 
     /// The folder in the store.

@@ -51,7 +51,7 @@ impl Work {
             .iter()
             .filter(|one| one.args.first().is_some_and(|word| word == "backup"));
         let mut ended = Vec::new();
-        for one in jobs.filter(|one| one.stops_at_ms.is_none() && one.connected) {
+        for one in jobs.filter(|one| one.connected) {
             let begun = self.tasks.entry(one.uid.clone());
             let task = begun.or_insert_with(|| Task::begin(one, api, now_ms));
             let mut reach = Reach {
@@ -61,7 +61,11 @@ impl Work {
                 now_ms,
                 passed_ms,
             };
-            if let Some(result) = task.step(&mut reach) {
+            let result = match one.stops_at_ms {
+                None => task.step(&mut reach),
+                Some(_) => Some(task.signalled(reach.now_ms)),
+            };
+            if let Some(result) = result {
                 let code = match result {
                     crate::backup_plan::JobResult::Failed { .. } => 1,
                     _ => 0,

@@ -6,7 +6,7 @@ use base64::Engine as _;
 use jiff::tz::TimeZone;
 
 use crate::backup::retention::Retention;
-use crate::backup_plan::{FailureClass, JobResult, Pruned, Restored, Saved, Verified};
+use crate::backup_plan::{Archived, FailureClass, JobResult, Pruned, Restored, Saved, Verified};
 use crate::build::{KEY_OF_MEMBER, KEY_OF_SURVIVOR};
 use crate::crd::LABEL_CLUSTER_UID;
 use crate::opsim::api::{ApiServer, Kind, object};
@@ -75,11 +75,32 @@ impl Task {
             "backup save" => self.save(reach),
             "backup verify" => self.verify(reach),
             "backup prune" => self.prune(reach),
+            "backup archive" => self.archive(reach),
             "backup restore" if self.arguments.get("survivor").is_empty() => self.restore(reach),
             "backup restore" => self.recover(reach),
             other => Err((FailureClass::Settings, format!("{other} is not simulated"))),
         };
         outcome.unwrap_or_else(|(class, message)| Some(JobResult::Failed { class, message }))
+    }
+
+    /// It was asked to end: an archiver has done what it is for, anything else has not.
+    pub(super) fn signalled(&self, now_ms: u64) -> JobResult {
+        let stored = self.read.as_ref();
+        match stored.filter(|_| self.arguments.command == "backup archive") {
+            Some((_, given)) => JobResult::Archived(Archived {
+                cluster_id: format!("{:x}", given.cluster_id),
+                first: 1,
+                last: given.index,
+                as_of: Some(timestamp(now_ms)),
+                objects: 1,
+                gap: false,
+                message: "terminated".to_owned(),
+            }),
+            None => JobResult::Failed {
+                class: FailureClass::Other,
+                message: "terminated".to_owned(),
+            },
+        }
     }
 
     fn key(&self, name: &str) -> &[u8] {
@@ -101,7 +122,7 @@ impl Task {
             reach.store.opens(&self.environment)?;
             let given = self.ask(reach);
             match given {
-                Ok(given) => self.read = Some((reach.now_ms, given)),
+                Ok((_, given)) => self.read = Some((reach.now_ms, given)),
                 Err(why) if self.gives_up(reach) => {
                     return Err((FailureClass::Source, format!("no snapshot: {why}")));
                 }
@@ -123,14 +144,15 @@ impl Task {
     }
 
     /// Any member behind the name of the peers' Service.
-    fn ask(&self, reach: &Reach<'_>) -> Result<Given, String> {
+    fn ask(&self, reach: &Reach<'_>) -> Result<(String, Given), String> {
         let host = self.arguments.host("members");
         let service = host.split('.').next().unwrap_or_default();
         let found = reach.api.get(Kind::Service, &self.namespace, service);
         let found = found.ok_or("there is no such host")?;
         let selector = ["spec", "selector", LABEL_CLUSTER_UID];
         let uid = object::text(&found, &selector);
-        reach.servers.give(uid, self.key(KEY_OF_MEMBER))
+        let given = reach.servers.give(uid, self.key(KEY_OF_MEMBER))?;
+        Ok((uid.to_owned(), given))
     }
 
     fn verify(&self, reach: &mut Reach<'_>) -> Outcome {
@@ -177,6 +199,28 @@ impl Task {
             listed: Some(timestamp(reach.now_ms)),
             shortened: false,
         })))
+    }
+
+    /// Stores what is committed, again and again, and tells the member of it; a signal ends it.
+    fn archive(&mut self, reach: &mut Reach<'_>) -> Outcome {
+        reach.store.opens(&self.environment)?;
+        let interval_ms = self.arguments.number("interval").max(1) * 1000;
+        let due = self.read.as_ref().map_or(0, |(at, _)| at + interval_ms);
+        if reach.now_ms < due {
+            return Ok(None);
+        }
+        match self.ask(reach) {
+            Ok((uid, given)) => {
+                let told = (self.arguments.get("location"), given.index, reach.now_ms);
+                reach.servers.told_of_archive(&uid, told);
+                self.read = Some((reach.now_ms, given));
+            }
+            Err(why) if self.gives_up(reach) && self.read.is_none() => {
+                return Err((FailureClass::Source, why));
+            }
+            Err(_) => {}
+        }
+        Ok(None)
     }
 
     fn restore(&self, reach: &mut Reach<'_>) -> Outcome {

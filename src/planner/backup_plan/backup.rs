@@ -8,6 +8,7 @@ use super::observed::{JobFacts, JobKind, JobState, ObservedBackup, missing, newe
 use super::result::{FailureClass, JobResult, Saved, Verified};
 use super::{BackupPlan, BackupStep};
 use crate::crd::backups::{BackupPhase, EtcdBackupStatus, READY, VerificationStatus};
+use crate::mutants::mutant;
 
 /// Before the second attempt; doubled for each further one.
 const PAUSE: SignedDuration = SignedDuration::from_secs(20);
@@ -141,6 +142,7 @@ impl Draft<'_> {
                     _ => self.ends_with(None, Some(WATCHED_MS)),
                 }
             }
+            JobState::Running if mutant!(SavedAtOnce) && job.attempt < 2 => self.begin(job.kind),
             JobState::Running => {
                 if job.kind == JobKind::Save {
                     self.status.phase = BackupPhase::Streaming;
@@ -181,6 +183,10 @@ impl Draft<'_> {
             Some(JobResult::Failed { class, .. }) => Some(*class),
             _ => None,
         };
+        if mutant!(FailsInSilence) {
+            self.status.phase = BackupPhase::Failed;
+            return self.ends_with(None, None);
+        }
         let there = self.is_there(job);
         let verdict = match class {
             Some(FailureClass::NotFound) if there => "the store does not have it any more",
@@ -334,11 +340,11 @@ impl Draft<'_> {
     fn record_verified(&mut self, verified: &Verified) {
         self.status.attempts = None;
         match &verified.failure {
-            Some(failure) => {
+            Some(failure) if !mutant!(DamageUnread) => {
                 self.status.phase = BackupPhase::Failed;
                 self.status.message = Some(format!("it cannot be restored: {failure}"));
             }
-            None => {
+            _ => {
                 self.status.phase = BackupPhase::Verified;
                 self.status.message = None;
                 // The clock of whoever asked may be ahead of the Job's.

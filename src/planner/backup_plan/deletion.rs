@@ -6,6 +6,7 @@ use sha2::{Digest, Sha256};
 
 use crate::crd::ANNOTATION_NO_LAST_BACKUP;
 use crate::crd::backups::BackupPhase;
+use crate::mutants::mutant;
 
 /// A cluster whose deletion may have to wait.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -193,6 +194,10 @@ fn of_backup(o: &ObservedDeletion, name: &str, backup: &SeenBackup) -> DeletionP
     }
     let message = backup.message.as_deref().unwrap_or_default();
     match backup.phase {
+        _ if mutant!(LastBackupSkipped) => DeletionPlan {
+            step: Some(DeletionStep::LetGo(LetGo::Saved)),
+            waits: None,
+        },
         BackupPhase::Uploaded | BackupPhase::Verified => DeletionPlan {
             step: Some(DeletionStep::LetGo(LetGo::Saved)),
             waits: None,

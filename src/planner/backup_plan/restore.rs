@@ -10,6 +10,7 @@ use super::result::{FailureClass, JobResult};
 use super::{BackupStep, size};
 use crate::crd::backups::{BackupPhase, EtcdBackupStatus};
 use crate::crd::{DataSource, FollowedCluster, Moment, Restore, Survivor, ValidatedCluster};
+use crate::mutants::mutant;
 
 /// Before the second attempt; doubled for each further one.
 const PAUSE: SignedDuration = SignedDuration::from_secs(5);
@@ -133,7 +134,7 @@ pub fn store_of_restore<'a>(
 /// The next step of a restore.
 #[must_use]
 pub fn plan_restore(observed: &ObservedRestore) -> RestorePlan {
-    if observed.formed {
+    if observed.formed && !mutant!(RestoredAgain) {
         return end(observed);
     }
     if let Some(plan) = clear(observed) {

@@ -14,6 +14,7 @@ use super::observed::{
 use super::result::{JobResult, Pruned};
 use super::{BackupStep, SchedulePlan};
 use crate::crd::backups::{BackupPhase, EtcdBackupScheduleStatus, EtcdBackupSpec};
+use crate::mutants::mutant;
 
 /// Between two observations while something is under way.
 const WATCHED_MS: u64 = 30_000;
@@ -371,7 +372,7 @@ impl<'a> Draft<'a> {
                 return None;
             }
             let backup_name = backup.name.clone();
-            if pruned.deleted.contains(id) {
+            if pruned.deleted.contains(id) || mutant!(KeptForgotten) {
                 return Some(BackupStep::DeleteBackup {
                     backup: backup_name,
                 });
