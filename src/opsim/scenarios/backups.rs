@@ -110,7 +110,7 @@ fn set_credentials(world: &mut World, key: &str) {
 }
 
 /// A cluster of so many members that serves, and a store.
-async fn begin(world: &mut World, replicas: u32) -> Result<(), Failure> {
+pub(super) async fn begin(world: &mut World, replicas: u32) -> Result<(), Failure> {
     world.with_backups();
     world.start_operator("operator-1");
     user::create(world, "demo", &user::spec(replicas));
@@ -126,7 +126,7 @@ fn add_store(world: &mut World) {
     make(world, Kind::EtcdBackupStore, "nightly", &spec);
 }
 
-fn save(world: &mut World, name: &str, verify: bool) {
+pub(super) fn save(world: &mut World, name: &str, verify: bool) {
     let spec = json!({"clusterRef": {"name": "demo"}, "storeRef": {"name": "nightly"},
         "verify": verify, "deadlineSeconds": 3600});
     make(world, Kind::EtcdBackup, name, &spec);
@@ -137,12 +137,12 @@ fn status(world: &World, kind: Kind, name: &str) -> Value {
     found.map_or(Value::Null, |found| found["status"].clone())
 }
 
-fn phase(world: &World, name: &str) -> String {
+pub(super) fn phase(world: &World, name: &str) -> String {
     let status = status(world, Kind::EtcdBackup, name);
     object::text(&status, &["phase"]).to_owned()
 }
 
-async fn until_phase(
+pub(super) async fn until_phase(
     world: &mut World,
     name: &str,
     wanted: &str,
@@ -158,7 +158,7 @@ fn has_jobs(world: &World) -> bool {
 }
 
 /// Everything is at rest, and no Job is left.
-async fn rest(world: &mut World) -> Result<(), Failure> {
+pub(super) async fn rest(world: &mut World) -> Result<(), Failure> {
     world.settle(SOON_MS).await?;
     match has_jobs(world) {
         false => Ok(()),
@@ -166,7 +166,7 @@ async fn rest(world: &mut World) -> Result<(), Failure> {
     }
 }
 
-fn stored(world: &World) -> usize {
+pub(super) fn stored(world: &World) -> usize {
     lock(&world.work).store.objects.len()
 }
 
@@ -214,7 +214,7 @@ async fn credentials(world: &mut World) -> Result<(), Failure> {
 }
 
 /// The pod of a Job that runs.
-fn pod_of_a_job(world: &World) -> Option<String> {
+pub(super) fn pod_of_a_job(world: &World) -> Option<String> {
     let api = world.api.lock();
     let mut pods = api.all(Kind::Pod).filter(|pod| {
         let owner = object::controller(pod).is_some_and(|owner| owner["kind"] == "Job");

@@ -3,6 +3,7 @@
 
 mod adopted;
 mod alarms;
+mod backup_lives;
 mod backups;
 mod clients;
 mod disks;
@@ -45,6 +46,7 @@ pub fn all() -> Vec<Scenario> {
         &tls_user_certificates::SCENARIOS[..],
         &volumes::SCENARIOS[..],
         &backups::SCENARIOS[..],
+        &backup_lives::SCENARIOS[..],
     ]
     .concat()
 }
