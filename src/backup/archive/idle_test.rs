@@ -153,7 +153,6 @@ fn idle_time_is_not_forgotten_by_the_archiver_that_goes_on() {
         committed: 11,
         confirmed: true,
         first: 1,
-        ..EntriesResponse::default()
     };
     it.take(answer, (9_500, 9_505), 8_500).expect("an entry");
     let marks = it.segment().expect("an entry is here").marks;
