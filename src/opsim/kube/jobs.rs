@@ -202,15 +202,16 @@ fn verdict(job: &Value, now_ms: u64) -> Option<Verdict> {
     if !why.is_empty() {
         return Some(("Failed", "PodFailurePolicy", why.to_owned()));
     }
+    // First: the pod that is ended for it counts as one that has failed.
+    if deadline_ms(job).is_some_and(|at| at <= now_ms) {
+        let message = "Job was active longer than specified deadline".to_owned();
+        return Some(("Failed", "DeadlineExceeded", message));
+    }
     if counted("failed") > object::number(job, &["spec", "backoffLimit"]).unwrap_or(6) {
         let message = "Job has reached the specified backoff limit".to_owned();
         return Some(("Failed", "BackoffLimitExceeded", message));
     }
-    let late = deadline_ms(job).is_some_and(|at| at <= now_ms);
-    late.then(|| {
-        let message = "Job was active longer than specified deadline".to_owned();
-        ("Failed", "DeadlineExceeded", message)
-    })
+    None
 }
 
 fn show_active(api: &mut ApiServer, job: &Value, active: usize) {

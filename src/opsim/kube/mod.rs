@@ -20,6 +20,8 @@ pub(crate) mod slices;
 mod volumes;
 
 #[cfg(test)]
+mod jobs_test;
+#[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
