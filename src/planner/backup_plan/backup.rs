@@ -92,17 +92,29 @@ impl Draft<'_> {
         let ended = matches!(job.state, JobState::Ended { .. });
         if ended && asked.is_some_and(|asked| job.created + ANOTHER < asked) {
             self.status.attempts = None;
+            // It answers an earlier question, and is known by its own time.
+            if let Some(verified) = self.verified(&job).cloned() {
+                self.record_verified(&verified, None);
+            }
             return self.step(BackupStep::DeleteJob { name: job.name }, MISSING_MS);
         }
+        match self.verified(&job).cloned() {
+            Some(verified) => {
+                self.record_verified(&verified, asked);
+                self.end()
+            }
+            None => self.follow(&job),
+        }
+    }
+
+    /// What a Job has found out of this backup.
+    fn verified<'a>(&self, job: &'a JobFacts) -> Option<&'a Verified> {
         match &job.state {
             JobState::Ended {
                 result: Some(JobResult::Verified(verified)),
                 ..
-            } if verified.id == self.observed.id && self.is_there(&job) => {
-                self.record_verified(verified);
-                self.end()
-            }
-            _ => self.follow(&job),
+            } if verified.id == self.observed.id && self.is_there(job) => Some(verified),
+            _ => None,
         }
     }
 
@@ -337,7 +349,8 @@ impl Draft<'_> {
         };
     }
 
-    fn record_verified(&mut self, verified: &Verified) {
+    /// `asked`: when it was asked for.
+    fn record_verified(&mut self, verified: &Verified, asked: Option<Timestamp>) {
         self.status.attempts = None;
         match &verified.failure {
             Some(failure) if !mutant!(DamageUnread) => {
@@ -348,7 +361,6 @@ impl Draft<'_> {
                 self.status.phase = BackupPhase::Verified;
                 self.status.message = None;
                 // The clock of whoever asked may be ahead of the Job's.
-                let asked = self.observed.verification_requested;
                 self.status.verification = Some(VerificationStatus {
                     time: Time(asked.map_or(verified.at, |asked| asked.max(verified.at))),
                     seconds: (verified.seconds.ceil() as i64).max(1),

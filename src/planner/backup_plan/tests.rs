@@ -435,6 +435,32 @@ fn verification_that_ends_before_it_was_asked_for_counts() {
     assert_eq!(world.phase(), BackupPhase::Verified);
 }
 
+/// Who asked for a verification again before a long one had ended, each time anew, never got one: its result was thrown
+/// away. It counts, by its own time, and the one that was asked for follows.
+#[test]
+fn verification_that_was_asked_for_again_meanwhile_counts() {
+    let mut world = World::new(true);
+    world.reconcile(false);
+    world.end_job(Some(saved(start())));
+    for _ in 0..3 {
+        world.reconcile(false);
+    }
+    assert_eq!(world.created, 2, "the verification has begun");
+    world.pass(1_200);
+    world.observed.verification_requested = Some(world.observed.now);
+    world.pass(60);
+    world.end_job(Some(verified(
+        world.observed.now - SignedDuration::from_secs(120),
+        None,
+    )));
+    world.reconcile(false);
+    assert_eq!(world.phase(), BackupPhase::Verified);
+    for _ in 0..3 {
+        world.reconcile(false);
+    }
+    assert_eq!(world.created, 3, "the one that was asked for");
+}
+
 /// A node that lost power left a Job that never ended, and with it a schedule that never saved again.
 #[test]
 fn job_that_does_not_end_is_given_up_at_the_deadline() {
