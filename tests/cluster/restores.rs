@@ -676,7 +676,7 @@ async fn any_snapshot_of_etcds_is_restored_and_nothing_else() {
     }
     assert_eq!(world.staged().await, None, "nothing was sent");
     // Of etcd itself, with a user, an alarm and a learner of the cluster that was saved.
-    for version in ["3.5.35", "3.6.16", "3.7.3"] {
+    for version in ["3.4.13", "3.5.35", "3.6.16", "3.7.3"] {
         let file = format!("tests/data/etcd-snapshots/{version}.db");
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
         put("etcd.db", &std::fs::read(file).expect("a snapshot"));

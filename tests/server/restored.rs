@@ -167,6 +167,12 @@ async fn snapshot_of_etcd_3_6_is_served() {
     is_answered("tests/data/etcd-snapshots/3.6.16.db", 938_981_988).await;
 }
 
+// Shows Maintenance.Snapshot: a server starts from a snapshot of etcd 3.4, the newest that builds as a Go module.
+#[tokio::test]
+async fn snapshot_of_etcd_3_4_is_served() {
+    is_answered("tests/data/etcd-snapshots/3.4.13.db", 938_981_988).await;
+}
+
 // Shows Maintenance.Snapshot: a server starts from a snapshot of etcd 3.5.
 #[tokio::test]
 async fn snapshot_of_etcd_3_5_is_served() {
