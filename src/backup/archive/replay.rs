@@ -157,10 +157,21 @@ fn judged(
         None => it.written.is_none_or(|written| written > reached.as_of),
     });
     if moment == Moment::Latest
-        && let Some(Unusable { id, what, .. }) = newer
+        && let Some(Unusable {
+            id,
+            what,
+            base,
+            written,
+        }) = newer
     {
+        let holds = match (base, written) {
+            (None, Some(written)) => format!(
+                "what it holds is not known: it was written at {written} by the store's clock"
+            ),
+            _ => "nothing else leads as far as it did".to_owned(),
+        };
         return Err(Error::Moment(format!(
-            "latest is not reached: the backup {id} cannot be used ({what}), and nothing else leads as far as it did. What is there ends with entry {}, revision {}, as of {}: give index:{} to restore that",
+            "latest is not reached: the backup {id} cannot be used ({what}), and {holds}. What is there ends with entry {}, revision {}, as of {}: give index:{} to restore that",
             reached.index, reached.revision, reached.as_of, reached.index
         )));
     }

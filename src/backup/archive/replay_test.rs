@@ -17,6 +17,7 @@ use object_store::{ObjectStoreExt as _, PutPayload};
 use super::merge::sealed;
 use super::names::Range;
 use super::replay::{At, Reached, Source, file};
+use super::resume::starts;
 use super::segment::{Mark, Segment};
 use super::tests::{CLUSTER, range};
 use super::{Moment, idle};
@@ -523,4 +524,27 @@ async fn idle_time_is_reached_as_far_as_the_entries_lead() {
         .await;
     world.refused(&time_of(80).to_string()).await;
     assert_eq!(world.reaches("latest", 20).await.as_of, time_of(20));
+}
+
+/// An archiver that is started again knows what was recorded of the entry behind which it goes on: an object's last one, or a
+/// backup's behind which nothing is stored yet.
+#[tokio::test]
+async fn archiver_goes_on_with_what_is_known_of_idle_times() {
+    let world = World::new(30);
+    world.save("one", 10).await;
+    world.idles(10, time_of(16)).await;
+    let known = async || {
+        let (run, starts) = starts(&world.repository, CLUSTER, &[])
+            .await
+            .expect("a place");
+        let start = starts.last().expect("a place").index;
+        let mark = run.mark.filter(|mark| mark.index == start);
+        (start, mark.and_then(|mark| mark.as_of_ms))
+    };
+    let ms = |index: u64| Some(time_of(index).as_millisecond());
+    assert_eq!(known().await, (10, ms(16)), "behind a backup alone");
+    world.archive(range(11, 20)).await;
+    assert_eq!(known().await, (20, ms(20)), "as the object says");
+    world.idles(20, time_of(90)).await;
+    assert_eq!(known().await, (20, ms(90)));
 }

@@ -10,10 +10,11 @@ use crate::backup::repository::Repository;
 use crate::snapshot::replay::Position;
 
 /// What an earlier archiver has stored.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Run {
+    /// Its first entry; 0: nothing without a hole.
     pub(super) first: u64,
-    /// What is known of the time of its last entry.
+    /// What is known of the time of the entry that it ended with, or of a backup's behind which nothing was stored.
     pub(super) mark: Option<Mark>,
     pub(super) as_of_ms: Option<i64>,
 }
@@ -23,7 +24,13 @@ pub(super) async fn starts(
     repository: &Repository,
     cluster_id: u64,
     keys: &[Key],
-) -> Result<(Option<Run>, Vec<Position>), Error> {
+) -> Result<(Run, Vec<Position>), Error> {
+    // It is not needed: one that cannot be read is written again.
+    let idle = repository.idle_mark(cluster_id, keys).await.ok().flatten();
+    let nothing = Run {
+        mark: idle,
+        ..Run::default()
+    };
     let archived = repository.archived(Some(cluster_id)).await?;
     let run = newest_run(archived.iter().map(|it| it.range));
     let mut starts = Vec::new();
@@ -37,7 +44,7 @@ pub(super) async fn starts(
         starts.push(base.at);
     }
     let Some(run) = run else {
-        return Ok((None, starts));
+        return Ok((nothing, starts));
     };
     let last = archived.iter().filter(|it| it.range.last == run.last);
     // Of several, the shortest.
@@ -47,7 +54,8 @@ pub(super) async fn starts(
             // It leads nowhere: the archive goes on behind a backup, which a restore begins with as well.
             Err(error @ (Error::Archive(_) | Error::Key(_))) => {
                 eprintln!("quorate backup archive: {error}: it goes on behind the newest backup");
-                return Ok((None, newest.map(|base| base.at).into_iter().collect()));
+                let start = newest.map(|base| base.at);
+                return Ok((nothing, start.into_iter().collect()));
             }
             read => read?,
         },
@@ -63,17 +71,18 @@ pub(super) async fn starts(
         term,
     });
     let marks = segment.marks.iter().copied();
-    // It is not needed: one that cannot be read is written again.
-    let idle = repository.idle_mark(cluster_id, keys).await.ok().flatten();
     let marks: Vec<Mark> = marks
         .chain(idle.filter(|mark| mark.index == run.last))
         .collect();
     let run = Run {
         first: run.first,
-        mark: of_entry(&marks, run.last),
+        // Behind a newer backup nothing may be stored yet.
+        mark: idle
+            .filter(|mark| mark.index > run.last)
+            .or(of_entry(&marks, run.last)),
         as_of_ms: marks.iter().filter_map(|mark| mark.as_of_ms).max(),
     };
-    Ok((Some(run), starts))
+    Ok((run, starts))
 }
 
 /// All that is known of the time of an entry.

@@ -91,6 +91,8 @@ pub(super) struct Memory {
     cluster: Cell<Option<u64>>,
     /// Which endpoint is tried first.
     endpoint: Cell<usize>,
+    /// When a snapshot was last asked for its users.
+    users_read: Cell<Option<Instant>>,
 }
 
 impl Follow {
@@ -245,8 +247,6 @@ pub(super) struct Follower<'a, 'b> {
     /// Leases that have ended there, before their keys were deleted here.
     gone: BTreeSet<i64>,
     pub(super) auth_revision: u64,
-    /// When users were read from a snapshot last.
-    users_read: Option<Instant>,
     /// Both were compared, and had the same data.
     pub(super) compared: bool,
     /// How far the followed cluster was when, where that is not reached yet.
@@ -278,7 +278,6 @@ impl<'a, 'b> Follower<'a, 'b> {
             leases: position.leases.iter().copied().collect(),
             gone: BTreeSet::new(),
             auth_revision: position.auth_revision,
-            users_read: None,
             compared: false,
             ahead: None,
             told: Following::default(),
@@ -327,7 +326,8 @@ impl<'a, 'b> Follower<'a, 'b> {
         self.watch.ask_progress()?;
         if number.is_multiple_of(LEASES) {
             let _ = self.follow_leases().await?;
-            if self.users_read.is_none_or(|at| at.elapsed() >= USERS) {
+            let read = self.memory.users_read.get();
+            if read.is_none_or(|at| at.elapsed() >= USERS) {
                 self.follow_users(false).await?;
             }
         }
@@ -496,8 +496,8 @@ impl<'a, 'b> Follower<'a, 'b> {
             access: Access::Clients(from),
             rate: None,
         };
+        self.memory.users_read.set(Some(Instant::now()));
         let fetched = source.fetch(&file, place).await?;
-        self.users_read = Some(Instant::now());
         let read = tokio::task::spawn_blocking(move || {
             let file = SnapshotFile::new(file).map_err(|error| error.to_string())?;
             snapshot::users(file).map_err(|error| error.to_string())

@@ -109,7 +109,7 @@ pub(super) fn plan(lost: &Lost, now: Timestamp) -> Planned {
                 "save what follows (-o yaml prints it alone), review it, set acceptLoss to true and apply it with kubectl apply -f. Nothing was applied, and the operator checks all of it again."
             }
             None => {
-                "there is nothing to recover from: no member answers, and there is no good backup. Bring a member back, or name a snapshot in a store with spec.restore {storeRef, path}."
+                "there is nothing to recover from: no member can be used, and there is no good backup. Bring a member back, or name a snapshot in a store with spec.restore {storeRef, path}."
             }
         },
     ));
@@ -261,10 +261,13 @@ fn keeps(
             lines.extend(wrapped("KEEPS     ", &words));
         }
         None => {
-            let corrupt = |it: &Remains| it.disk.as_ref().is_some_and(|disk| disk.corrupt);
+            // Of whoever stays and says what it holds, one that the alarm does not name would be the longest.
+            let corrupt = |it: &Remains| {
+                it.volume == Volume::There && it.disk.as_ref().is_some_and(|disk| disk.corrupt)
+            };
             let words = match members.iter().any(corrupt) {
                 true => {
-                    "nobody whose data can be trusted: the alarm CORRUPT names the members that say what they hold"
+                    "nobody whose data can be trusted: the alarm CORRUPT names the members whose volume stays and that say what they hold"
                 }
                 false => "no member whose volume stays says what its disk holds",
             };

@@ -92,9 +92,9 @@ impl Draft<'_> {
         let ended = matches!(job.state, JobState::Ended { .. });
         if ended && asked.is_some_and(|asked| job.created + ANOTHER < asked) {
             self.status.attempts = None;
-            // It answers an earlier question, and is known by its own time.
-            if let Some(verified) = self.verified(&job).cloned() {
-                self.record_verified(&verified, None);
+            // It answers an earlier question, and is known by its own time. What failed is looked at again.
+            if let Some(verified) = self.verified(&job).filter(|it| it.failure.is_none()) {
+                self.record_verified(&verified.clone(), None);
             }
             return self.step(BackupStep::DeleteJob { name: job.name }, MISSING_MS);
         }

@@ -72,6 +72,8 @@ pub struct FollowReport {
     pub followed: Option<Followed>,
     /// A Job is there, or is about to be, that may close the followed cluster.
     pub may_close: bool,
+    /// Cutovers came to nothing, a Job follows, and the next cutover is tried then.
+    pub cutover_after: Option<Timestamp>,
 }
 
 /// The next step, how it is doing, and when to look again.
@@ -200,6 +202,11 @@ fn vain(observed: &ObservedFollow) -> Option<&JobFacts> {
 
 /// How long nothing is closed after a Job that said that the two clusters do not fit.
 fn pause_left(observed: &ObservedFollow, job: &JobFacts) -> Option<SignedDuration> {
+    let left = pause_ends(job)?.duration_since(observed.now);
+    left.is_positive().then_some(left)
+}
+
+fn pause_ends(job: &JobFacts) -> Option<Timestamp> {
     let JobState::Ended { at, result, .. } = &job.state else {
         return None;
     };
@@ -210,8 +217,7 @@ fn pause_left(observed: &ObservedFollow, job: &JobFacts) -> Option<SignedDuratio
     else {
         return None;
     };
-    let left = (*at + AGAIN_IN_VAIN).duration_since(observed.now);
-    left.is_positive().then_some(left)
+    Some(*at + AGAIN_IN_VAIN)
 }
 
 /// Whether a Job may close the followed cluster, or take its place. One that does not say what it was made from may.
@@ -324,6 +330,9 @@ fn follow(observed: &ObservedFollow, cluster: &ValidatedCluster) -> FollowPlan {
     // What went wrong before counts until this attempt has shown that it goes on.
     if let Some(before) = failed_before(observed, newest) {
         add_failure(&mut plan.report, before);
+    }
+    if is_settled(observed, newest) && !closes(newest) {
+        plan.report.cutover_after = vain(observed).and_then(pause_ends);
     }
     plan
 }

@@ -170,6 +170,8 @@ fn followed_cluster_is_followed_after_cutovers_in_vain() {
     let plan = plan_follow(&observed);
     assert_eq!((plan.step, plan.report.may_close), (None, false));
     assert_eq!(plan.report.failure.as_deref(), Some("why"));
+    let then = Some(now() + SignedDuration::from_mins(10));
+    assert_eq!(plan.report.cutover_after, then);
     observed.now += SignedDuration::from_mins(5);
     let plan = plan_follow(&observed);
     assert!(deletes(&plan).is_some(), "the next cutover is due");

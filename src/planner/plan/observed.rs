@@ -171,6 +171,8 @@ pub struct FollowFacts {
     /// Since when no Job is there that may close the followed cluster, in Unix milliseconds; `None`: one is, or that is not
     /// known.
     pub quiet_since_ms: Option<u64>,
+    /// Cutovers came to nothing, it follows, and the next cutover is tried then, in Unix milliseconds.
+    pub cutover_after_ms: Option<u64>,
 }
 
 /// A cutover, as the Job that carried it out reported it.

@@ -58,14 +58,17 @@ impl<'a> Situation<'a> {
         kept.map(given).max()
     }
 
-    /// The volume of the seed: after a recovery not smaller than those of the former members, which may have grown, since
-    /// it takes their data.
+    /// The volume of the seed: after a recovery not smaller than those that the former members had, which may have grown,
+    /// since it takes their data. Where `storage.size` was lowered, that goes on afterwards as for any other member.
     pub(super) fn seed_volume(&self) -> NewVolume {
-        let asked = self.cluster.storage_bytes;
-        let former = self.o.earlier.pvcs.values().map(given).max();
+        let size = self.cluster.storage_bytes;
+        let former = self.o.earlier.pvcs.values();
+        // What was requested and never given says nothing of the data.
+        let former = former.filter(|pvc| pvc.bound && pvc.storage.capacity_bytes > 0);
+        let asked = |pvc: &PvcFacts| pvc.storage.asked.as_ref().map_or(0, |asked| asked.bytes);
         NewVolume {
-            bytes: former.unwrap_or(0).max(asked),
-            asked,
+            bytes: former.clone().map(given).fold(size, u64::max),
+            asked: former.map(asked).fold(size, u64::max),
         }
     }
 

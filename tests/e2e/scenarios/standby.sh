@@ -80,7 +80,8 @@ promote here '{"mode":"Switchover"}' >/dev/null
 eventually 120 "the place is back" is_in here CutOver
 log "$(follow here writeGapMilliseconds) ms without writes"
 ask here put back value >/dev/null
-if ask there put late value >/dev/null 2>&1; then die "the former cluster still takes writes"; fi
+if refused=$(ask there put late value 2>&1); then die "the former cluster still takes writes"; fi
+contains "$refused" "corrupt cluster"
 ready here 1
 drop_cluster here
 drop_cluster there

@@ -104,6 +104,9 @@ impl Backups {
             failure: report.failure,
             cut_over: report.followed.as_ref().map(cut_over),
             quiet_since_ms: (seen == Freshness::Live).then_some(now_ms),
+            cutover_after_ms: report
+                .cutover_after
+                .and_then(|at| u64::try_from(at.as_millisecond()).ok()),
         };
         let notes = &self.shared.backup_notes;
         notes.note_follow(cluster, facts, report.may_close);

@@ -4,6 +4,8 @@
 use crate::crd::{FollowPhase, FollowedCluster, Until};
 use crate::plan::draft::Draft;
 use crate::plan::following::{self, Source};
+use crate::plan::observed::FollowFacts;
+use crate::plan::report::timestamp;
 use crate::plan::situation::Situation;
 
 /// A standby that has lacked something for so long is reported: its source may be lost at any moment.
@@ -48,6 +50,10 @@ fn fails(s: &Situation<'_>, draft: &mut Draft, follow: &FollowedCluster, frozen:
         draft.stall("SourceClosed", text);
         return;
     }
+    if let Some(text) = job.and_then(|job| in_vain(job, follow)) {
+        draft.stall("FollowFails", text);
+        return;
+    }
     let text = match (follow.until, follow.standby) {
         (Until::SourceLost { .. }, _) => {
             format!("this cluster is not promoted: {why}. It is tried again")
@@ -60,6 +66,22 @@ fn fails(s: &Situation<'_>, draft: &mut Draft, follow: &FollowedCluster, frozen:
         ),
     };
     draft.stall("FollowFails", text);
+}
+
+/// It follows, and its cutovers came to nothing.
+fn in_vain(job: &FollowFacts, follow: &FollowedCluster) -> Option<String> {
+    let after = timestamp(job.cutover_after_ms?);
+    let (source, why) = (
+        follow.in_words(),
+        job.failure.as_deref().unwrap_or("its Job failed"),
+    );
+    let what = match follow.standby {
+        true => "switchover",
+        false => "cutover",
+    };
+    Some(format!(
+        "{source} is followed, and the {what} came to nothing: {why}. It is tried again at {after}, if it is still asked for"
+    ))
 }
 
 /// A standby that lacks something for too long.

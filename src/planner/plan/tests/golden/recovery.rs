@@ -283,6 +283,12 @@ fn seed_of_a_recovery_gets_a_volume_as_large_as_the_former_ones() {
     for pvc in world.api.pvcs.values_mut() {
         (pvc.requested_bytes, pvc.storage.capacity_bytes) = (grown, grown);
     }
+    // One that was requested and never given says nothing.
+    let mut pending = world.api.pvcs.values().next().expect("a volume").clone();
+    (pending.bound, pending.storage.capacity_bytes) = (false, 0);
+    pending.requested_bytes = 100 * grown;
+    pending.member = Some("demo-1".into());
+    world.api.pvcs.insert("data-demo-1-again".into(), pending);
     world.reconcile();
     world.api.recoveries = vec![asks(&world, Some("demo-2"))];
     world.settle(2_000);

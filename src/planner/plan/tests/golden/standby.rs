@@ -158,6 +158,34 @@ fn what_became_of_the_source_is_as_its_job_reports() {
     }
 }
 
+/// After switchovers in vain a Job follows, and nobody is told that it does not.
+#[test]
+fn switchover_in_vain_is_said_as_one() {
+    let mut world = behind(200, 1_000);
+    promote(
+        &mut world,
+        Promote {
+            mode: PromoteMode::Switchover,
+            ..Promote::default()
+        },
+    );
+    world.api.follow = Some(FollowFacts {
+        needs_user: true,
+        message: "before that, it failed: the hashes differ".into(),
+        failure: Some("the hashes differ".into()),
+        cutover_after_ms: Some(world.api.now_ms + 500_000),
+        ..FollowFacts::default()
+    });
+    let said = plan(&world.observe()).summary;
+    for words in [
+        "is followed, and the switchover came to nothing: the hashes differ",
+        "tried again at",
+    ] {
+        assert!(said.contains(words), "{said}");
+    }
+    assert!(!said.contains("not followed"), "{said}");
+}
+
 /// Members that were started again were told of nothing yet: the lag is not forgotten.
 #[test]
 fn lag_is_remembered() {
