@@ -6,20 +6,19 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use futures::StreamExt as _;
 use jiff::Timestamp;
 use object_store::path::Path;
 use object_store::{ObjectStoreExt as _, PutPayload};
 use serde::{Deserialize, Serialize};
 
+use super::Horizon;
 use super::names::folder;
 use super::retention::outlived;
 use super::segment::Mark;
-use super::{Horizon, names};
 use crate::backup::Error;
 use crate::backup::cipher::Key;
 use crate::backup::manifest::{ARCHIVE, CIPHER, Encryption, keys_of, open, seal};
-use crate::backup::repository::{Repository, is_absent};
+use crate::backup::repository::Repository;
 
 /// Its name in the folder of its cluster.
 const NAME: &str = "idle";
@@ -133,33 +132,12 @@ impl Repository {
         unread: bool,
         now: Timestamp,
     ) -> Result<Vec<u64>, Error> {
-        let root = self.prefix.clone().join(ARCHIVE);
-        let mut listing = self.store.list(Some(&root));
-        let mut found = Vec::new();
-        while let Some(meta) = listing.next().await {
-            let meta = match meta {
-                Ok(meta) => meta,
-                // Deleted meanwhile.
-                Err(error) if is_absent(&error) => continue,
-                Err(error) => return Err(self.failed("listing the archive")(error)),
-            };
-            let Some(below) = meta.location.prefix_match(&root) else {
-                continue;
-            };
-            let below: Vec<_> = below.collect();
-            let [cluster_of, name] = &below[..] else {
-                continue;
-            };
-            let modified = Timestamp::from_second(meta.last_modified.timestamp());
-            if name.as_ref() == NAME
-                && let Some(cluster_id) = names::cluster(cluster_of.as_ref())
-                && !known.contains_key(&cluster_id)
-                && outlived(modified.unwrap_or_default(), unread, now)
-            {
-                found.push(cluster_id);
-            }
-        }
-        Ok(found)
+        let listed = self.below_archive(None).await?.into_iter();
+        let gone = listed.filter(|it| {
+            let needed = known.contains_key(&it.cluster_id);
+            it.name == NAME && !needed && outlived(it.modified, unread, now)
+        });
+        Ok(gone.map(|it| it.cluster_id).collect())
     }
 
     /// Deletes the mark of a cluster; one that is gone already is no error.

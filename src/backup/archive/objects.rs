@@ -47,12 +47,39 @@ pub struct Overview {
     pub as_of: Option<Timestamp>,
 }
 
+/// An object below the archive, whatever it is.
+pub(super) struct Listed {
+    pub(super) cluster_id: u64,
+    pub(super) name: String,
+    size: u64,
+    pub(super) modified: Timestamp,
+}
+
 impl Repository {
-    /// Every object of the archive, or those of one cluster.
+    /// Every object with entries, or those of one cluster.
     ///
     /// # Errors
     /// Those of the store.
     pub async fn archived(&self, of: Option<u64>) -> Result<Vec<Archived>, Error> {
+        let listed = self.below_archive(of).await?.into_iter();
+        let entries = listed.filter_map(|it| {
+            Some(Archived {
+                cluster_id: it.cluster_id,
+                range: Range::parse(&it.name)?,
+                size: it.size,
+                modified: it.modified,
+            })
+        });
+        let mut found: Vec<Archived> = entries.collect();
+        found.sort_by_key(|it| (it.cluster_id, it.range));
+        Ok(found)
+    }
+
+    /// Every object in the folders of clusters, or in that of one.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub(super) async fn below_archive(&self, of: Option<u64>) -> Result<Vec<Listed>, Error> {
         let mut below = self.prefix.clone().join(ARCHIVE);
         if let Some(cluster_id) = of {
             below = below.join(folder(cluster_id));
@@ -74,19 +101,17 @@ impl Repository {
             let [cluster_of, name] = &names[..] else {
                 continue;
             };
-            let parsed = cluster(cluster_of.as_ref()).zip(Range::parse(name.as_ref()));
-            let Some((cluster_id, range)) = parsed else {
+            let Some(cluster_id) = cluster(cluster_of.as_ref()) else {
                 continue;
             };
             let modified = Timestamp::from_second(meta.last_modified.timestamp());
-            found.push(Archived {
+            found.push(Listed {
                 cluster_id,
-                range,
+                name: name.as_ref().to_owned(),
                 size: meta.size,
                 modified: modified.unwrap_or_default(),
             });
         }
-        found.sort_by_key(|it| (it.cluster_id, it.range));
         Ok(found)
     }
 

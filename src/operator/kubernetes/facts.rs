@@ -489,6 +489,11 @@ pub(super) fn annotation(meta: &ObjectMeta, key: &str) -> Option<String> {
         .and_then(|annotations| annotations.get(key).cloned())
 }
 
+/// Whether an annotation asks for something: any value but `false`.
+pub(super) fn is_asked(meta: &ObjectMeta, key: &str) -> bool {
+    annotation(meta, key).is_some_and(|value| value != "false")
+}
+
 fn milliseconds(time: Option<&Time>) -> u64 {
     time.and_then(|time| u64::try_from(time.0.as_millisecond()).ok())
         .unwrap_or(0)

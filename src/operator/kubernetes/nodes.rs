@@ -64,8 +64,7 @@ fn drain_reason(
     if let Some(taint) = taints.iter().find(drains) {
         return Some(format!("has the taint {}", taint.key));
     }
-    let ignored = facts::annotation(&node.metadata, ANNOTATION_IGNORE_CORDON);
-    let ignored = ignored.is_some_and(|value| value != "false");
+    let ignored = facts::is_asked(&node.metadata, ANNOTATION_IGNORE_CORDON);
     (is_cordoned(node) && !ignored).then(|| "is cordoned".to_owned())
 }
 

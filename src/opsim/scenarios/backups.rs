@@ -223,20 +223,26 @@ pub(super) fn pod_of_a_job(world: &World) -> Option<String> {
     pods.next().map(|pod| object::name(pod).to_owned())
 }
 
+/// Evicts the pod of a Job that runs; its name.
+fn evict_a_job(world: &World) -> Result<String, Failure> {
+    let pod = pod_of_a_job(world).unwrap_or_default();
+    let evicted = world
+        .api
+        .lock()
+        .evict("user", (NAMESPACE, &pod), &json!({}));
+    match evicted {
+        Ok(_) => Ok(pod),
+        Err(_) => Err(world.unexpected(format!("the pod {pod:?} of a Job was not evicted"))),
+    }
+}
+
 async fn evicted(world: &mut World) -> Result<(), Failure> {
     begin(world, 1).await?;
     lock(&world.work).store.slow = 10;
     save(world, "one", false);
     let runs = |world: &World, _: &_| pod_of_a_job(world).is_some();
     world.until("a pod of a Job", 120_000, runs).await?;
-    let pod = pod_of_a_job(world).unwrap_or_default();
-    let evicted = world
-        .api
-        .lock()
-        .evict("user", (NAMESPACE, &pod), &json!({}));
-    if evicted.is_err() {
-        return Err(world.unexpected("a pod of a Job was not evicted"));
-    }
+    let pod = evict_a_job(world)?;
     let another = |world: &World, _: &_| pod_of_a_job(world).is_some_and(|other| other != pod);
     world.until("another pod", 120_000, another).await?;
     let pod = pod_of_a_job(world).unwrap_or_default();
@@ -417,14 +423,7 @@ async fn archived(world: &mut World) -> Result<(), Failure> {
         "schedule": "0 0 * * *", "archive": {"intervalSeconds": 5}});
     make(world, Kind::EtcdBackupSchedule, "log", &spec);
     archives(world, 300_000).await?;
-    let pod = pod_of_a_job(world).unwrap_or_default();
-    let evicted = world
-        .api
-        .lock()
-        .evict("user", (NAMESPACE, &pod), &json!({}));
-    if evicted.is_err() {
-        return Err(world.unexpected("the archiver's pod was not evicted"));
-    }
+    evict_a_job(world)?;
     let before = index(world);
     let further = |world: &World, _: &_| index(world) > before + 1_000;
     world.until("a longer archive", 300_000, further).await?;

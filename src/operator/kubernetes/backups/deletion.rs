@@ -19,6 +19,7 @@ use crate::crd::{
     ANNOTATION_NO_LAST_BACKUP, EtcdCluster, FINALIZER_BACKUP, FINALIZER_SOURCE, FollowPhase,
     MANAGER,
 };
+use crate::operator::kubernetes::facts::is_asked;
 use crate::operator::kubernetes::objects::failure;
 use crate::operator::platform::{Failure, Freshness};
 use crate::operator::queue::Ended;
@@ -258,7 +259,6 @@ impl Backups {
 /// What the resource says of its deletion.
 pub(super) fn of_resource(cluster: &EtcdCluster) -> ObservedDeletion {
     let meta = &cluster.metadata;
-    let waived = cluster.annotations().get(ANNOTATION_NO_LAST_BACKUP);
     let asked = cluster.spec.backup_before_deletion.as_ref();
     let status = cluster.status.as_ref();
     ObservedDeletion {
@@ -279,7 +279,7 @@ pub(super) fn of_resource(cluster: &EtcdCluster) -> ObservedDeletion {
             && status
                 .and_then(|it| it.follow.as_ref())
                 .is_some_and(|it| it.phase != FollowPhase::CutOver),
-        waived: waived.is_some_and(|value| value != "false"),
+        waived: is_asked(meta, ANNOTATION_NO_LAST_BACKUP),
         backup: None,
     }
 }

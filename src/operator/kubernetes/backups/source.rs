@@ -14,6 +14,7 @@ use crate::backup_plan::{
 use crate::crd::{
     ANNOTATION_LEAVE_CLOSED, EtcdCluster, FINALIZER_SOURCE, FollowPhase, FollowedCluster, Until,
 };
+use crate::operator::kubernetes::facts::is_asked;
 use crate::plan::{LastBackupFacts, SOURCE_OPEN};
 
 /// A cluster with what its deletion depends on.
@@ -60,9 +61,7 @@ impl Seen {
 
 /// Whether the user does not care that the followed cluster may stay closed to writes.
 pub(in crate::operator::kubernetes) fn is_source_waived(meta: &ObjectMeta) -> bool {
-    let annotations = meta.annotations.as_ref();
-    let waived = annotations.and_then(|all| all.get(ANNOTATION_LEAVE_CLOSED));
-    waived.is_some_and(|value| value != "false")
+    is_asked(meta, ANNOTATION_LEAVE_CLOSED)
 }
 
 /// What the resource says of the cluster that it follows.
