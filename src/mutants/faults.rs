@@ -267,6 +267,12 @@ faults! {
     /// A compaction takes the version of a live key that readers above it still see.
     CompactionTakesLive "compaction-takes-live" in "core/store/state.rs",
         Test("store::tests::random::store_equals_a_naive_model");
+    /// A change below a node of the tree leaves its number of living keys as it was.
+    TreeCountOff "tree-count-off" in "core/store/tree/node.rs",
+        Test("store::tests::tree::tree_equals_a_sorted_map");
+    /// A key is searched in a node of the tree as if it had the prefix of those that are there.
+    TreePrefixIgnored "tree-prefix-ignored" in "core/store/tree/heads.rs",
+        Test("store::tests::tree::tree_equals_a_sorted_map");
     /// A restored state takes the revision of its newest row, not of its compaction.
     RevisionFromRows "revision-from-rows" in "core/store/rows.rs",
         Test("store::tests::rows::compacting_deleted_keys_keeps_the_revision"), like "etcd #17780";

@@ -97,6 +97,10 @@ impl Item for KeyEntry {
     fn modified(&self) -> Revision {
         self.newest.main
     }
+
+    fn load(&self) {
+        std::hint::black_box(Arc::strong_count(&self.newest));
+    }
 }
 
 impl KeyEntry {

@@ -13,5 +13,6 @@ mod random;
 mod rows;
 mod rules;
 mod tree;
+mod tree_cost;
 mod watch_model;
 mod watching;

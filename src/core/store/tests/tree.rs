@@ -31,8 +31,35 @@ impl Item for Row {
     }
 }
 
-fn key(number: u64) -> Bytes {
-    Bytes::from(format!("{number:05}"))
+/// How the keys of a run look.
+#[derive(Clone, Copy)]
+enum Keys {
+    /// Of one length and without a common prefix.
+    Numbers,
+    /// Below a few long prefixes, as those of kube-apiserver.
+    Paths,
+    /// Of three letters, the smallest and the largest byte among them: many begin with others, end in zeros, or differ
+    /// only after dozens of bytes.
+    Letters,
+}
+
+fn key(keys: Keys, number: u64) -> Bytes {
+    match keys {
+        Keys::Numbers => Bytes::from(format!("{number:05}")),
+        Keys::Paths => {
+            let kind = ["pods", "podtemplates", "leases/kube-node-lease"][number as usize % 3];
+            Bytes::from(format!("/registry/{kind}/n-{}/{}", number % 7, number / 5))
+        }
+        Keys::Letters => {
+            let mut left = number * number * 31;
+            let mut key = vec![b'a'; if number.is_multiple_of(5) { 20 } else { 0 }];
+            while left > 0 {
+                key.push([0, b'a', 0xff][left as usize % 3]);
+                left /= 3;
+            }
+            Bytes::from(key)
+        }
+    }
 }
 
 /// Stands for a history: at an even distance from its last change a row lived.
@@ -55,7 +82,8 @@ fn rows(tree: &Tree<Row>, span: Span<'_>) -> Vec<Row> {
 
 #[test]
 fn tree_equals_a_sorted_map() {
-    for seed in 0..4 {
+    for seed in 0..6 {
+        let keys = [Keys::Numbers, Keys::Paths, Keys::Letters][seed as usize % 3];
         let mut generator = Generator::new(seed);
         let mut tree = Tree::default();
         let mut map: BTreeMap<Bytes, Row> = BTreeMap::new();
@@ -63,7 +91,7 @@ fn tree_equals_a_sorted_map() {
         // Grow, shrink to nothing, and grow again.
         for step in 0..9000_i64 {
             let shrinking = (3000..6500).contains(&step);
-            let key = key(generator.below(3000));
+            let key = key(keys, generator.below(3000));
             if generator.one_in(if shrinking { 10 } else { 2 }) {
                 let row = Row {
                     key: key.clone(),
@@ -89,7 +117,7 @@ fn tree_equals_a_sorted_map() {
                 clones.push((tree.clone(), map.clone()));
             }
             if step % 100 == 0 {
-                check(&mut generator, &tree, &map, step);
+                check(&mut generator, keys, &tree, &map, step);
             }
         }
         for (tree, map) in clones {
@@ -101,10 +129,19 @@ fn tree_equals_a_sorted_map() {
     }
 }
 
-fn check(generator: &mut Generator, tree: &Tree<Row>, map: &BTreeMap<Bytes, Row>, step: i64) {
+fn check(
+    generator: &mut Generator,
+    keys: Keys,
+    tree: &Tree<Row>,
+    map: &BTreeMap<Bytes, Row>,
+    step: i64,
+) {
     assert_eq!(tree.len(), map.len() as u64);
     for _ in 0..10 {
-        let (from, end) = (key(generator.below(3100)), key(generator.below(3100)));
+        let (from, end) = (
+            key(keys, generator.below(3100)),
+            key(keys, generator.below(3100)),
+        );
         let end = if generator.one_in(4) {
             Bytes::from_static(&[0])
         } else {
