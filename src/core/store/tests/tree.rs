@@ -8,7 +8,7 @@ use bytes::Bytes;
 use super::generator::Generator;
 use crate::store::Revision;
 use crate::store::span::Span;
-use crate::store::tree::{Item, Tree};
+use crate::store::tree::{Item, Reader, Tree};
 
 #[derive(Clone, Debug, PartialEq)]
 struct Row {
@@ -57,6 +57,7 @@ fn key(keys: Keys, number: u64) -> Bytes {
                 key.push([0, b'a', 0xff][left as usize % 3]);
                 left /= 3;
             }
+            key.extend(vec![0; number as usize % 4]);
             Bytes::from(key)
         }
     }
@@ -80,78 +81,182 @@ fn rows(tree: &Tree<Row>, span: Span<'_>) -> Vec<Row> {
     rows
 }
 
-#[test]
-fn tree_equals_a_sorted_map() {
-    for seed in 0..6 {
-        let keys = [Keys::Numbers, Keys::Paths, Keys::Letters][seed as usize % 3];
-        let mut generator = Generator::new(seed);
-        let mut tree = Tree::default();
-        let mut map: BTreeMap<Bytes, Row> = BTreeMap::new();
-        let mut clones = Vec::new();
-        // Grow, shrink to nothing, and grow again.
-        for step in 0..9000_i64 {
-            let shrinking = (3000..6500).contains(&step);
-            let key = key(keys, generator.below(3000));
-            if generator.one_in(if shrinking { 10 } else { 2 }) {
-                let row = Row {
-                    key: key.clone(),
-                    live: !generator.one_in(3),
-                    modified: step,
-                };
-                match map.contains_key(&key) {
-                    true => drop(tree.modify(&key, |old: &mut Row| *old = row.clone())),
-                    false => tree.insert(row.clone()),
-                }
-                map.insert(key, row);
-            } else if shrinking || generator.one_in(3) {
-                let key = map
-                    .range(key..)
-                    .next()
-                    .map(|(key, _)| key.clone())
-                    .unwrap_or_default();
-                assert_eq!(tree.remove(&key), map.remove(&key));
+/// A tree and what it should hold.
+struct Pair {
+    generator: Generator,
+    keys: Keys,
+    tree: Tree<Row>,
+    map: BTreeMap<Bytes, Row>,
+}
+
+impl Pair {
+    fn new(seed: u64) -> Pair {
+        Pair {
+            generator: Generator::new(seed),
+            keys: [Keys::Numbers, Keys::Paths, Keys::Letters][seed as usize % 3],
+            tree: Tree::default(),
+            map: BTreeMap::new(),
+        }
+    }
+
+    fn put(&mut self, key: Bytes, step: i64) {
+        let row = Row {
+            key: key.clone(),
+            live: !self.generator.one_in(3),
+            modified: step,
+        };
+        match self.map.contains_key(&key) {
+            true => drop(self.tree.modify(&key, |old: &mut Row| *old = row.clone())),
+            false => self.tree.insert(row.clone()),
+        }
+        self.map.insert(key, row);
+    }
+
+    /// Puts keys that follow each other, up or down.
+    fn put_run(&mut self, from: u64, step: i64) {
+        let down = self.generator.one_in(2);
+        for number in 0..self.generator.below(300) {
+            let number = if down {
+                from.saturating_sub(number)
             } else {
-                assert_eq!(tree.get(&key), map.get(&key));
-            }
-            if step % 1500 == 0 {
-                clones.push((tree.clone(), map.clone()));
-            }
-            if step % 100 == 0 {
-                check(&mut generator, keys, &tree, &map, step);
-            }
+                from + number
+            };
+            self.put(key(self.keys, number), step);
         }
-        for (tree, map) in clones {
+    }
+
+    fn remove(&mut self, from: &Bytes) {
+        let next = self.map.range(from.clone()..).next();
+        let key = next.map(|(key, _)| key.clone()).unwrap_or_default();
+        assert_eq!(self.tree.remove(&key), self.map.remove(&key));
+    }
+
+    fn span_key(&mut self, space: u64) -> Bytes {
+        match self.generator.below(10) {
+            0 => Bytes::new(),
+            1 => Bytes::from_static(&[0]),
+            _ => key(self.keys, self.generator.below(space + 100)),
+        }
+    }
+
+    fn check(&mut self, space: u64, step: i64) {
+        assert_eq!(self.tree.len(), self.map.len() as u64);
+        self.tree.checked();
+        for _ in 0..10 {
+            let (from, end) = (self.span_key(space), self.span_key(space));
+            let span = Span::new(&from, &end);
+            let revision = self.generator.between(step - 300, step);
+            let inside = || self.map.values().filter(|row| span.contains(&row.key));
+            let expected = inside().filter(|row| live_at(row, revision)).count() as u64;
+            assert_eq!(self.tree.count(span, revision, &live_at), expected);
             assert_eq!(
-                rows(&tree, Span::ALL),
-                map.values().cloned().collect::<Vec<_>>()
+                rows(&self.tree, span),
+                inside().cloned().collect::<Vec<_>>()
             );
+            self.check_examined(span, step);
         }
+    }
+
+    /// A reader of the newest revision is told of the dead rows that it passes, and of little more.
+    fn check_examined(&mut self, span: Span<'_>, step: i64) {
+        let shown = self.generator.below(50);
+        let reader = Reader {
+            span,
+            revision: step,
+            shown,
+            counts: self.generator.one_in(2),
+        };
+        let told = self.tree.extra_examined(&reader, u64::MAX, &live_at);
+        let (mut dead, mut left) = (0, shown);
+        for row in self.map.values().filter(|row| span.contains(&row.key)) {
+            if left == 0 {
+                break;
+            }
+            dead += u64::from(!row.live);
+            left -= u64::from(row.live);
+        }
+        // Where the span begins and where the last row is shown, a whole leaf counts.
+        assert!(
+            (dead..=dead + 32).contains(&told),
+            "{dead} dead, {told} told"
+        );
     }
 }
 
-fn check(
-    generator: &mut Generator,
-    keys: Keys,
-    tree: &Tree<Row>,
-    map: &BTreeMap<Bytes, Row>,
-    step: i64,
-) {
-    assert_eq!(tree.len(), map.len() as u64);
-    for _ in 0..10 {
-        let (from, end) = (
-            key(keys, generator.below(3100)),
-            key(keys, generator.below(3100)),
-        );
-        let end = if generator.one_in(4) {
-            Bytes::from_static(&[0])
+/// `space` keys in `steps` steps: they grow, shrink to nothing, and grow again.
+fn run(seed: u64, space: u64, steps: i64) -> usize {
+    let mut pair = Pair::new(seed);
+    let mut clones = Vec::new();
+    let mut deepest = 0;
+    for step in 0..steps {
+        let shrinking = (steps / 3..steps * 3 / 4).contains(&step);
+        let number = pair.generator.below(space);
+        let key = key(pair.keys, number);
+        if pair.generator.one_in(1000) && !shrinking {
+            pair.put_run(number, step);
+        } else if pair.generator.one_in(if shrinking { 10 } else { 2 }) {
+            pair.put(key, step);
+        } else if shrinking || pair.generator.one_in(5) {
+            pair.remove(&key);
         } else {
-            end
-        };
-        let span = Span::new(&from, &end);
-        let revision = generator.between(step - 300, step);
-        let inside = || map.values().filter(|row| span.contains(&row.key));
-        let expected = inside().filter(|row| live_at(row, revision)).count() as u64;
-        assert_eq!(tree.count(span, revision, &live_at), expected);
-        assert_eq!(rows(tree, span), inside().cloned().collect::<Vec<_>>());
+            assert_eq!(pair.tree.get(&key), pair.map.get(&key));
+        }
+        if step % (steps / 6) == 0 {
+            clones.push((pair.tree.clone(), pair.map.clone()));
+        }
+        if step % (steps / 90) == 0 {
+            pair.check(space, step);
+            deepest = deepest.max(pair.tree.checked().1);
+        }
+    }
+    for (tree, map) in clones {
+        tree.checked();
+        let expected: Vec<Row> = map.into_values().collect();
+        assert_eq!(rows(&tree, Span::ALL), expected);
+    }
+    deepest
+}
+
+#[test]
+fn tree_equals_a_sorted_map() {
+    for seed in 0..6 {
+        run(seed, 3_000, 9_000);
+    }
+    // Enough for inner nodes below inner nodes to be split and merged.
+    for seed in 6..9 {
+        let deepest = run(seed, 60_000, 60_000);
+        assert!(deepest >= 4, "only {deepest} levels");
+    }
+}
+
+/// A full leaf with a neighbour was split for the key behind its last one as if it were the end of the tree: each of
+/// many keys in descending order got a leaf, and between two full inner nodes an inner node, of its own.
+#[test]
+fn keys_in_any_order_fill_their_nodes() {
+    let up = |name: &str, count: u64| -> Vec<String> {
+        (0..count)
+            .map(|number| format!("{name}{number:06}"))
+            .collect()
+    };
+    let down = |name: &str, count| up(name, count).into_iter().rev().collect::<Vec<_>>();
+    for before in [0, 1000, 1008, 1024, 5000] {
+        for (what, more) in [("down", down("b", 3000)), ("up", up("b", 3000))] {
+            let mut tree = Tree::default();
+            for after in [up("a", before), up("c", before), more] {
+                for key in after {
+                    tree.insert(Row {
+                        key: Bytes::from(key),
+                        live: true,
+                        modified: 0,
+                    });
+                }
+            }
+            let (nodes, depth) = tree.checked();
+            let keys = 2 * before + 3000;
+            assert!(
+                nodes as u64 <= keys / 7,
+                "{what} after {before}: {nodes} nodes, {depth} levels"
+            );
+        }
     }
 }

@@ -57,16 +57,20 @@ impl<const N: usize> Heads<N> {
     ) -> Result<usize, usize> {
         let head = head(key, self.skip);
         // Without a branch for each, which would be mispredicted for every other one.
-        let below = self.heads.iter().map(|other| usize::from(*other < head));
-        let mut at = below.sum();
-        while self.heads.get(at) == Some(&head) {
-            match key_at(at).cmp(key) {
-                Ordering::Less => at += 1,
-                Ordering::Equal => return Ok(at),
-                Ordering::Greater => break,
+        let (mut from, mut to) = (0, 0);
+        for other in &self.heads {
+            from += usize::from(*other < head);
+            to += usize::from(*other <= head);
+        }
+        while from < to {
+            let middle = usize::midpoint(from, to);
+            match key_at(middle).cmp(key) {
+                Ordering::Less => from = middle + 1,
+                Ordering::Equal => return Ok(middle),
+                Ordering::Greater => to = middle,
             }
         }
-        Err(at)
+        Err(from)
     }
 
     /// Follows an insertion at `at`; `key_at` gives the keys after it.
@@ -81,9 +85,15 @@ impl<const N: usize> Heads<N> {
         }
     }
 
-    /// Follows a removal.
-    pub(super) fn removed(&mut self, at: usize) {
+    /// Follows a removal at `at`; `key_at` gives the keys after it.
+    pub(super) fn removed<'a>(&mut self, at: usize, key_at: impl Fn(usize) -> &'a [u8]) {
         self.heads.remove(at);
+        let count = self.heads.len();
+        // The others may share more without what was the first or the last one.
+        let outermost = at == 0 || at == count;
+        if outermost && count > 0 && shared(key_at(0), key_at(count - 1)) > self.skip {
+            *self = Self::of(count, key_at);
+        }
     }
 }
 
@@ -100,6 +110,18 @@ fn head(key: &[u8], skip: usize) -> u64 {
 /// How many bytes two keys have in common at their beginning.
 fn shared(one: &[u8], other: &[u8]) -> usize {
     one.iter().zip(other).take_while(|(a, b)| a == b).count()
+}
+
+#[cfg(test)]
+impl<const N: usize> Heads<N> {
+    /// Checks that these are the heads of keys in strictly ascending order.
+    pub(super) fn check(&self, keys: &[&[u8]]) {
+        assert!(keys.is_sorted_by(|one, other| one < other), "{keys:?}");
+        let prefix = keys.first().map_or(&b""[..], |key| &key[..self.skip]);
+        assert!(keys.iter().all(|key| key.starts_with(prefix)), "{keys:?}");
+        let heads: ArrayVec<u64, N> = keys.iter().map(|key| head(key, self.skip)).collect();
+        assert_eq!(self.heads, heads);
+    }
 }
 
 #[cfg(test)]
@@ -155,8 +177,9 @@ mod tests {
                 assert!(keys.is_sorted());
             }
             while !keys.is_empty() {
-                keys.remove(0);
-                heads.removed(0);
+                let at = (keys.len() + first) % keys.len();
+                keys.remove(at);
+                heads.removed(at, |at| keys[at]);
                 for key in HARD {
                     assert_eq!(heads.search(key, |at| keys[at]), keys.binary_search(&key));
                 }

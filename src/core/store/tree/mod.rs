@@ -91,6 +91,12 @@ impl<T: Item> Tree<T> {
         removed
     }
 
+    /// Checks the tree's own order, and returns how many nodes it has and how deep it is.
+    #[cfg(test)]
+    pub(super) fn checked(&self) -> (usize, usize) {
+        self.root.checked(read::EVERYTHING)
+    }
+
     /// Visits the items of a span in key order until the callback stops it.
     pub(super) fn visit(&self, span: Span<'_>, visit: &mut impl FnMut(&T) -> ControlFlow<()>) {
         let _ = read::visit(&self.root, span, visit);

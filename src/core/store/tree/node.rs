@@ -179,8 +179,8 @@ impl<T: Item> Child<T> {
             Node::Leaf(leaf) => {
                 let leaf = Arc::make_mut(leaf);
                 let at = leaf.find(key)?;
-                leaf.heads.removed(at);
                 let item = leaf.items.remove(at);
+                leaf.heads.removed(at, |at| leaf.items[at].key());
                 summary.take(&item);
                 Some(item)
             }
@@ -200,6 +200,13 @@ impl<T: Item> Child<T> {
         match &self.node {
             Node::Leaf(leaf) => leaf.items.len(),
             Node::Inner(inner) => inner.children.len(),
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        match &self.node {
+            Node::Leaf(leaf) => leaf.items.is_full(),
+            Node::Inner(inner) => inner.children.is_full(),
         }
     }
 
@@ -368,6 +375,17 @@ impl<T: Item> Inner<T> {
 
     /// Puts the right part of a child in beside it; splits itself if it is full.
     fn insert(&mut self, at: usize, new: Right<T>) -> Option<Right<T>> {
+        // A part of one goes into the node behind it. Otherwise keys written in descending order between two full nodes
+        // would each get a node of their own.
+        if new.child.size() == 1
+            && let Some(next) = self.children.get_mut(at + 1)
+            && next.take_front(&new.child, &self.separators.keys[at])
+        {
+            let separators = Arc::make_mut(&mut self.separators);
+            separators.keys[at] = new.low;
+            separators.heads = Heads::of(separators.keys.len(), |at| &separators.keys[at]);
+            return None;
+        }
         if !self.children.is_full() {
             let separators = Arc::make_mut(&mut self.separators);
             separators.keys.insert(at, new.low);
@@ -421,11 +439,42 @@ impl<T: Item> Inner<T> {
     fn drop_separator(&mut self, at: usize) {
         let separators = Arc::make_mut(&mut self.separators);
         separators.keys.remove(at);
-        separators.heads.removed(at);
+        let keys = &separators.keys;
+        separators.heads.removed(at, |at| &keys[at]);
     }
 }
 
 impl<T: Item> Child<T> {
+    /// Puts what a node of one has before its own, if it has room. `between` is the key between the two.
+    fn take_front(&mut self, one: &Self, between: &Bytes) -> bool {
+        if self.is_full() {
+            return false;
+        }
+        match (&mut self.node, &one.node) {
+            (Node::Leaf(leaf), Node::Leaf(one)) => {
+                let [item] = &one.items[..] else { return false };
+                Arc::make_mut(leaf).insert(0, item.clone());
+            }
+            (Node::Inner(inner), Node::Inner(one)) => {
+                let [child] = &one.children[..] else {
+                    return false;
+                };
+                let inner = Arc::make_mut(inner);
+                if child.size() > 1 || !inner.children[0].take_front(child, between) {
+                    inner.children.insert(0, child.clone());
+                    let separators = Arc::make_mut(&mut inner.separators);
+                    separators.keys.insert(0, between.clone());
+                    let keys = &separators.keys;
+                    separators.heads.inserted(0, |at| &keys[at]);
+                }
+            }
+            // Neighbours are at one depth, so both are of one kind; they stay apart otherwise.
+            _ => return false,
+        }
+        self.summary.replace(&Summary::default(), &one.summary);
+        true
+    }
+
     /// Takes over what its right neighbour has, if both fit into one node; `low` is the key between them.
     fn absorb(&mut self, low: &Bytes, right: &Self) -> bool {
         match (&mut self.node, &right.node) {
@@ -453,5 +502,43 @@ impl<T: Item> Child<T> {
         }
         self.summary.replace(&Summary::default(), &right.summary);
         true
+    }
+}
+
+#[cfg(test)]
+impl<T: Item> Child<T> {
+    /// Checks everything that the tree relies on below a node, and returns how many nodes there are and how deep.
+    pub(super) fn checked(&self, bounds: super::read::Bounds<'_>) -> (usize, usize) {
+        let summary = self.node.summary();
+        assert_eq!(
+            (self.summary.items, self.summary.live),
+            (summary.items, summary.live)
+        );
+        assert!(self.summary.modified >= summary.modified, "it is a bound");
+        match &self.node {
+            Node::Leaf(leaf) => {
+                let keys: Vec<&[u8]> = leaf.items.iter().map(|item| &item.key()[..]).collect();
+                leaf.heads.check(&keys);
+                let inside =
+                    |key: &&&[u8]| **key >= bounds.0 && bounds.1.is_none_or(|next| **key < next);
+                assert_eq!(keys.iter().filter(inside).count(), keys.len());
+                (1, 1)
+            }
+            Node::Inner(inner) => {
+                let keys: Vec<&[u8]> = inner.separators.keys.iter().map(|key| &key[..]).collect();
+                inner.separators.heads.check(&keys);
+                assert_eq!(keys.len() + 1, inner.children.len());
+                let mut below = inner.children.iter().enumerate().map(|(at, child)| {
+                    let (low, next) = (inner.low(at), inner.low(at + 1));
+                    child.checked((low.unwrap_or(bounds.0), next.or(bounds.1)))
+                });
+                let (mut nodes, depth) = below.next().expect("it has children");
+                for (more, other) in below {
+                    assert_eq!(other, depth, "every leaf is as deep");
+                    nodes += more;
+                }
+                (nodes + 1, depth + 1)
+            }
+        }
     }
 }
