@@ -129,15 +129,16 @@ ROUNDS ?= 5
 KEYS ?= 1000000
 # of the second table, on a disk whose syncs take 2 ms
 SLOW_KEYS ?= 100000
-versus = target/release/quorate-versus --quorate target/release/quorate --etcd target/interop/bin/etcd --benchmark target/interop/bin/benchmark --rounds $(ROUNDS)
-bench: ## this build against real etcd, three members each, in turn: ROUNDS, KEYS; needs Go and a quiet machine
+PINNED ?=
+versus = $(if $(PINNED),taskset -c 1) target/release/quorate-versus $(if $(PINNED),--members-on 0) --quorate target/release/quorate --etcd target/interop/bin/etcd --benchmark target/interop/bin/benchmark --rounds $(ROUNDS)
+bench: ## this build against real etcd, three members each, in turn: ROUNDS, KEYS, PINNED=1 for all members on one core and the load on another; needs Go and a quiet machine
 	@tests/needs.sh rust cc go
 	tests/interop/build.sh
 	tests/interop/build-bench.sh
 	cargo build --locked --release --bin quorate
 	cargo build --locked --release --features versus --bin quorate-versus
-	$(versus) --keys $(KEYS) --dir target/bench/data --json target/bench/latest.json
+	$(versus) --keys $(KEYS) --dir target/bench/data --json target/bench/$(if $(PINNED),pinned,latest).json
 	@if [ ! -w /dev/fuse ]; then echo "no second table: a disk with slow syncs needs root and /dev/fuse"; \
 	else echo "the same, on a disk whose syncs take 2 ms"; mkdir -p target/bench/backing target/bench/slow && \
 	target/interop/bin/slowdisk -delay 2ms -backing target/bench/backing -mount target/bench/slow -- \
-	  $(versus) --keys $(SLOW_KEYS) --dir target/bench/slow/data --json target/bench/slow-disk.json; fi
+	  $(versus) --keys $(SLOW_KEYS) --dir target/bench/slow/data --json target/bench/$(if $(PINNED),pinned-,)slow-disk.json; fi

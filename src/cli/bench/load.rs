@@ -177,7 +177,7 @@ impl Load {
         };
         let pace = match self.pace {
             Pace::Closed => "closed loop".to_owned(),
-            Pace::Rate(rate) => format!("{rate} a second"),
+            Pace::Rate(rate) => format!("{rate:.0} a second"),
         };
         format!(
             "{what}: {} clients on {} connections, {pace}",

@@ -28,6 +28,8 @@ const TICKS_A_SECOND: f64 = 100.0;
 pub(super) struct Cluster {
     side: Side,
     program: PathBuf,
+    /// The cores of the members, as `taskset` reads them.
+    cores: Option<String>,
     folder: PathBuf,
     members: Vec<Option<Child>>,
     runtime: Runtime,
@@ -35,7 +37,12 @@ pub(super) struct Cluster {
 
 impl Cluster {
     /// Starts the members with empty disks below `folder` and waits until each serves.
-    pub(super) fn start(side: Side, program: &Path, folder: &Path) -> Result<Cluster, Error> {
+    pub(super) fn start(
+        side: Side,
+        program: &Path,
+        cores: Option<&str>,
+        folder: &Path,
+    ) -> Result<Cluster, Error> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
@@ -47,6 +54,7 @@ impl Cluster {
         let mut cluster = Cluster {
             side,
             program: program.to_owned(),
+            cores: cores.map(str::to_owned),
             folder,
             members: Vec::new(),
             runtime,
@@ -106,7 +114,15 @@ impl Cluster {
         let initial: Vec<String> = (0..MEMBERS)
             .map(|member| format!("m{member}={}", self.peer(member)))
             .collect();
-        let mut command = Command::new(&self.program);
+        let mut command = match &self.cores {
+            // It becomes the program, so that the process is the member's.
+            Some(cores) => {
+                let mut command = Command::new("taskset");
+                command.arg("-c").arg(cores).arg(&self.program);
+                command
+            }
+            None => Command::new(&self.program),
+        };
         if self.side == Side::Ours {
             command.arg("server");
         }
@@ -128,6 +144,7 @@ impl Cluster {
             .arg("--quota-backend-bytes=6442450944")
             .arg("--log-level=warn")
             .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
             .stdin(Stdio::null())
             .stdout(log()?)
             .stderr(log()?);
@@ -193,9 +210,7 @@ impl Cluster {
     pub(super) fn cpu(&self) -> Result<f64, Error> {
         let mut ticks = 0;
         for child in self.members.iter().flatten() {
-            let stat = fs::read_to_string(format!("/proc/{}/stat", child.id()))?;
-            ticks += cpu_ticks(&stat)
-                .ok_or_else(|| Error::Cluster(format!("/proc/PID/stat reads {stat:?}")))?;
+            ticks += ticks_of(&child.id().to_string())?;
         }
         Ok(ticks as f64 / TICKS_A_SECOND)
     }
@@ -275,6 +290,16 @@ impl Drop for Cluster {
             let _ = child.wait();
         }
     }
+}
+
+/// Seconds of CPU that this process has used since it started.
+pub(super) fn own_cpu() -> Result<f64, Error> {
+    Ok(ticks_of("self")? as f64 / TICKS_A_SECOND)
+}
+
+fn ticks_of(process: &str) -> Result<u64, Error> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat"))?;
+    cpu_ticks(&stat).ok_or_else(|| Error::Cluster(format!("/proc/PID/stat reads {stat:?}")))
 }
 
 /// User and system time in `/proc/PID/stat`; the name in it may hold anything.

@@ -97,6 +97,16 @@ impl Figures {
         &mut self.0[at]
     }
 
+    /// The median of one side so far, if it was measured and nothing failed.
+    pub(super) fn median(&self, side: Side, name: &str) -> Option<f64> {
+        let figure = self.0.iter().find(|figure| figure.name == name);
+        let figure = figure.filter(|figure| figure.failed == 0)?;
+        median(match side {
+            Side::Ours => &figure.ours,
+            Side::Etcd => &figure.etcd,
+        })
+    }
+
     /// The result, one line per figure.
     pub(super) fn lines(&self) -> Vec<Line> {
         self.0.iter().map(Figure::line).collect()

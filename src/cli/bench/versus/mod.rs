@@ -59,6 +59,10 @@ struct Arguments {
     /// Puts and gets of each load with many clients.
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1_000..))]
     total: u64,
+    /// Cores that the members run on, as `taskset` reads them, such as 0; this process keeps the cores it was started
+    /// on.
+    #[arg(long)]
+    members_on: Option<String>,
     /// An empty directory on the disk to measure; removed at the end.
     #[arg(long)]
     dir: PathBuf,
@@ -126,9 +130,13 @@ fn measure(arguments: &Arguments) -> Result<Figures, Error> {
         arguments.rounds,
         arguments.keys
     );
+    let start = |side, program| {
+        let cores = arguments.members_on.as_deref();
+        Cluster::start(side, program, cores, &arguments.dir)
+    };
     let clusters = [
-        Cluster::start(Side::Ours, quorate, &arguments.dir)?,
-        Cluster::start(Side::Etcd, &arguments.etcd, &arguments.dir)?,
+        start(Side::Ours, quorate)?,
+        start(Side::Etcd, &arguments.etcd)?,
     ];
     let mut run = Run {
         arguments,
@@ -138,6 +146,7 @@ fn measure(arguments: &Arguments) -> Result<Figures, Error> {
     run.each_side("filling", 0, |run, side| run.fill(side, "small/", SMALL))?;
     for round in 0..arguments.rounds {
         run.each_side("puts and gets", round, Run::small_round)?;
+        run.each_side("at a fixed rate", round, Run::steady_round)?;
     }
     let keys = arguments.keys;
     run.each_side("filling", 0, |run, side| run.fill(side, "large/", keys))?;
@@ -179,7 +188,7 @@ impl Run<'_> {
         mode: Mode,
         prefix: &str,
         count: u64,
-        many: bool,
+        (many, pace): (bool, Pace),
     ) -> Result<Load, Error> {
         let (clients, connections) = if many { MANY } else { (1, 1) };
         let arguments = self.arguments;
@@ -197,7 +206,7 @@ impl Run<'_> {
             total: many.then_some(arguments.total),
             seconds: (!many).then_some(seconds),
             warm_up: Duration::from_secs(1),
-            pace: Pace::Closed,
+            pace,
             timeout: Duration::from_secs(30),
             work: Work::new(mode, Keys::new(prefix, KEY_SIZE, count)?, VALUE_SIZE, 1),
             seed: 1,
@@ -207,7 +216,8 @@ impl Run<'_> {
     /// Writes each key of a key space once.
     fn fill(&mut self, side: Side, prefix: &str, count: u64) -> Result<(), Error> {
         let batch = 100;
-        let mut load = self.load(side, Mode::Fill { batch }, prefix, count, true)?;
+        let pace = (true, Pace::Closed);
+        let mut load = self.load(side, Mode::Fill { batch }, prefix, count, pace)?;
         (load.clients, load.connections) = (16, 4);
         load.warm_up = Duration::ZERO;
         load.total = Some(count.div_ceil(batch));
@@ -225,16 +235,37 @@ impl Run<'_> {
         let get = Mode::Get {
             serializable: false,
         };
-        self.measure(side, "put", put, "small/", SMALL, false)?;
-        self.measure(side, "put", put, "small/", SMALL, true)?;
-        self.measure(side, "get", get, "small/", SMALL, false)?;
-        self.measure(side, "get", get, "small/", SMALL, true)?;
+        for many in [false, true] {
+            self.measure(side, "put", put, "small/", SMALL, (many, Pace::Closed))?;
+            self.measure(side, "get", get, "small/", SMALL, (many, Pace::Closed))?;
+        }
         let Some(benchmark) = &self.arguments.benchmark else {
             return Ok(());
         };
         for many in [false, true] {
             self.by_tool(side, benchmark, "put", many)?;
             self.by_tool(side, benchmark, "range", many)?;
+        }
+        Ok(())
+    }
+
+    /// Both sides at half of the rate that etcd has reached with as many clients so far: what a request costs when
+    /// neither side decides how many there are, and how long it takes when requests do not wait for each other.
+    fn steady_round(&mut self, side: Side) -> Result<(), Error> {
+        let put = Mode::Put { sequential: false };
+        let get = Mode::Get {
+            serializable: false,
+        };
+        for many in [false, true] {
+            for (what, mode) in [("put", put), ("get", get)] {
+                let most = format!("{what}, {}", clients(many));
+                let Some(most) = self.figures.median(Side::Etcd, &most) else {
+                    continue;
+                };
+                let pace = Pace::Rate(most / 2.0);
+                let what = format!("{what} at half of etcd's rate");
+                self.measure(side, &what, mode, "small/", SMALL, (many, pace))?;
+            }
         }
         Ok(())
     }
@@ -247,7 +278,7 @@ impl Run<'_> {
         };
         let keys = self.arguments.keys;
         let name = format!("list {PAGE} of {keys} with count");
-        self.measure(side, &name, list, "large/", keys, false)?;
+        self.measure(side, &name, list, "large/", keys, (false, Pace::Closed))?;
         let seconds = self.cluster(side).restart()?;
         let name = format!("restart with {keys} keys");
         self.figures.add(side, &name, "s", Better::Lower, seconds);
@@ -268,9 +299,9 @@ impl Run<'_> {
         mode: Mode,
         prefix: &str,
         count: u64,
-        many: bool,
+        (many, pace): (bool, Pace),
     ) -> Result<(), Error> {
-        let mut load = self.load(side, mode, prefix, count, many)?;
+        let mut load = self.load(side, mode, prefix, count, (many, pace))?;
         // The CPU time of a warm-up could not be separated from that of the load.
         let warm = Load {
             seconds: Some(std::mem::take(&mut load.warm_up)),
@@ -279,17 +310,18 @@ impl Run<'_> {
             ..load.clone()
         };
         let warm = warm.run()?;
-        let before = self.cluster(side).cpu()?;
+        let before = (self.cluster(side).cpu()?, cluster::own_cpu()?);
         let summary = load.run()?;
-        let cpu = self.cluster(side).cpu()? - before;
+        let after = (self.cluster(side).cpu()?, cluster::own_cpu()?);
+        let cpu = (after.0 - before.0, after.1 - before.1);
         let name = format!("{what}, {}", clients(many));
         self.note(side, &name, &warm, &summary, cpu);
         Ok(())
     }
 
-    fn note(&mut self, side: Side, name: &str, warm: &Summary, summary: &Summary, cpu: f64) {
-        let answered = summary.tally.answered();
-        let micros = cpu * 1e6 / answered.max(1) as f64;
+    /// `cpu`: seconds of the members, and of this process.
+    fn note(&mut self, side: Side, name: &str, warm: &Summary, summary: &Summary, cpu: (f64, f64)) {
+        let answered = summary.tally.answered().max(1) as f64;
         let failed = warm.failed() + summary.failed();
         let values = [
             (name.to_owned(), "a second", Better::Higher, summary.rate()),
@@ -309,7 +341,13 @@ impl Run<'_> {
                 format!("{name}, server CPU"),
                 "us each",
                 Better::Lower,
-                micros,
+                cpu.0 * 1e6 / answered,
+            ),
+            (
+                format!("{name}, client CPU"),
+                "us each",
+                Better::Lower,
+                cpu.1 * 1e6 / answered,
             ),
         ];
         for (name, unit, better, value) in values {
