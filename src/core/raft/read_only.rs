@@ -133,11 +133,13 @@ impl ReadOnly {
         })
     }
 
-    /// Whether a round is due for reads that came since the last one.
+    /// Whether a round is due for reads that came since the last one. Reads that come while a round is under way wait
+    /// for its end, wherever they come from: under load the next one then serves many, of every member. If its
+    /// heartbeats or their answers are lost, the next regular ones replace it.
     pub(super) fn round_due(&self) -> bool {
         self.confirming
-            .back()
-            .is_some_and(|newest| newest.counter > self.asked)
+            .front()
+            .is_some_and(|oldest| oldest.counter > self.asked)
     }
 
     /// Heartbeats with [`ReadOnly::round`] went out to all.
