@@ -13,7 +13,7 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
@@ -45,6 +45,8 @@ const KEEP_ALIVE: Duration = Duration::from_secs(60);
 const NAME: usize = 128;
 /// Peer URLs of a hello that are considered.
 const URLS: usize = 16;
+/// Bytes that are read from a link at once.
+const READ_BYTES: usize = 32 << 10;
 /// Limits the log lines about refused links.
 static REFUSED: Quiet = Quiet::new();
 
@@ -356,7 +358,9 @@ impl Connection {
             true => FRAME_LIMIT,
             false => self.port.unknown_peer_frame.min(FRAME_LIMIT),
         };
-        let (mut reader, mut writer) = tokio::io::split(io);
+        let (reader, mut writer) = tokio::io::split(io);
+        // What the kernel has is taken at once: a frame would cost three calls of the system, and under load many wait.
+        let mut reader = BufReader::with_capacity(READ_BYTES, reader);
         let heard = Notify::new();
         let pulse = async {
             let mut pulse = interval(PULSE);

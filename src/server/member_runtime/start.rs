@@ -81,8 +81,10 @@ pub(crate) fn start(
     let starts = Starts::begin(directory.disk(), uuid, shared.boot_nonce)
         .map_err(|error| disk_stop(&error))?;
     let staging = staged(config, directory.identity())?;
+    // One thread: links have little to do but to wait, and a second one is woken whenever the first has two of them ready.
+    // What blocks or computes for long runs beside it, which needs this kind of runtime.
     let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
+        .worker_threads(1)
         .thread_name("peer")
         .enable_all()
         .build()
