@@ -6,6 +6,7 @@ mod attacks;
 mod backups;
 mod descriptors;
 mod fixture;
+mod framing;
 mod limits;
 mod maintenance;
 mod other_stores;

@@ -45,9 +45,14 @@ struct Long {
 /// Marks calls whose responses [`send`] can split.
 pub(super) fn mark(mut request: http::Request<Body>) -> http::Request<Body> {
     if request.uri().path() == PATH {
-        request.extensions_mut().insert(Pieces);
+        mark_call(request.extensions_mut());
     }
     request
+}
+
+/// The same for calls that do not pass [`mark`], and whose responses are made with [`long`].
+pub(super) fn mark_call(extensions: &mut http::Extensions) {
+    extensions.insert(Pieces);
 }
 
 /// Whether the response to this call may be sent in pieces.
@@ -111,6 +116,12 @@ pub(super) fn send(mut response: http::Response<Body>) -> http::Response<Body> {
         None => response,
         Some(long) => response.map(|_empty| Body::new(Sending::new(long))),
     }
+}
+
+/// The body of a long response, found in the extensions of the service's.
+pub(super) fn long(extensions: &http::Extensions) -> Option<Body> {
+    let long = extensions.get::<Long>()?.clone();
+    Some(Body::new(Sending::new(long)))
 }
 
 /// What remains to be sent of a response.

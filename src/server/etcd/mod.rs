@@ -9,6 +9,7 @@ mod chunked_range;
 mod cluster;
 mod concurrency;
 pub(super) mod convert;
+mod direct;
 mod election;
 mod health;
 mod kv;
@@ -21,6 +22,7 @@ mod unimplemented;
 mod watch;
 
 pub(crate) use call::{Services, VERSION};
+pub(crate) use direct::DirectCalls;
 pub(super) use maintenance::{STORAGE_VERSION, alarms_of};
 pub(super) use unimplemented::answer as not_found;
 

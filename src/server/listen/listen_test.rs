@@ -15,6 +15,7 @@ use crate::server::flags::config::{ClientPort, TlsPolicy};
 use crate::server::flags::url::ClientUrl;
 use crate::server::listen::bodies::{Bodies, WHOLE_WITHIN};
 use crate::server::listen::seats::Seats;
+use crate::server::listen::serving::Front;
 use crate::server::metrics::client::ClientMetrics;
 use crate::server::tls::fixture::Certificates;
 use crate::server::tls::{self, CLIENT_ALPN};
@@ -43,7 +44,7 @@ fn serve(metrics: &Arc<ClientMetrics>) -> (Serve, watch::Sender<bool>) {
     let open = Arc::new(AtomicU64::new(0));
     (
         Serve {
-            router,
+            front: Front::new(router, None),
             plain: None,
             port,
             handshake: super::HANDSHAKE,
@@ -302,7 +303,8 @@ async fn tls_port_accepts_plaintext_in_transition() {
         let address = address(&bound);
         let (mut serve, _drain) = serve(&Arc::new(ClientMetrics::new(false)));
         let plain = axum::routing::get(|| async { "in plain text" });
-        serve.plain = taken.then(|| axum::Router::new().route("/hello", plain));
+        let router = axum::Router::new().route("/hello", plain);
+        serve.plain = taken.then(|| Front::new(router, None));
         accept(bound, runtimes.handles(), serve);
         let answer = ask(address, known.clone()).await.expect("let in");
         assert!(answer.ends_with("\r\n\r\nhello"), "{answer}");

@@ -30,7 +30,7 @@ use tokio_rustls::TlsAcceptor;
 use self::bodies::Bodies;
 use self::prefixed::{Prefixed, TLS_HANDSHAKE};
 use self::seats::{Handle as Seat, Leave, Occupied, Seats};
-use self::serving::{Connection, converse};
+use self::serving::{Connection, Front, converse};
 use self::socket::{Accepted, Listener, Socket};
 use crate::server::auth::certificate::common_name;
 use crate::server::core::queue::Oldest;
@@ -291,10 +291,10 @@ impl ClientRuntimes {
 /// How connections are served.
 #[derive(Clone)]
 pub struct Serve {
-    /// gRPC and HTTP behind one router.
-    pub router: axum::Router,
+    /// What answers: gRPC and HTTP.
+    pub front: Front,
     /// The same for plaintext connections to a TLS socket; `None`: refused.
-    pub plain: Option<axum::Router>,
+    pub plain: Option<Front>,
     /// Settings of HTTP/2.
     pub port: ClientPort,
     /// Time for a handshake, and for a request's headers: [`HANDSHAKE`] except in tests.
@@ -477,7 +477,7 @@ async fn talk(
     if first[0] == TLS_HANDSHAKE {
         return secured(stream, &tls, connection, serve).await;
     }
-    serve.router = plain;
+    serve.front = plain;
     converse(stream, connection, serve).await
 }
 

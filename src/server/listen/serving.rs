@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use bytes::Bytes;
+use http::request::Parts;
 use http::{Request, Response, StatusCode, header};
 use hyper::body::{Frame, Incoming, SizeHint};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -20,7 +21,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 use tower::{Service, ServiceExt as _};
 
-use super::bodies::Bodies;
+use super::bodies::{Bodies, Metered};
 use super::heard::{Count, Heard};
 use super::seats::{Call, Handle};
 use super::{ConnectionError, HANDSHAKE, Serve, raised, until};
@@ -40,6 +41,51 @@ const ALL_WINDOWS: usize = 256 << 20;
 const SEND_BUFFER: usize = 128 << 10;
 /// Bytes of a request's headers: tokens and a few names.
 const HEADERS: u32 = 16 << 10;
+
+/// A request that was not answered, for the router.
+pub(crate) type GivenBack = Box<Request<Body>>;
+
+/// Answers some requests without the router.
+pub(crate) trait Direct: Send + Sync {
+    /// Whether a request may be one of those.
+    fn takes(&self, parts: &Parts) -> bool;
+
+    /// Answers such a request, or gives it back.
+    fn answer(
+        self: Arc<Self>,
+        request: Request<Metered<Incoming>>,
+    ) -> Pin<Box<dyn Future<Output = Result<Response<Body>, GivenBack>> + Send>>;
+}
+
+/// What requests are answered by.
+#[derive(Clone)]
+pub struct Front {
+    router: axum::Router,
+    direct: Option<Arc<dyn Direct>>,
+}
+
+impl Front {
+    /// A router that answers everything but what `direct` takes.
+    pub(crate) fn new(router: axum::Router, direct: Option<Arc<dyn Direct>>) -> Front {
+        Front { router, direct }
+    }
+
+    async fn answer(
+        self,
+        request: Request<Metered<Incoming>>,
+    ) -> Result<Response<Body>, Infallible> {
+        let (parts, body) = request.into_parts();
+        let direct = self.direct.filter(|direct| direct.takes(&parts));
+        let request = Request::from_parts(parts, body);
+        let Some(direct) = direct else {
+            return self.router.oneshot(request).await;
+        };
+        match direct.answer(request).await {
+            Ok(response) => Ok(response),
+            Err(request) => self.router.oneshot(*request).await,
+        }
+    }
+}
 
 /// The address from which a request came; an extension of each request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,7 +135,7 @@ where
         .keep_alive_timeout(keepalive.map_or(HANDSHAKE, |(_, timeout)| timeout));
     let count = Count::default();
     let stream = TokioIo::new(Heard::new(stream, count.clone()));
-    let service = TowerToHyperService::new(service(serve.router, known, count));
+    let service = TowerToHyperService::new(service(serve.front, known, count));
     let connection = builder.serve_connection_with_upgrades(stream, service);
     let mut connection = std::pin::pin!(connection);
     let (mut draining, mut hang_ups) = (serve.draining, serve.hang_ups);
@@ -132,9 +178,9 @@ fn window(open: usize) -> u32 {
     share.clamp(64 << 10, CONNECTION_WINDOW)
 }
 
-/// A router as the service of this connection, which has received `heard` bytes.
+/// The front as the service of this connection, which has received `heard` bytes.
 pub(crate) fn service(
-    router: axum::Router,
+    front: Front,
     connection: Connection,
     heard: Count,
 ) -> impl Service<
@@ -171,10 +217,10 @@ pub(crate) fn service(
         let host = from.map(Host::of);
         let body = bodies.meter(parts.uri.path(), &parts.headers, host, body);
         let request = Request::from_parts(parts, body);
-        let router = router.clone();
+        let front = front.clone();
         async move {
             let response = match &call {
-                Some(_) => router.oneshot(request).await?,
+                Some(_) => front.answer(request).await?,
                 None => too_many(&request),
             };
             Ok(response.map(|body| ResponseBody { body, _call: call }))

@@ -34,6 +34,7 @@ use crate::server::gateway;
 use crate::server::http::{self, access};
 use crate::server::listen::all_seats::AllSeats;
 use crate::server::listen::bodies::{self, Bodies};
+use crate::server::listen::serving::Front;
 use crate::server::listen::{self, AllBound, ClientRuntimes, Serve};
 use crate::server::member_runtime::{self, RunningServer};
 use crate::server::metrics::client::ClientMetrics;
@@ -233,14 +234,15 @@ impl Listeners {
         }
         let probes = http::router(services.clone());
         let grpc = etcd::router(&services);
+        let direct = etcd::DirectCalls::new(services.clone());
         let gateway = match config.client.json_gateway {
             true => gateway::router(grpc.clone(), etcd::message_limit(&services), bodies.clone()),
             false => axum::Router::new(),
         };
         let http = probes.clone().merge(gateway);
         let own_http = !bound.http.is_empty();
-        let serve = |router: axum::Router, counted: bool| Serve {
-            router,
+        let serve = |front: Front, counted: bool| Serve {
+            front,
             plain: None,
             port: config.client.clone(),
             handshake: listen::HANDSHAKE,
@@ -260,29 +262,36 @@ impl Listeners {
         let guarded = |router, tls| access::guarded(router, &config.client.access, tls);
         for bound in bound.clients {
             tracing::info!(address = %bound.address, "serving clients");
-            let router = |tls| match own_http {
-                true => grpc.clone(),
-                false => guarded(grpc.clone().merge(http.clone()), tls),
+            let front = |tls| {
+                let router = match own_http {
+                    true => grpc.clone(),
+                    false => guarded(grpc.clone().merge(http.clone()), tls),
+                };
+                Front::new(router, Some(direct.clone()))
             };
             let serve = Serve {
-                plain: config.client_plaintext.then(|| router(false)),
-                ..serve(router(bound.is_secure()), true)
+                plain: config.client_plaintext.then(|| front(false)),
+                ..serve(front(bound.is_secure()), true)
             };
             listen::accept(bound, runtimes.handles(), serve);
         }
         for bound in bound.http {
             tracing::info!(address = %bound.address, "serving clients by HTTP alone");
-            let router = |tls| guarded(http.clone().fallback(etcd::not_found), tls);
+            let front = |tls| {
+                let router = guarded(http.clone().fallback(etcd::not_found), tls);
+                Front::new(router, None)
+            };
             let serve = Serve {
-                plain: config.client_plaintext.then(|| router(false)),
-                ..serve(router(bound.is_secure()), true)
+                plain: config.client_plaintext.then(|| front(false)),
+                ..serve(front(bound.is_secure()), true)
             };
             listen::accept(bound, runtimes.handles(), serve);
         }
         for bound in bound.probes {
             tracing::info!(address = %bound.address, "serving metrics and probes");
             let router = probes.clone().fallback(etcd::not_found);
-            listen::accept(bound, runtimes.handles(), serve(router, false));
+            let front = Front::new(router, None);
+            listen::accept(bound, runtimes.handles(), serve(front, false));
         }
         Listeners { open, drain }
     }
