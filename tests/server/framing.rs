@@ -1,7 +1,10 @@
 //! What a client may send as the body of a call. KV's calls are answered without the router; whatever is not one whole
 //! message has to end as on the way through it, which Compact, which nothing shortens, shows beside them.
 
+use std::time::Duration;
+
 use bytes::{BufMut as _, Bytes, BytesMut};
+use futures::{Stream, StreamExt as _};
 use http::{HeaderMap, Request};
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::Frame;
@@ -29,8 +32,18 @@ async fn call(
     header: (&'static str, &'static str),
     frames: Vec<Frame<Bytes>>,
 ) -> End {
-    let frames = frames.into_iter().map(Ok::<_, tonic::Status>);
-    let body = StreamBody::new(futures::stream::iter(frames));
+    let frames = futures::stream::iter(frames.into_iter().map(Ok));
+    exchange(channel, path, header, frames).await
+}
+
+/// The same with a stream of frames, which need not end.
+async fn exchange(
+    channel: &mut Channel,
+    path: &str,
+    header: (&'static str, &'static str),
+    frames: impl Stream<Item = Result<Frame<Bytes>, tonic::Status>> + Send + 'static,
+) -> End {
+    let body = StreamBody::new(frames);
     let request = Request::post(path)
         .header("content-type", "application/grpc")
         .header("te", "trailers")
@@ -128,5 +141,26 @@ async fn what_is_not_one_message_ends_as_through_the_router() {
             (&through.code, text(&through)),
             "{what}"
         );
+    }
+}
+
+/// What its head shows to be no message that is taken was refused once all of it had come, or never.
+#[tokio::test]
+async fn refusals_do_not_wait_for_the_end() {
+    let server = Server::start(&["--max-request-bytes=10000"]);
+    let mut channel = server.channel().await;
+    for head in [
+        message(0, 1 << 30, b"123"),
+        message(1, 9, b"z"),
+        message(7, 9, b"z"),
+    ] {
+        for path in [COMPACT, RANGE] {
+            let begun = futures::stream::iter(data(&[&head]).into_iter().map(Ok));
+            let frames = begun.chain(futures::stream::pending());
+            let call = exchange(&mut channel, path, ("x-nothing", "0"), frames);
+            let end = tokio::time::timeout(Duration::from_secs(10), call).await;
+            let end = end.unwrap_or_else(|_| panic!("{path} waits for the rest of {head:?}"));
+            assert_ne!(end.code, "0", "{path}: {end:?}");
+        }
     }
 }

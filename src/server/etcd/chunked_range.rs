@@ -118,10 +118,12 @@ pub(super) fn send(mut response: http::Response<Body>) -> http::Response<Body> {
     }
 }
 
-/// The body of a long response, found in the extensions of the service's.
-pub(super) fn long(extensions: &http::Extensions) -> Option<Body> {
-    let long = extensions.get::<Long>()?.clone();
-    Some(Body::new(Sending::new(long)))
+/// The body of a long response, taken out of the extensions of the service's: it must be the only one that holds it, or
+/// all of it would be copied.
+pub(super) fn long(extensions: &mut http::Extensions) -> Option<Body> {
+    extensions
+        .remove::<Long>()
+        .map(|long| Body::new(Sending::new(long)))
 }
 
 /// What remains to be sent of a response.
@@ -139,6 +141,7 @@ struct Sending {
 
 impl Sending {
     fn new(long: Long) -> Sending {
+        debug_assert_eq!(Arc::strong_count(&long.answer), 1, "it would be copied");
         let answer = Arc::unwrap_or_clone(long.answer);
         let head = etcd::RangeResponse {
             header: answer.header,
@@ -242,13 +245,10 @@ mod tests {
             let (whole, bytes) = convert(header(), response(keys, value)).await;
             let want = whole.encode_to_vec();
             assert_eq!(bytes, want.len());
-            let carried = answer(true, Response::new((whole, bytes))).expect("fits");
+            let mut carried = answer(true, Response::new((whole, bytes))).expect("fits");
             assert_eq!(*carried.get_ref(), etcd::RangeResponse::default());
-            let long = carried
-                .extensions()
-                .get::<Long>()
-                .expect("it is long")
-                .clone();
+            let long = carried.extensions_mut().remove::<Long>();
+            let long = long.expect("it is long");
             let mut sending = Sending::new(long);
             let pieces: Vec<Bytes> = std::iter::from_fn(|| sending.piece()).collect();
             assert!(pieces.iter().all(|piece| piece.len() < PIECE + value + 64));

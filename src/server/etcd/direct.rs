@@ -136,29 +136,78 @@ enum Came {
 /// # Errors
 /// The client did not send it in time, or too much is incomplete.
 async fn whole(mut body: Metered<Incoming>, limit: usize) -> Result<Came, Status> {
-    let mut came = Bytes::new();
+    let mut came = Pieces::default();
     while !body.is_end_stream() {
         let Some(frame) = body.frame().await else {
             break;
         };
-        let Ok(data) = frame.map_err(Status::from_error)?.into_data() else {
-            // Trailers, after which nothing comes.
-            break;
-        };
-        came = match came.is_empty() {
-            // Nearly always all of it, which is then not copied.
-            true => data,
-            false => [came, data].concat().into(),
-        };
-        if came.len() > HEAD + limit {
-            let first = Some(came);
-            return Ok(Came::Else(Body::new(Read { first, rest: body })));
+        match frame.map_err(Status::from_error)?.into_data() {
+            Ok(data) => came.push(data),
+            Err(trailers) => {
+                let first = Some(Frame::data(came.into_bytes()));
+                let then = Some(trailers);
+                return Ok(Came::Else(Body::new(Read { first, then, body })));
+            }
         }
+        // Whatever it is going to be, it is refused now, not when the rest of it has come.
+        if came.len() > HEAD + limit || !may_become_one(came.head(), limit) {
+            let first = Some(Frame::data(came.into_bytes()));
+            let then = None;
+            return Ok(Came::Else(Body::new(Read { first, then, body })));
+        }
+        // A client that sends many small frames must not keep its thread.
+        tokio::task::consume_budget().await;
     }
+    let came = came.into_bytes();
     Ok(match is_one_message(&came) {
         true => Came::Message(came.slice(HEAD..)),
         false => Came::Else(Body::from(came)),
     })
+}
+
+/// What has come of a body: nearly always one piece, which is then not copied.
+#[derive(Default)]
+struct Pieces {
+    first: Bytes,
+    all: Option<BytesMut>,
+}
+
+impl Pieces {
+    fn push(&mut self, data: Bytes) {
+        match &mut self.all {
+            Some(all) => all.put_slice(&data),
+            None if self.first.is_empty() => self.first = data,
+            // Grows by doubling, so that each byte is copied a few times at most.
+            None => {
+                let mut all = BytesMut::with_capacity(2 * (self.first.len() + data.len()));
+                all.put_slice(&self.first);
+                all.put_slice(&data);
+                self.all = Some(all);
+            }
+        }
+    }
+
+    fn head(&self) -> &[u8] {
+        let came = self.all.as_deref().unwrap_or(&self.first);
+        &came[..came.len().min(HEAD)]
+    }
+
+    fn len(&self) -> usize {
+        self.all.as_ref().map_or(self.first.len(), BytesMut::len)
+    }
+
+    fn into_bytes(self) -> Bytes {
+        self.all.map_or(self.first, BytesMut::freeze)
+    }
+}
+
+/// Whether a message that begins like this may be one that is taken.
+fn may_become_one(head: &[u8], limit: usize) -> bool {
+    match *head {
+        [] | [0] | [0, _] | [0, _, _] | [0, _, _, _] => true,
+        [0, a, b, c, d] => u32::from_be_bytes([a, b, c, d]) as usize <= limit,
+        _ => false,
+    }
 }
 
 fn is_one_message(came: &[u8]) -> bool {
@@ -179,7 +228,7 @@ fn framed(message: &[u8]) -> Bytes {
     whole.freeze()
 }
 
-/// gRPC's prefix of a message that is not compressed. Both directions are limited to what fits into four bytes.
+/// gRPC's prefix of a message that is not compressed, and that fits into one.
 fn put_head(buffer: &mut BytesMut, length: usize) {
     buffer.put_u8(0);
     buffer.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
@@ -204,8 +253,8 @@ fn ranged(
 ) -> Response<Body> {
     match result {
         Ok(response) => {
-            let (metadata, message, extensions) = response.into_parts();
-            let long = chunked_range::long(&extensions);
+            let (metadata, message, mut extensions) = response.into_parts();
+            let long = chunked_range::long(&mut extensions);
             let response = succeeded((metadata, message, extensions));
             match long {
                 None => response,
@@ -220,6 +269,10 @@ fn succeeded<T: Message>(
     (metadata, message, _): (MetadataMap, T, http::Extensions),
 ) -> Response<Body> {
     let length = message.encoded_len();
+    if u32::try_from(length).is_err() {
+        let text = format!("an answer of {length} bytes does not fit into one message");
+        return Status::resource_exhausted(text).into_http();
+    }
     let mut data = BytesMut::with_capacity(HEAD + length);
     put_head(&mut data, length);
     message.encode_raw(&mut data);
@@ -266,8 +319,9 @@ impl hyper::body::Body for Sent {
 
 /// What was read of a body, and the rest of it.
 struct Read {
-    first: Option<Bytes>,
-    rest: Metered<Incoming>,
+    first: Option<Frame<Bytes>>,
+    then: Option<Frame<Bytes>>,
+    body: Metered<Incoming>,
 }
 
 impl hyper::body::Body for Read {
@@ -278,10 +332,10 @@ impl hyper::body::Body for Read {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        if let Some(first) = self.first.take() {
-            return Poll::Ready(Some(Ok(Frame::data(first))));
+        if let Some(frame) = self.first.take().or_else(|| self.then.take()) {
+            return Poll::Ready(Some(Ok(frame)));
         }
-        Pin::new(&mut self.rest).poll_frame(context)
+        Pin::new(&mut self.body).poll_frame(context)
     }
 }
 
@@ -303,6 +357,34 @@ mod tests {
             assert_eq!(is_one_message(came), one, "{came:?}");
         }
         assert!(is_one_message(&framed(b"message")));
+    }
+
+    /// A message in many frames was copied as often as it has frames.
+    #[test]
+    fn pieces_are_put_together() {
+        for size in [1, 3, 1000] {
+            let bytes: Vec<u8> = (0..1000_u32).map(|number| number as u8).collect();
+            let mut pieces = Pieces::default();
+            for piece in bytes.chunks(size) {
+                pieces.push(Bytes::copy_from_slice(piece));
+            }
+            assert_eq!((pieces.len(), pieces.head()), (1000, &bytes[..HEAD]));
+            assert_eq!(pieces.into_bytes(), bytes);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_taken_is_given_back_at_its_head() {
+        for (head, may) in [
+            (&[][..], true),
+            (&[0, 9, 9], true),
+            (&[1], false),
+            (&[0, 0, 0, 0, 100], true),
+            (&[0, 0, 0, 0, 101], false),
+            (&[0, 0xff, 0, 0, 0], false),
+        ] {
+            assert_eq!(may_become_one(head, 100), may, "{head:?}");
+        }
     }
 
     #[test]

@@ -160,7 +160,8 @@ impl MemberRuntime {
     /// The data directory, for opening or creating a member's files without holding the lock, so
     /// that a description can be answered meanwhile.
     fn files(&self) -> DataDirectory {
-        lock(&self.directory).share()
+        // Whoever has the lock may wait for a sync.
+        blocking(|| lock(&self.directory).share())
     }
 
     /// Changes the identity file durably.
