@@ -10,7 +10,7 @@ use crate::opsim::harness::world::{Failure, World};
 use crate::opsim::run::Scenario;
 use crate::opsim::user::{self, SOON_MS};
 
-pub(super) const SCENARIOS: [Scenario; 7] = [
+pub(super) const SCENARIOS: [Scenario; 13] = [
     Scenario {
         name: "quorum-recovered",
         story: "two of three volumes are gone: the cluster goes on with the third one's data under its name",
@@ -19,12 +19,42 @@ pub(super) const SCENARIOS: [Scenario; 7] = [
     Scenario {
         name: "quorum-recovered-five",
         story: "three of five volumes are gone: of the two that are left one is stopped, and the other one's data are kept",
-        script: |world| Box::pin(quorum_lost_five(world)),
+        script: |world| Box::pin(quorum_lost_of(world, 5, Left::Followers(2))),
+    },
+    Scenario {
+        name: "quorum-recovered-leader",
+        story: "the volumes of both followers are gone: the cluster goes on with the leader's data",
+        script: |world| Box::pin(quorum_lost_of(world, 3, Left::LeaderAnd(0))),
+    },
+    Scenario {
+        name: "quorum-recovered-five-leader",
+        story: "three of five volumes are gone: the leader's data are kept, and the follower that is left is stopped",
+        script: |world| Box::pin(quorum_lost_of(world, 5, Left::LeaderAnd(1))),
+    },
+    Scenario {
+        name: "quorum-recovered-five-leader-alone",
+        story: "the volumes of all four followers are gone: the cluster goes on with the leader's data",
+        script: |world| Box::pin(quorum_lost_of(world, 5, Left::LeaderAnd(0))),
+    },
+    Scenario {
+        name: "quorum-recovered-five-one",
+        story: "four of five volumes are gone: the cluster goes on with the only one that is left",
+        script: |world| Box::pin(quorum_lost_of(world, 5, Left::Followers(1))),
+    },
+    Scenario {
+        name: "quorum-recovered-five-all",
+        story: "all of five volumes are gone: the cluster goes on with a backup",
+        script: |world| Box::pin(quorum_lost_of(world, 5, Left::Followers(0))),
+    },
+    Scenario {
+        name: "quorum-recovered-single",
+        story: "the volume of the only member is gone: the cluster goes on with a backup",
+        script: |world| Box::pin(quorum_lost_of(world, 1, Left::Followers(0))),
     },
     Scenario {
         name: "quorum-recovered-all",
         story: "all volumes are gone: the cluster goes on with a backup under its name",
-        script: |world| Box::pin(quorum_lost_all(world)),
+        script: |world| Box::pin(quorum_lost_of(world, 3, Left::Followers(0))),
     },
     Scenario {
         name: "quorum-recovered-node",
@@ -125,10 +155,34 @@ pub(super) async fn recovered(world: &mut World, incarnation: u64) -> Result<(),
 }
 
 async fn quorum_lost(world: &mut World) -> Result<(), Failure> {
-    members(world, 3).await?;
-    let survivor = user::follower(world);
-    lose_others(world, &[&survivor]);
-    recover(world, Some(&survivor), 1).await?;
+    quorum_lost_of(world, 3, Left::Followers(1)).await
+}
+
+/// Whose volumes are left. Followers are alike: the scenarios above have every set of lost volumes that leaves no quorum of
+/// one, three or five members.
+enum Left {
+    /// So many followers'; the first of them is kept.
+    Followers(usize),
+    /// The leader's, which is kept, and so many followers'.
+    LeaderAnd(usize),
+}
+
+async fn quorum_lost_of(world: &mut World, replicas: u32, left: Left) -> Result<(), Failure> {
+    members(world, replicas).await?;
+    let followers = user::followers(world);
+    let kept: Vec<String> = match left {
+        Left::Followers(some) => followers.into_iter().take(some).collect(),
+        Left::LeaderAnd(some) => {
+            let leader = user::leader(world).into_iter();
+            leader.chain(followers.into_iter().take(some)).collect()
+        }
+    };
+    let kept: Vec<&str> = kept.iter().map(String::as_str).collect();
+    lose_others(world, &kept);
+    if kept.is_empty() {
+        world.pass_ms(20_000).await?;
+    }
+    recover(world, kept.first().copied(), 1).await?;
     recovered(world, 1).await
 }
 
@@ -139,22 +193,6 @@ pub(super) fn lose_others(world: &mut World, kept: &[&str]) {
             faults::volume_goes(world, &member);
         }
     }
-}
-
-async fn quorum_lost_five(world: &mut World) -> Result<(), Failure> {
-    members(world, 5).await?;
-    let left = user::followers(world);
-    lose_others(world, &[&left[0], &left[1]]);
-    recover(world, Some(&left[0]), 1).await?;
-    recovered(world, 1).await
-}
-
-async fn quorum_lost_all(world: &mut World) -> Result<(), Failure> {
-    members(world, 3).await?;
-    lose_others(world, &[]);
-    world.pass_ms(20_000).await?;
-    recover(world, None, 1).await?;
-    recovered(world, 1).await
 }
 
 async fn quorum_lost_node(world: &mut World) -> Result<(), Failure> {
