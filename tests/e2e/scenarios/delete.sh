@@ -1,4 +1,5 @@
 # shellcheck shell=bash
+# soak
 # a protected cluster cannot be deleted by anyone; one with backupBeforeDeletion serves on until its last backup is stored, stays while that fails, and goes without it where the user says so
 is_gone() { ! kubectl -n "$ns" get qec demo -o name >/dev/null 2>&1; }
 last() { kubectl -n "$ns" get etcdbackups -o name | sed -n 's|^etcdbackup.quorate.dev/\(demo-last-.*\)|\1|p'; }

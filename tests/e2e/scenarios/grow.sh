@@ -1,4 +1,5 @@
 # shellcheck shell=bash
+# soak
 # an applied cluster grows to three voters, each but the seed joined as a learner; clients use it
 apply_cluster demo 3
 eventually 60 "the seed is a member" has_members demo 1
