@@ -97,19 +97,16 @@ impl<T: Item> Child<T> {
     }
 
     fn of_leaf(leaf: Leaf<T>) -> Self {
-        let mut summary = Summary::default();
-        leaf.items.iter().for_each(|item| summary.add(item));
-        Child {
-            summary,
-            node: Node::Leaf(Arc::new(leaf)),
-        }
+        Self::of(Node::Leaf(Arc::new(leaf)))
     }
 
     fn of_inner(inner: Inner<T>) -> Self {
-        Child {
-            summary: inner.summary(),
-            node: Node::Inner(Arc::new(inner)),
-        }
+        Self::of(Node::Inner(Arc::new(inner)))
+    }
+
+    fn of(node: Node<T>) -> Self {
+        let summary = node.summary();
+        Child { summary, node }
     }
 
     /// Changes an item that is here.
@@ -313,6 +310,16 @@ impl Separators {
         let heads = Heads::of(keys.len(), |at| &keys[at]);
         Separators { heads, keys }
     }
+
+    fn insert(&mut self, at: usize, key: Bytes) {
+        self.keys.insert(at, key);
+        self.heads.inserted(at, |at| &self.keys[at]);
+    }
+
+    fn remove(&mut self, at: usize) {
+        self.keys.remove(at);
+        self.heads.removed(at, |at| &self.keys[at]);
+    }
 }
 
 impl<T> Clone for Inner<T>
@@ -387,10 +394,7 @@ impl<T: Item> Inner<T> {
             return None;
         }
         if !self.children.is_full() {
-            let separators = Arc::make_mut(&mut self.separators);
-            separators.keys.insert(at, new.low);
-            let keys = &separators.keys;
-            separators.heads.inserted(at, |at| &keys[at]);
+            Arc::make_mut(&mut self.separators).insert(at, new.low);
             self.children.insert(at + 1, new.child);
             return None;
         }
@@ -437,10 +441,7 @@ impl<T: Item> Inner<T> {
     }
 
     fn drop_separator(&mut self, at: usize) {
-        let separators = Arc::make_mut(&mut self.separators);
-        separators.keys.remove(at);
-        let keys = &separators.keys;
-        separators.heads.removed(at, |at| &keys[at]);
+        Arc::make_mut(&mut self.separators).remove(at);
     }
 }
 
@@ -462,10 +463,7 @@ impl<T: Item> Child<T> {
                 let inner = Arc::make_mut(inner);
                 if child.size() > 1 || !inner.children[0].take_front(child, between) {
                     inner.children.insert(0, child.clone());
-                    let separators = Arc::make_mut(&mut inner.separators);
-                    separators.keys.insert(0, between.clone());
-                    let keys = &separators.keys;
-                    separators.heads.inserted(0, |at| &keys[at]);
+                    Arc::make_mut(&mut inner.separators).insert(0, between.clone());
                 }
             }
             // Neighbours are at one depth, so both are of one kind; they stay apart otherwise.
