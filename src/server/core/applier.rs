@@ -83,7 +83,7 @@ impl Applier {
                         let applied = self
                             .machine
                             .apply(&entry)
-                            .map_err(|error| super::raft_thread::stop(&StopReason::Entry(error)))?;
+                            .map_err(|error| super::raft_task::stop(&StopReason::Entry(error)))?;
                         if self.machine.compacted() > before {
                             self.compactions.push((before, self.machine.compacted()));
                         }

@@ -2,7 +2,7 @@
 //!
 //! | thread | owns | does |
 //! |---|---|---|
-//! | raft | the `Member` | steps it; never blocks on disk or clients |
+//! | raft | the `Member` | steps it, and runs the links between members; never blocks on disk or clients |
 //! | log | the `Log` | appends and syncs |
 //! | applier | the `StateMachine` | applies, publishes once a batch, answers |
 //! | background | - | checkpoints, dropping what is old |
@@ -21,15 +21,18 @@ pub(in crate::server) mod tail;
 mod applier;
 mod log;
 pub(crate) mod open;
-mod raft_thread;
+mod raft_task;
+pub(in crate::server) mod raft_thread;
 mod worker;
 
 pub(crate) use applier::ApplyJob;
 pub(crate) use log::LogJob;
 pub(crate) use worker::Worker;
 
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
+
+use tokio::runtime::Handle;
 
 use self::queue::Queue;
 use self::state::{RuntimeState, Thread};
@@ -67,15 +70,18 @@ pub(crate) struct Core {
     background: Worker,
     segments: Worker,
     reader: Worker,
+    /// Ends when the task of consensus has.
+    consensus: mpsc::Receiver<()>,
     threads: Vec<(Thread, JoinHandle<()>)>,
 }
 
 impl Core {
-    /// Starts the threads.
+    /// Starts the threads, and the task of consensus on the `raft` thread.
     pub(crate) fn start(
         parts: Parts,
         shared: &Arc<RuntimeState>,
         outside: Transport,
+        raft: &Handle,
     ) -> Result<Core, Stop> {
         let apply = Queue::new(APPLY_BYTES);
         let log = Queue::new(LOG_BYTES);
@@ -105,7 +111,7 @@ impl Core {
             jobs: log.clone(),
             apply: apply.clone(),
         };
-        let raft = raft_thread::RaftThread {
+        let task = raft_task::RaftTask {
             member: parts.member,
             shared: Arc::clone(shared),
             outside,
@@ -116,11 +122,13 @@ impl Core {
             tick_ms: parts.tick_ms,
             first_ticks: parts.first_ticks,
         };
+        let (ends, consensus) = mpsc::channel();
+        let watch = OnPanic(Arc::clone(shared), "raft".to_owned());
+        raft.spawn(async move {
+            let _watched = (watch, ends);
+            task.run().await;
+        });
         let threads = vec![
-            (
-                Thread::Raft,
-                spawn("raft", shared, move || raft.run()).map_err(failed)?,
-            ),
             (
                 Thread::Log,
                 spawn("log", shared, move || writer.run()).map_err(failed)?,
@@ -137,14 +145,18 @@ impl Core {
             background,
             segments,
             reader,
+            consensus,
             threads,
         })
     }
 
     /// Ends the threads one after the other; everything written is durable.
     pub(crate) fn shutdown(self) {
-        // The raft thread ends first: then the others receive nothing new.
+        // Consensus ends first: then the others receive nothing new.
         self.shared.inbox.close();
+        // Nothing is sent: the other end is dropped with the task.
+        let _ = self.consensus.recv();
+        self.shared.beat_ends(Thread::Raft);
         for (thread, handle) in self.threads {
             match thread {
                 Thread::Log => self.log.close(),
@@ -164,24 +176,27 @@ impl Core {
     }
 }
 
+/// Ends the server if the thread panics that drops it.
+struct OnPanic(Arc<RuntimeState>, String);
+
+impl Drop for OnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.stop(Stop {
+                code: exit::OTHER,
+                class: "panic",
+                message: format!("the {} thread panicked", self.1),
+            });
+        }
+    }
+}
+
 /// Starts a core thread; if it panics (possible where panics do not abort), the server ends.
 fn spawn(
     name: &str,
     shared: &Arc<RuntimeState>,
     body: impl FnOnce() + Send + 'static,
 ) -> std::io::Result<JoinHandle<()>> {
-    struct OnPanic(Arc<RuntimeState>, String);
-    impl Drop for OnPanic {
-        fn drop(&mut self) {
-            if std::thread::panicking() {
-                self.0.stop(Stop {
-                    code: exit::OTHER,
-                    class: "panic",
-                    message: format!("the {} thread panicked", self.1),
-                });
-            }
-        }
-    }
     let watch = OnPanic(Arc::clone(shared), name.to_owned());
     std::thread::Builder::new()
         .name(name.to_owned())

@@ -109,7 +109,7 @@ pub(crate) fn open(
     let tick_ms = settings.tick_ms;
     let first_ticks = first_ticks(config, machine.membership(), member_id);
     let member =
-        Member::new(settings, restored).map_err(|reason| super::raft_thread::stop(&reason))?;
+        Member::new(settings, restored).map_err(|reason| super::raft_task::stop(&reason))?;
     Ok(Parts {
         member,
         machine,

@@ -1,12 +1,15 @@
 //! A queue between threads that is bounded in bytes and hands over everything at once.
 //!
 //! The receiver takes everything that is queued in one step, so a busy core thread wakes once a
-//! batch. Never blocks a sender: an item that does not fit is refused.
+//! batch; it is a thread that waits here, or a task of a runtime. Never blocks a sender: an item
+//! that does not fit is refused.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
 
 /// Why an item was not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,10 +27,28 @@ struct State<T> {
     closed: bool,
 }
 
+/// Wakes the one receiver of a queue.
+pub(crate) trait Wake {
+    /// Wakes it, or lets its next wait end at once.
+    fn wake(&self);
+}
+
+impl Wake for Condvar {
+    fn wake(&self) {
+        self.notify_one();
+    }
+}
+
+impl Wake for Notify {
+    fn wake(&self) {
+        self.notify_one();
+    }
+}
+
 #[derive(Debug)]
-struct Inner<T> {
+struct Inner<T, W> {
     state: Mutex<State<T>>,
-    arrived: Condvar,
+    arrived: W,
     limit: usize,
     oldest: Oldest,
 }
@@ -63,7 +84,7 @@ fn micros(at: Instant) -> u64 {
     u64::try_from(since).unwrap_or(u64::MAX).max(1)
 }
 
-impl<T> Inner<T> {
+impl<T, W> Inner<T, W> {
     /// A panic while the lock is held aborts the release binary; in tests the state is a plain
     /// list, which is consistent between statements.
     fn lock(&self) -> MutexGuard<'_, State<T>> {
@@ -73,9 +94,12 @@ impl<T> Inner<T> {
 
 /// A sender or the receiver of a queue; clones share it.
 #[derive(Debug)]
-pub(crate) struct Queue<T>(Arc<Inner<T>>);
+pub(crate) struct Queue<T, W = Condvar>(Arc<Inner<T, W>>);
 
-impl<T> Clone for Queue<T> {
+/// A queue whose receiver is a task.
+pub(crate) type TaskQueue<T> = Queue<T, Notify>;
+
+impl<T, W> Clone for Queue<T, W> {
     fn clone(&self) -> Self {
         Queue(Arc::clone(&self.0))
     }
@@ -84,13 +108,48 @@ impl<T> Clone for Queue<T> {
 impl<T> Queue<T> {
     /// A queue that refuses items once `limit` bytes wait.
     pub(crate) fn new(limit: usize) -> Queue<T> {
+        Queue::with(limit, Condvar::new())
+    }
+
+    /// Takes everything that is queued; waits up to `timeout` for the first item. Empty after the
+    /// timeout; `None` once the queue is closed and drained.
+    pub(crate) fn take(&self, timeout: Duration) -> Option<Vec<T>> {
+        let mut state = self.0.lock();
+        if state.items.is_empty() && !state.closed && !timeout.is_zero() {
+            let waited = self.0.arrived.wait_timeout(state, timeout);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        self.drain(&mut state)
+    }
+}
+
+impl<T> TaskQueue<T> {
+    /// A queue for a task, which refuses items once `limit` bytes wait.
+    pub(crate) fn for_task(limit: usize) -> TaskQueue<T> {
+        Queue::with(limit, Notify::new())
+    }
+
+    /// Waits until something is queued or the queue is closed; may end without either.
+    pub(crate) async fn arrival(&self) {
+        self.0.arrived.notified().await;
+    }
+
+    /// Takes everything that is queued, without a wait; `None` once the queue is closed and
+    /// drained.
+    pub(crate) fn take_now(&self) -> Option<Vec<T>> {
+        self.drain(&mut self.0.lock())
+    }
+}
+
+impl<T, W: Wake> Queue<T, W> {
+    fn with(limit: usize, arrived: W) -> Queue<T, W> {
         Queue(Arc::new(Inner {
             state: Mutex::new(State {
                 items: VecDeque::new(),
                 bytes: 0,
                 closed: false,
             }),
-            arrived: Condvar::new(),
+            arrived,
             limit,
             oldest: Oldest::default(),
         }))
@@ -120,25 +179,23 @@ impl<T> Queue<T> {
         state.items.push_back((bytes, item));
         if state.items.len() == 1 {
             self.0.oldest.came();
-            self.0.arrived.notify_one();
+            self.0.arrived.wake();
         }
         Ok(())
     }
 
-    /// Takes everything that is queued; waits up to `timeout` for the first item. Empty after the
-    /// timeout; `None` once the queue is closed and drained.
-    pub(crate) fn take(&self, timeout: Duration) -> Option<Vec<T>> {
-        let mut state = self.0.lock();
-        if state.items.is_empty() && !state.closed && !timeout.is_zero() {
-            let waited = self.0.arrived.wait_timeout(state, timeout);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
+    fn drain(&self, state: &mut State<T>) -> Option<Vec<T>> {
         if state.items.is_empty() && state.closed {
             return None;
         }
         state.bytes = 0;
         self.0.oldest.taken();
         Some(state.items.drain(..).map(|(_, item)| item).collect())
+    }
+
+    /// Whether nothing is queued, without a lock.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.oldest.0.load(Relaxed) == 0
     }
 
     /// Since when the oldest item has been queued.
@@ -149,7 +206,7 @@ impl<T> Queue<T> {
     /// Refuses further items; those already queued are still delivered.
     pub(crate) fn close(&self) {
         self.0.lock().closed = true;
-        self.0.arrived.notify_all();
+        self.0.arrived.wake();
     }
 }
 
@@ -200,5 +257,25 @@ mod tests {
         assert_eq!(queue.push(1, 2), Err(Refused::Closed));
         assert_eq!(queue.take(Duration::from_secs(60)), Some(vec![1]));
         assert_eq!(queue.take(Duration::from_secs(60)), None);
+    }
+
+    /// A task that finds its queue empty waits for the next item, and misses none that came before it waited.
+    #[tokio::test]
+    async fn task_is_woken_by_the_first_item_and_by_the_end() {
+        let queue = TaskQueue::for_task(10);
+        assert_eq!(queue.take_now(), Some(Vec::new()));
+        queue.push(1, 'a').expect("room");
+        queue.push(1, 'b').expect("room");
+        queue.arrival().await;
+        assert_eq!(queue.take_now(), Some(vec!['a', 'b']));
+        assert!(queue.is_empty());
+        let sender = queue.clone();
+        let later = tokio::spawn(async move { sender.push(1, 'c') });
+        queue.arrival().await;
+        assert_eq!(queue.take_now(), Some(vec!['c']));
+        assert_eq!(later.await.expect("no panic"), Ok(()));
+        queue.close();
+        queue.arrival().await;
+        assert_eq!(queue.take_now(), None);
     }
 }

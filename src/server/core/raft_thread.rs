@@ -1,293 +1,56 @@
-//! The raft thread: steps the member with all inputs that have arrived since the last step, then
-//! passes its effects to the threads that carry them out. Never blocks on anything but its own
-//! inbox.
+//! The thread of consensus: a runtime for the task that steps the member, and for the links between members, which
+//! give it its messages and take its own. On one thread a message wakes one thread, and those that have come together are
+//! handled together. Never runs what blocks, nor what an unknown host can make long.
 
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::io;
+use std::thread::JoinHandle;
 
-use super::handle::RequestError;
-use super::queue::Queue;
-use super::state::{RuntimeState, Thread, proposal_error, refusal, transfer_error};
-use super::{ApplyJob, LogJob, Worker, disk_stop};
-use crate::disk::{Class, LogReader};
-use crate::node::{Effect, Input, Member, StopReason};
-use crate::raft::{Entry, LogRead, Role, RoleChange};
-use crate::server::listen::quiet::Quiet;
-use crate::server::member_runtime::Transport;
-use crate::server::process::exit::Stop;
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::oneshot;
 
-/// The most ticks caught up after a pause: more would only cause elections.
-const TICKS_AT_ONCE: u32 = 2;
-
-/// The raft thread's own state.
-pub(super) struct RaftThread {
-    pub(super) member: Member,
-    pub(super) shared: Arc<RuntimeState>,
-    pub(super) outside: Transport,
-    pub(super) apply: Queue<ApplyJob>,
-    pub(super) log: Queue<LogJob>,
-    pub(super) log_reader: LogReader,
-    pub(super) reader: Worker,
-    pub(super) tick_ms: u64,
-    pub(super) first_ticks: u32,
+/// The thread; tasks are started on it by its handle.
+pub(crate) struct RaftThread {
+    handle: Handle,
+    running: Option<(oneshot::Sender<()>, JoinHandle<()>)>,
 }
 
 impl RaftThread {
-    pub(super) fn run(mut self) {
-        let tick = Duration::from_millis(self.tick_ms);
-        let mut next_tick = Instant::now() + tick;
-        let mut effects = Vec::new();
-        self.publish();
-        for _ in 0..self.first_ticks {
-            if self.member.status().raft.role != Role::Follower {
-                break;
-            }
-            self.member
-                .handle(self.shared.now_ms(), Input::Tick, &mut effects);
-        }
-        if self.first_ticks > 0 {
-            // The first round carries out the effects of these ticks, without a wait.
-            next_tick = Instant::now();
-        }
-        loop {
-            let wait = next_tick.saturating_duration_since(Instant::now());
-            let Some(inputs) = self.shared.inbox.take(wait) else {
-                return;
-            };
-            self.shared.beat(Thread::Raft);
-            for input in gather(inputs) {
-                self.member
-                    .handle(self.shared.now_ms(), input, &mut effects);
-            }
-            let ticked = self.tick(&mut next_tick, tick, &mut effects);
-            let mut changed = ticked;
-            for effect in effects.drain(..) {
-                changed |= matches!(effect, Effect::Role(_));
-                if let Some(reason) = run_effect(&self, effect) {
-                    self.shared.stop(stop(&reason));
-                    return;
-                }
-            }
-            if changed {
-                self.publish();
-            }
-        }
+    /// Starts it.
+    pub(crate) fn start() -> io::Result<RaftThread> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let handle = runtime.handle().clone();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let thread = std::thread::Builder::new()
+            .name("raft".to_owned())
+            .spawn(move || {
+                // An error means that the owner is gone, which counts as a stop.
+                let _ = runtime.block_on(stopped);
+                runtime.shutdown_background();
+            })?;
+        Ok(RaftThread {
+            handle,
+            running: Some((stop, thread)),
+        })
     }
 
-    fn tick(&mut self, next: &mut Instant, tick: Duration, effects: &mut Vec<Effect>) -> bool {
-        let mut ticks = 0;
-        while Instant::now() >= *next {
-            self.member
-                .handle(self.shared.now_ms(), Input::Tick, effects);
-            ticks += 1;
-            *next += tick;
-            if ticks == TICKS_AT_ONCE {
-                *next = (*next).max(Instant::now() + tick / 2);
-            }
-        }
-        ticks > 0
+    /// Starts tasks on it.
+    pub(crate) fn handle(&self) -> &Handle {
+        &self.handle
     }
 
-    fn publish(&self) {
-        self.shared
-            .consensus
-            .store(Arc::new(Some(self.member.status())));
-    }
-}
-
-/// Merges inputs: client requests are combined and handled last, the rest stays in order.
-fn gather(came: Vec<Input>) -> Vec<Input> {
-    let (mut proposals, mut reads, mut leases) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut inputs, mut cancelled) = (Vec::new(), Vec::new());
-    for input in came {
-        match input {
-            Input::Propose(some) => proposals.extend(some),
-            Input::Read(some) => reads.extend(some),
-            Input::Lease(some) => leases.extend(some),
-            Input::Cancel(some) => cancelled.extend(some),
-            other => inputs.push(other),
-        }
-    }
-    if !proposals.is_empty() {
-        inputs.push(Input::Propose(proposals));
-    }
-    if !reads.is_empty() {
-        inputs.push(Input::Read(reads));
-    }
-    if !leases.is_empty() {
-        inputs.push(Input::Lease(leases));
-    }
-    if !cancelled.is_empty() {
-        inputs.push(Input::Cancel(cancelled));
-    }
-    inputs
-}
-
-/// Carries out one effect; returns the reason if the server has to stop.
-fn run_effect(stepper: &RaftThread, effect: Effect) -> Option<StopReason> {
-    let shared = &stepper.shared;
-    match effect {
-        Effect::Write(persist) => {
-            let bytes = bytes(&persist.entries);
-            let _ = stepper.log.push_always(bytes, LogJob::Write(persist));
-        }
-        Effect::Send { to, message } => {
-            if !stepper.outside.send(to, message) {
-                shared.report(Input::Unreachable(to));
-            }
-        }
-        Effect::Apply(entries) => {
-            let bytes = bytes(&entries);
-            let _ = stepper.apply.push_always(bytes, ApplyJob::Entries(entries));
-        }
-        Effect::InstallCheckpoint(meta) => {
-            let _ = stepper.log.push_always(0, LogJob::Install(meta));
-        }
-        Effect::ReadLog(read) => read_log(stepper, read),
-        Effect::SendCheckpoint { to, term, index } => {
-            stepper.outside.send_checkpoint(to, term, index);
-        }
-        Effect::TakeCheckpoint => {
-            let _ = stepper.apply.push_always(0, ApplyJob::Checkpoint);
-        }
-        Effect::DropLog { before } => {
-            let _ = stepper.log.push_always(0, LogJob::Drop { before });
-        }
-        Effect::ReadReady { ids, .. } => {
-            let answers = ids.into_iter().map(|id| (id, Ok(())));
-            shared.reads.answer_all(answers.collect());
-        }
-        Effect::ReadFailed { ids, reason } => {
-            let answers = ids.into_iter().map(|id| (id, Err(refusal(reason))));
-            shared.reads.answer_all(answers.collect());
-        }
-        Effect::ProposalFailed { request, error } => {
-            shared
-                .proposals
-                .answer(request.counter, Err(proposal_error(error)));
-        }
-        Effect::FateUnknown { request } => {
-            let error = RequestError::Timeout;
-            shared.proposals.answer(request.counter, Err(error));
-        }
-        Effect::LeaseAnswer { id, answer } => {
-            shared.leases.answer(id, answer.map_err(refusal));
-        }
-        Effect::TransferEnded { id, result } => {
-            let result: Result<u64, RequestError> = result.map_err(transfer_error);
-            shared.transfers.answer(id, result);
-        }
-        Effect::Role(change) => role(shared, change),
-        Effect::Removed { settled } => {
-            tracing::info!(settled, "removed from the cluster");
-            let _ = stepper.apply.push_always(0, ApplyJob::Part);
-            let reason = "this member was removed from its cluster for good";
-            stepper.outside.removed(reason);
-        }
-        Effect::Notice(text) => notice(&text),
-        Effect::Stop(reason) => return Some(reason),
-    }
-    None
-}
-
-/// A notice about an invalid message of another member, logged at a limited rate: any host that
-/// reaches the peer port may cause it for ever.
-fn notice(text: &str) {
-    static NOTICES: Quiet = Quiet::new();
-    match NOTICES.line(Instant::now()) {
-        None => tracing::debug!("{text}"),
-        Some(0) => tracing::warn!("{text}"),
-        Some(more) => tracing::warn!(more, "{text} (and more before)"),
-    }
-}
-
-fn bytes(entries: &[Entry]) -> usize {
-    entries.iter().map(|entry| entry.data.len() + 64).sum()
-}
-
-fn read_log(stepper: &RaftThread, read: LogRead) {
-    let shared = Arc::clone(&stepper.shared);
-    let log = stepper.log_reader.clone();
-    stepper.reader.run(move || {
-        let entries = match log.read(read.from, read.to, read.max_bytes) {
-            // They were dropped meanwhile: the member then sends a checkpoint.
-            Err(crate::disk::Error::NotInLog { .. }) => Ok(Vec::new()),
-            Ok(entries) => Ok(entries),
-            // With its own class: a failed read does not prove that the disk is damaged.
-            Err(error) => return shared.stop(disk_stop(&error)),
+    /// Drops its tasks and ends it.
+    pub(crate) fn end(&mut self) {
+        let Some((stop, thread)) = self.running.take() else {
+            return;
         };
-        let ticket = read.ticket;
-        shared.report(Input::LogRead { ticket, entries });
-    });
-}
-
-fn role(shared: &RuntimeState, change: RoleChange) {
-    let leader = change.leader.map(|leader| format!("{leader:x}"));
-    tracing::info!(role = ?change.role, term = change.term, leader, "role changed");
-    let before = shared.consensus.load();
-    let known = before
-        .as_ref()
-        .as_ref()
-        .and_then(|status| status.raft.leader);
-    if change.leader.is_some() && change.leader != known {
-        shared.leader_changes.fetch_add(1, Ordering::Relaxed);
+        drop(stop);
+        // A panic of one of its tasks has been reported, and one outside of them cannot be.
+        let _ = thread.join();
     }
 }
 
-/// The stop of the server because continuing could lose or corrupt data. An operator deletes disks
-/// by the exit code, so only what the disk itself shows counts as damage.
-pub(super) fn stop(reason: &StopReason) -> Stop {
-    use crate::raft::Error;
-    let (class, name) = match reason {
-        StopReason::Consensus(Error::LogLost { .. }) => (Class::Corrupt, "log_lost"),
-        StopReason::Entry(_)
-        | StopReason::Consensus(
-            Error::UnknownEntryKind { .. } | Error::BrokenConfiguration { .. },
-        ) => (Class::TooNew, "unknown_entry"),
-        StopReason::Consensus(
-            Error::Config(_) | Error::BadMessage { .. } | Error::Misuse(_) | Error::Change(_),
-        ) => (Class::Bug, Class::Bug.name()),
-        StopReason::Consensus(
-            Error::Restored(_) | Error::Diverged { .. } | Error::WrongRead { .. },
-        ) => (Class::Corrupt, Class::Corrupt.name()),
-        StopReason::Log(_) => (Class::Io, Class::Io.name()),
-    };
-    Stop {
-        code: class.exit_code(),
-        class: name,
-        message: reason.to_string(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::node::UnknownEntry;
-    use crate::raft::Error;
-
-    /// An entry that this version does not know ended the server as `corrupt` (20), which an
-    /// operator treats as a dead disk: after an image was rolled back, healthy disks were deleted.
-    #[test]
-    fn only_disk_evidence_exits_as_damaged() {
-        let unknown = StopReason::Entry(UnknownEntry {
-            index: 7,
-            why: "it is of format 2, this version knows up to 1".to_owned(),
-        });
-        let kind = Error::UnknownEntryKind { index: 7, kind: 9 };
-        let lost = Error::LogLost { commit: 9, last: 7 };
-        let restored = Error::Restored("its terms go back".to_owned());
-        let misuse = Error::Misuse("no such ticket".to_owned());
-        for (reason, code, class) in [
-            (unknown, 28, "unknown_entry"),
-            (kind.into(), 28, "unknown_entry"),
-            (lost.into(), 20, "log_lost"),
-            (restored.into(), 20, "corrupt"),
-            (misuse.into(), 27, "bug"),
-            (StopReason::Log("too many open files".to_owned()), 26, "io"),
-        ] {
-            let stop = stop(&reason);
-            assert_eq!((stop.code, stop.class), (code, class), "{reason}");
-        }
+impl Drop for RaftThread {
+    fn drop(&mut self) {
+        self.end();
     }
 }

@@ -15,7 +15,7 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::handle::{Health, Phase, Published, RequestError, Role, Status};
-use super::queue::Queue;
+use super::queue::TaskQueue;
 use crate::node::{
     Applied, Input, LeaseTimes, MemberStatus, ProposalError, RequestId, RequestRefusal,
     StateMachine, TransferFailure,
@@ -150,7 +150,7 @@ pub(crate) struct RuntimeState {
     /// The boot nonce of this start.
     pub boot_nonce: u64,
     /// Inputs for the raft thread, which ends when the queue is closed.
-    pub inbox: Queue<Input>,
+    pub inbox: TaskQueue<Input>,
     /// Waiting proposals.
     pub proposals: Waiters<Applied>,
     /// Waiting reads.
@@ -225,7 +225,7 @@ impl RuntimeState {
             name: config.name.clone(),
             request_timeout: config.request_timeout(),
             boot_nonce: random(),
-            inbox: Queue::new(INBOX_BYTES),
+            inbox: TaskQueue::for_task(INBOX_BYTES),
             proposals: Waiters::default(),
             reads: Waiters::default(),
             leases: Waiters::default(),

@@ -92,7 +92,9 @@ pub(crate) trait Host: Send + Sync + 'static {
 /// The threads of a peer port.
 #[derive(Clone, Debug)]
 pub(crate) struct Threads {
-    /// Established links between members.
+    /// Established links between members that carry messages, beside consensus.
+    pub raft: Handle,
+    /// Other established links between members.
     pub members: Handle,
     /// Everything else.
     pub strangers: Handle,
@@ -203,10 +205,14 @@ impl Connection {
             Begun::Link(io, linked) if !linked.stands() => {
                 self.while_taken(exposed, self.pump(io, linked)).await
             }
-            Begun::Link(io, linked) => {
-                let members = self.port.threads.members.clone();
+            Begun::Link(mut io, linked) => {
+                let thread = match linked.purpose {
+                    Purpose::Messages => self.port.threads.raft.clone(),
+                    _ => self.port.threads.members.clone(),
+                };
+                io.move_to(&thread)?;
                 let from = self.from;
-                members.spawn(async move {
+                thread.spawn(async move {
                     let registration = Arc::clone(&self.registration);
                     let pump = self.while_taken(exposed, self.pump(io, linked));
                     let ended = tokio::select! {

@@ -17,6 +17,7 @@ use tokio::time::timeout;
 
 use super::frame::{self, HELLO_LIMIT};
 use super::hello::{Hello, Refusal, Reply};
+use super::socket::Socket;
 use super::{Io, PREFACE};
 use crate::server::flags::config::{Config, TlsFiles, TlsPolicy};
 use crate::server::flags::url::Endpoint;
@@ -90,7 +91,7 @@ impl Security {
     ) -> Result<(Io, Proof), Error> {
         tcp.set_nodelay(true)?;
         let Some(served) = self.tls.as_ref().filter(|_| tls) else {
-            return Ok((Box::new(tcp), Proof::Plain));
+            return Ok((Box::new(Socket::new(tcp)), Proof::Plain));
         };
         let mut first = [0];
         let length = within("the first byte", tcp.peek(&mut first)).await?;
@@ -99,13 +100,13 @@ impl Security {
         }
         if first[0] != TLS_HANDSHAKE {
             if plaintext {
-                return Ok((Box::new(tcp), Proof::Plain));
+                return Ok((Box::new(Socket::new(tcp)), Proof::Plain));
             }
             let text = "the connection is plaintext, and this port accepts only TLS";
             return Err(Error::new(ErrorKind::InvalidData, text));
         }
         let acceptor = tokio_rustls::TlsAcceptor::from(served.current().served.config.clone());
-        let stream = within("the TLS handshake", acceptor.accept(tcp)).await?;
+        let stream = within("the TLS handshake", acceptor.accept(Socket::new(tcp))).await?;
         let proof = match stream.get_ref().1.peer_certificates() {
             Some(_) => Proof::Certified,
             None => Proof::Hidden,
@@ -128,7 +129,7 @@ impl Security {
     /// The dialling side; the peer has to present a certificate with this name.
     async fn dial(&self, tcp: TcpStream, endpoint: &Endpoint, name: &str) -> Result<Io, Error> {
         if !endpoint.tls {
-            return Ok(Box::new(tcp));
+            return Ok(Box::new(Socket::new(tcp)));
         }
         let Some(tls) = &self.tls else {
             return Err(Error::new(
@@ -139,7 +140,11 @@ impl Security {
         let name = ServerName::try_from(name.to_owned())
             .map_err(|error| Error::new(ErrorKind::InvalidInput, error))?;
         let connector = tokio_rustls::TlsConnector::from(tls.current().dialled.clone());
-        let stream = within("the TLS handshake", connector.connect(name, tcp)).await?;
+        let stream = within(
+            "the TLS handshake",
+            connector.connect(name, Socket::new(tcp)),
+        )
+        .await?;
         Ok(Box::new(stream))
     }
 }

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::net::TcpListener;
+use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 
 use super::accept::{self, Admitted, Host, Linked, ObservedPeer, Port, Threads};
@@ -18,7 +19,7 @@ use super::hello::{
     FORMAT, Hello, Known, List, Listed, PeerRequest, PeerResponse, Purpose, Refusal, Reply,
     RequestKind, Verdict,
 };
-use super::outbound::{self, Listener, Peer};
+use super::outbound::{self, Listener, Outbound, Peer};
 use super::{Io, frame};
 use crate::server::flags::config::{TlsFiles, TlsPolicy};
 use crate::server::flags::url::Endpoint;
@@ -133,6 +134,7 @@ impl Listener for Member {
     fn parted(&self, _: u64) {}
 
     fn sent(&self, _: u64, bytes: usize) {
+        self.runs("sent");
         assert!(bytes > 0);
     }
 
@@ -196,6 +198,7 @@ fn port_of(tls: bool, dialler: Arc<Dialler>, host: Arc<Member>) -> Port {
         unknown_peer_frame: 1 << 20,
         door: Arc::default(),
         threads: Threads {
+            raft: here.clone(),
             members: here.clone(),
             strangers: here,
         },
@@ -222,6 +225,10 @@ fn one_at(url: Endpoint) -> Peer {
     }
 }
 
+fn start(peer: Peer, dialler: Arc<Dialler>, from: Arc<Member>, raft: &Handle) -> Outbound<Listed> {
+    outbound::start(peer, dialler, from, Arc::new(|_, _| ()), raft.clone())
+}
+
 fn listed(id: u64) -> Listed {
     Listed {
         id,
@@ -235,7 +242,7 @@ async fn messages_arrive_in_order_with_their_sender() {
     let (two, _i2, _r2) = member(2);
     let url = listen(one).await;
     let peer = one_at(url);
-    let outbound = outbound::start::<Listed>(peer, dialler(), two, Arc::new(|_, _| ()));
+    let outbound = start(peer, dialler(), two, &Handle::current());
     // A message sent before the link is established may be dropped, so the first one is repeated.
     loop {
         let _ = outbound.send(listed(u64::MAX));
@@ -267,7 +274,7 @@ async fn round_trip_to_a_silent_peer_is_measured() {
     let url = listen(one).await;
     let peer = one_at(url);
     let begun = std::time::Instant::now();
-    let _outbound = outbound::start::<Listed>(peer, dialler(), two, Arc::new(|_, _| ()));
+    let _outbound = start(peer, dialler(), two, &Handle::current());
     let twice = round_trips.wait_for(|count| *count == 2).await;
     assert_eq!(twice.map(|count| *count).ok(), Some(2));
     // The second measurement is of the second heartbeat: the other side's own heartbeats do not
@@ -288,7 +295,7 @@ async fn message_without_a_link_is_returned() {
         urls: vec![unused.into()],
         unknown: false,
     };
-    let outbound = outbound::start::<Listed>(peer, dialler(), two, Arc::new(|_, _| ()));
+    let outbound = start(peer, dialler(), two, &Handle::current());
     assert_eq!(outbound.send(listed(5)), Err(listed(5)));
 }
 
@@ -305,7 +312,7 @@ async fn wrong_answering_peer_raises_doubt() {
         urls: vec![url.into()],
         unknown: false,
     };
-    let _outbound = outbound::start::<Listed>(peer, dialler(), two, Arc::new(|_, _| ()));
+    let _outbound = start(peer, dialler(), two, &Handle::current());
     let reason = removals.recv().await.expect("reported");
     assert!(reason.starts_with("replaced: member 2"), "{reason}");
     assert!(reason.contains("was removed from cluster 7"), "{reason}");
@@ -325,10 +332,10 @@ async fn only_the_dialled_peer_reports_a_removal() {
         .insert(1, "another".to_owned());
     let url = listen(one).await;
     let peer = one_at(url.clone());
-    let _outbound = outbound::start::<Listed>(peer, dialler(), two, Arc::new(|_, _| ()));
+    let _outbound = start(peer, dialler(), two, &Handle::current());
     let (three, _i3, mut removals_of_three) = member(2);
     let peer = one_at(url);
-    let _outbound = outbound::start::<Listed>(peer, dialler(), three, Arc::new(|_, _| ()));
+    let _outbound = start(peer, dialler(), three, &Handle::current());
     let reason = removals_of_three.recv().await.expect("reported");
     assert!(reason.contains("was removed from cluster 7"), "{reason}");
     assert!(removals.try_recv().is_err(), "it is on another disk");
@@ -344,7 +351,7 @@ async fn linked_member_learns_of_its_removal() {
     let (two, _i2, mut removals) = member(2);
     let url = listen(Arc::clone(&one)).await;
     let peer = one_at(url);
-    let outbound = outbound::start::<Listed>(peer, dialler(), two, Arc::new(|_, _| ()));
+    let outbound = start(peer, dialler(), two, &Handle::current());
     while outbound.send(listed(1)).is_err() {
         tokio::task::yield_now().await;
     }
@@ -528,7 +535,7 @@ fn no_certificate() -> Arc<dyn rustls::client::ResolvesClientCert> {
 }
 
 /// Handshakes and calls of unknown hosts ran on the threads that carry heartbeats, and delayed
-/// them.
+/// them. A link runs beside consensus at both ends, with TLS as well, whichever thread began it.
 #[test]
 fn links_run_on_their_own_threads() {
     let runtime = |name: &str| {
@@ -539,38 +546,50 @@ fn links_run_on_their_own_threads() {
             .build()
             .expect("threads")
     };
-    let (members, strangers) = (runtime("members"), runtime("strangers"));
-    let (one, mut received, _r1) = member(1);
-    let (two, _i2, _r2) = member(2);
-    let threads = Threads {
-        members: members.handle().clone(),
-        strangers: strangers.handle().clone(),
-    };
-    let host = Arc::clone(&one);
-    members.block_on(async move {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let url = Endpoint {
-            tls: false,
-            host: "127.0.0.1".to_owned(),
-            port: listener.local_addr().expect("bound").port(),
+    let certificates = Certificates::new();
+    for tls in [false, true] {
+        let (raft, members, strangers) =
+            (runtime("raft"), runtime("members"), runtime("strangers"));
+        let (one, mut received, _r1) = member(1);
+        let (two, _i2, _r2) = member(2);
+        let dialler = || match tls {
+            true => Arc::new(Dialler::new(
+                super::dial::Security::of(&certificates.files(), &TlsPolicy::default())
+                    .expect("certificates"),
+            )),
+            false => dialler(),
         };
-        let port = Port {
-            threads,
-            ..port_of(false, dialler(), host)
+        let threads = Threads {
+            raft: raft.handle().clone(),
+            members: members.handle().clone(),
+            strangers: strangers.handle().clone(),
         };
-        tokio::spawn(accept::serve(listener, port));
-        let peer = Peer {
-            id: 1,
-            urls: vec![url.into()],
-            unknown: false,
+        let (host, from) = (Arc::clone(&one), Arc::clone(&two));
+        let (accepts, dials) = (dialler(), dialler());
+        members.block_on(async move {
+            let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+            let url = Endpoint {
+                tls,
+                host: "localhost".to_owned(),
+                port: listener.local_addr().expect("bound").port(),
+            };
+            let raft = threads.raft.clone();
+            let port = Port {
+                threads,
+                ..port_of(tls, accepts, host)
+            };
+            tokio::spawn(accept::serve(listener, port));
+            let outbound = start(one_at(url), dials, from, &raft);
+            while outbound.send(listed(1)).is_err() {
+                tokio::task::yield_now().await;
+            }
+            received.recv().await.expect("delivered");
+        });
+        let ran = |member: &Member| -> Vec<String> {
+            let ran = member.threads.lock().expect("free").clone();
+            ran.into_iter().collect()
         };
-        let outbound = outbound::start::<Listed>(peer, dialler(), two, Arc::new(|_, _| ()));
-        while outbound.send(listed(1)).is_err() {
-            tokio::task::yield_now().await;
-        }
-        received.recv().await.expect("delivered");
-    });
-    let ran = one.threads.lock().expect("free").clone();
-    let ran: Vec<String> = ran.into_iter().collect();
-    assert_eq!(ran, ["admitted by strangers", "delivered by members"]);
+        assert_eq!(ran(&one), ["admitted by strangers", "delivered by raft"]);
+        assert_eq!(ran(&two), ["sent by raft"]);
+    }
 }

@@ -13,12 +13,39 @@ pub(crate) mod hello;
 #[cfg(test)]
 mod link_test;
 pub(crate) mod outbound;
+pub(crate) mod socket;
+
+use std::io::Error;
 
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::runtime::Handle;
+
+use self::socket::Socket;
 
 /// A byte stream, plain or TLS.
-pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {
+    /// Lets this runtime watch the socket instead of the one that did so far. The stream is of no
+    /// use after an error.
+    fn move_to(&mut self, runtime: &Handle) -> Result<(), Error>;
+}
+
+impl Stream for Socket {
+    fn move_to(&mut self, runtime: &Handle) -> Result<(), Error> {
+        Socket::move_to(self, runtime)
+    }
+}
+
+impl Stream for tokio_rustls::client::TlsStream<Socket> {
+    fn move_to(&mut self, runtime: &Handle) -> Result<(), Error> {
+        self.get_mut().0.move_to(runtime)
+    }
+}
+
+impl Stream for tokio_rustls::server::TlsStream<Socket> {
+    fn move_to(&mut self, runtime: &Handle) -> Result<(), Error> {
+        self.get_mut().0.move_to(runtime)
+    }
+}
 
 /// A connection to or from a peer.
 pub(crate) type Io = Box<dyn Stream>;

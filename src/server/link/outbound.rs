@@ -1,4 +1,5 @@
-//! The sending end of a link: one task per peer, which dials again whenever the link breaks.
+//! The sending end of a link: one task per peer, which dials again whenever the link breaks. An
+//! established link runs beside consensus, on its thread.
 //!
 //! A message that cannot be sent is returned, never kept: Raft sends again what is still needed. An
 //! empty frame a second from either side distinguishes a dead connection from an idle one; the
@@ -12,6 +13,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use prost::Message;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 
@@ -70,7 +72,8 @@ pub(crate) struct Peer {
     pub unknown: bool,
 }
 
-/// Events of a link, for the member that owns it. Called on the peer runtime; must not block.
+/// Events of a link, for the member that owns it. Must not block: some are called on the thread of
+/// consensus.
 pub(crate) trait Listener: Send + Sync + 'static {
     /// The present hello of this server.
     fn hello(&self, to: u64, purpose: Purpose) -> Hello;
@@ -98,12 +101,13 @@ pub(crate) trait Listener: Send + Sync + 'static {
 }
 
 /// Starts the sending task of a peer on the current runtime; it ends when the `Outbound` is
-/// dropped.
+/// dropped. `raft` runs the link while there is one.
 pub(crate) fn start<M: Message + Send + 'static>(
     peer: Peer,
     dialler: Arc<Dialler>,
     listener: Arc<dyn Listener>,
     unsent: Unsent<M>,
+    raft: Handle,
 ) -> Outbound<M> {
     let (sender, receiver) = mpsc::unbounded_channel();
     let waiting = Arc::new(AtomicUsize::new(0));
@@ -116,6 +120,7 @@ pub(crate) fn start<M: Message + Send + 'static>(
         waiting: Arc::clone(&waiting),
         linked: Arc::clone(&linked),
         unsent,
+        raft,
         complaint: String::new(),
     };
     tokio::spawn(task.run());
@@ -134,6 +139,7 @@ struct Task<M> {
     waiting: Arc<AtomicUsize>,
     linked: Arc<AtomicBool>,
     unsent: Unsent<M>,
+    raft: Handle,
     /// The last error, so that it is logged once.
     complaint: String,
 }
@@ -151,7 +157,10 @@ impl<M: Message + Send + 'static> Task<M> {
                     self.complaint.clear();
                     pause = BACK_OFF_LEAST;
                     self.linked.store(true, Ordering::Relaxed);
-                    let ended = self.pump(io).await;
+                    let Some((back, ended)) = self.pump_beside_consensus(io).await else {
+                        return;
+                    };
+                    self = back;
                     self.linked.store(false, Ordering::Relaxed);
                     self.listener.parted(self.peer.id);
                     match ended {
@@ -207,6 +216,19 @@ impl<M: Message + Send + 'static> Task<M> {
         let known = self.listener.known();
         let another = ![self.peer.id, known.member_id].contains(member);
         (another && *cluster == known.cluster_id).then_some(reason)
+    }
+
+    /// As [`Task::pump`], on the thread of consensus; `None` when that has ended, with the server.
+    async fn pump_beside_consensus(mut self, mut io: Io) -> Option<(Self, Result<(), Error>)> {
+        let raft = self.raft.clone();
+        let pumped = raft.clone().spawn(async move {
+            let ended = match io.move_to(&raft) {
+                Ok(()) => self.pump(io).await,
+                Err(error) => Err(error),
+            };
+            (self, ended)
+        });
+        pumped.await.ok()
     }
 
     /// Sends until the link breaks; `Ok` when the `Outbound` is dropped.

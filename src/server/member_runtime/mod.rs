@@ -125,6 +125,8 @@ pub(crate) struct MemberRuntime {
     /// The log on the disk, from the moment at which it is read.
     log: OnceLock<LogReader>,
     runtime: tokio::runtime::Handle,
+    /// The thread of consensus and of the links that carry it.
+    raft: tokio::runtime::Handle,
     sending: Semaphore,
     receiving: Semaphore,
     /// Limits the concurrent requests that are expensive to answer.
@@ -328,7 +330,8 @@ impl MemberRuntime {
                     local.unsent(to, message);
                 }
             });
-            let outbound = outbound::start(peer.clone(), dialler, listener, unsent);
+            let outbound =
+                outbound::start(peer.clone(), dialler, listener, unsent, self.raft.clone());
             links.insert(peer.id, (peer, outbound));
         }
     }

@@ -21,6 +21,7 @@ use crate::disk::{
     self, DataDirectory, Disk, FileDisk, Identity, LogOptions, Reserve, Starts, open_member,
 };
 use crate::server::core::handle::{Fence, Health, MemberHandle, MembershipRequest, Phase, Role};
+use crate::server::core::raft_thread::RaftThread;
 use crate::server::core::state::{RuntimeState, Who};
 use crate::server::core::{Core, disk_stop, open};
 use crate::server::flags::config::{Config, Formation};
@@ -46,6 +47,7 @@ const PROOF: Duration = Duration::from_secs(1);
 pub(crate) struct RunningServer {
     local: Arc<MemberRuntime>,
     stopped: mpsc::UnboundedReceiver<Stop>,
+    raft: RaftThread,
     runtimes: Vec<Runtime>,
 }
 
@@ -81,8 +83,8 @@ pub(crate) fn start(
     let starts = Starts::begin(directory.disk(), uuid, shared.boot_nonce)
         .map_err(|error| disk_stop(&error))?;
     let staging = staged(config, directory.identity())?;
-    // One thread: links have little to do but to wait, and a second one is woken whenever the first has two of them ready.
-    // What blocks or computes for long runs beside it, which needs this kind of runtime.
+    let raft = RaftThread::start().map_err(thread_stop)?;
+    // One thread: its tasks have little to do but to wait. What blocks or computes for long runs beside it, which needs this kind of runtime.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .thread_name("peer")
@@ -126,6 +128,7 @@ pub(crate) fn start(
         checkpoints: OnceLock::new(),
         log: OnceLock::new(),
         runtime: runtime.handle().clone(),
+        raft: raft.handle().clone(),
         sending: Semaphore::new(1),
         receiving: Semaphore::new(1),
         asked: Semaphore::new(4),
@@ -157,6 +160,7 @@ pub(crate) fn start(
     }));
     let _ = local.shared.ports.client.set(client);
     let threads = Threads {
+        raft: raft.handle().clone(),
         members: runtime.handle().clone(),
         strangers: strangers.handle().clone(),
     };
@@ -185,6 +189,7 @@ pub(crate) fn start(
     let guard = RunningServer {
         local,
         stopped,
+        raft,
         runtimes: vec![strangers, runtime],
     };
     Ok((handle, guard))
@@ -226,6 +231,7 @@ impl RunningServer {
         for runtime in self.runtimes.drain(..) {
             runtime.shutdown_timeout(Duration::from_secs(1));
         }
+        self.raft.end();
     }
 }
 
@@ -458,7 +464,7 @@ async fn run_core(
     // Set once: a server becomes a member once in its life.
     let _ = local.checkpoints.set(parts.checkpoints.clone());
     let _ = local.log.set(parts.log.reader());
-    let core = Core::start(parts, &local.shared, Transport::new(local))?;
+    let core = Core::start(parts, &local.shared, Transport::new(local), &local.raft)?;
     *lock(&local.core) = Some(core);
     local.runs();
     local.shared.doing("running");

@@ -21,6 +21,7 @@ use tokio_rustls::TlsConnector;
 use tower::Service;
 
 use crate::server::link::Io;
+use crate::server::link::socket::Socket;
 use crate::server::tls::certificates;
 
 /// The TLS requirements for the dialled member.
@@ -81,10 +82,10 @@ impl Connector {
         }
     }
 
-    async fn reach(&self) -> Result<TcpStream, Error> {
+    async fn reach(&self) -> Result<Socket, Error> {
         let tcp = TcpStream::connect(&*self.authority).await?;
         tcp.set_nodelay(true)?;
-        Ok(tcp)
+        Ok(Socket::new(tcp))
     }
 }
 
