@@ -22,7 +22,7 @@ use super::rows::MOST;
 use super::span::{End, Span};
 use super::state::State;
 use super::state_machine::Store;
-use super::tree::Item as _;
+use super::tree::{Builder, Item as _};
 use super::view::View;
 use super::{
     Alarm, Auth, AuthState, Error, FollowedRevision, Following, LeaseId, Revision, SetAlarm,
@@ -291,10 +291,12 @@ pub struct Import {
     state: State,
     started: bool,
     buffer: BytesMut,
+    /// The keys whose rows have been read.
+    keys: Builder<KeyEntry>,
     /// The key whose rows are being read.
     entry: Option<KeyEntry>,
     /// Records of the log, not yet in its order.
-    recent: Vec<Arc<Record>>,
+    recent: Vec<Recent>,
     records: u64,
     leases: u64,
     tail: Option<Tail>,
@@ -334,7 +336,8 @@ impl Import {
         if tail.alarms != self.state.alarms.all().len() as u64 {
             return Err(damaged("the number of its alarms is wrong"));
         }
-        index_log(&mut self.state, std::mem::take(&mut self.recent))?;
+        self.state.keys = std::mem::take(&mut self.keys).finish();
+        index_log(&mut self.state, std::mem::take(&mut self.recent));
         self.state.floor = self.state.compacted;
         if self.state.db_size() != tail.db_size {
             return Err(damaged("its size does not add up"));
@@ -355,8 +358,9 @@ impl Import {
         }
         let prefix = self.buffer.len() - peek.len();
         self.buffer.advance(prefix);
-        let bytes = self.buffer.split_to(length);
-        Piece::decode(&bytes[..])
+        // Keys and values are parts of the buffer until they are copied to where they stay.
+        let bytes = self.buffer.split_to(length).freeze();
+        Piece::decode(bytes)
             .map(Some)
             .map_err(|error| damaged(&error.to_string()))
     }
@@ -455,7 +459,8 @@ impl Import {
         self.records += 1;
         self.state.added += record.size();
         if record.main >= self.state.compacted {
-            self.recent.push(Arc::clone(&record));
+            let before = known.as_deref().filter(|_| row.key.is_empty());
+            self.recent.push(Recent::new(&record, before));
         }
         if row.key.is_empty() {
             self.entry
@@ -477,35 +482,47 @@ impl Import {
         if entry.live() && newest.lease != 0 && !mutant!(SnapshotNoAttachments) {
             self.state.leases.attach(newest.lease, &newest.key);
         }
-        self.state.keys.insert(entry);
+        self.keys.push(entry);
     }
 }
 
-/// Puts the records of the log into their order and finds again what each entry frees.
-pub(super) fn index_log(state: &mut State, mut recent: Vec<Arc<Record>>) -> Result<(), Error> {
-    recent.sort_unstable_by_key(|record| record.place());
-    let total = state.added;
-    let below: u64 = recent.iter().map(|record| record.size()).sum();
-    let (mut added, mut frees) = (total - below, 0);
-    for record in recent {
-        let entry = state
-            .keys
-            .get(&record.key)
-            .ok_or_else(|| damaged("a key is lost"))?;
-        let before = entry
-            .predecessor(record.place())
-            .filter(|before| !before.tombstone);
-        frees += before.map_or(0, |before| before.size());
-        frees += if record.tombstone { record.size() } else { 0 };
-        added += record.size();
+/// A record of the log, and what compaction past it frees.
+#[derive(Debug)]
+pub(super) struct Recent {
+    /// Its place is kept beside it: sorting by it does not touch the record.
+    place: (Revision, u32),
+    frees: u64,
+    record: Arc<Record>,
+}
+
+impl Recent {
+    /// `before` is the revision of the key that the record superseded, if there was one.
+    pub(super) fn new(record: &Arc<Record>, before: Option<&Record>) -> Self {
+        let superseded = before.filter(|before| !before.tombstone);
+        let own = if record.tombstone { record.size() } else { 0 };
+        Recent {
+            place: record.place(),
+            frees: superseded.map_or(0, Record::size) + own,
+            record: Arc::clone(record),
+        }
+    }
+}
+
+/// Puts the records of the log into their order.
+pub(super) fn index_log(state: &mut State, mut recent: Vec<Recent>) {
+    recent.sort_unstable_by_key(|recent| recent.place);
+    let below: u64 = recent.iter().map(|recent| recent.record.size()).sum();
+    let (mut added, mut frees) = (state.added - below, 0);
+    for recent in recent {
+        frees += recent.frees;
+        added += recent.record.size();
         state.log.push(LogEntry {
-            record,
+            record: recent.record,
             frees,
             added,
         });
     }
     state.frees = frees;
-    Ok(())
 }
 
 fn damaged(text: &str) -> Error {

@@ -34,7 +34,7 @@ struct Granted {
 struct Attached(Bytes);
 
 impl Item for Granted {
-    fn key(&self) -> &Bytes {
+    fn key(&self) -> &[u8] {
         &self.key
     }
 
@@ -48,7 +48,7 @@ impl Item for Granted {
 }
 
 impl Item for Attached {
-    fn key(&self) -> &Bytes {
+    fn key(&self) -> &[u8] {
         &self.0
     }
 

@@ -86,7 +86,7 @@ struct Older {
 }
 
 impl Item for KeyEntry {
-    fn key(&self) -> &Bytes {
+    fn key(&self) -> &[u8] {
         &self.newest.key
     }
 
@@ -128,27 +128,7 @@ impl KeyEntry {
 
     /// The newest revision not above `revision`, a tombstone included.
     pub(super) fn at(&self, revision: Revision) -> Option<&Arc<Record>> {
-        self.before((revision, u32::MAX), true)
-    }
-
-    /// The revision that the one at `place` superseded.
-    pub(super) fn predecessor(&self, place: (Revision, u32)) -> Option<&Arc<Record>> {
-        self.before(place, false)
-    }
-
-    /// The key as a reader at `revision` sees it.
-    pub(super) fn live_at(&self, revision: Revision) -> Option<&Arc<Record>> {
-        self.at(revision).filter(|record| !record.tombstone)
-    }
-
-    fn before(&self, place: (Revision, u32), inclusive: bool) -> Option<&Arc<Record>> {
-        let fits = |record: &Arc<Record>| {
-            if inclusive {
-                record.place() <= place
-            } else {
-                record.place() < place
-            }
-        };
+        let fits = |record: &Arc<Record>| record.main <= revision;
         if fits(&self.newest) {
             return Some(&self.newest);
         }
@@ -161,6 +141,11 @@ impl KeyEntry {
             .partition_point(|block| block.first().is_some_and(fits));
         let block = older.sealed[..blocks].last()?;
         block[..block.partition_point(fits)].last()
+    }
+
+    /// The key as a reader at `revision` sees it.
+    pub(super) fn live_at(&self, revision: Revision) -> Option<&Arc<Record>> {
+        self.at(revision).filter(|record| !record.tombstone)
     }
 
     /// Drops every revision below `place`, and the one at `place` if `inclusive`, but never
@@ -225,8 +210,6 @@ mod tests {
         for revision in 4..400 {
             let seen = entry.at(revision).map(|record| record.main);
             assert_eq!(seen, Some((revision / 2 * 2).min(398)), "at {revision}");
-            let before = entry.predecessor((revision, 0)).map(|record| record.main);
-            assert_eq!(before, Some((revision - 1) / 2 * 2), "before {revision}");
         }
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::mutants::mutant;
 use bytes::Bytes;
 
-use super::checkpoint::index_log;
+use super::checkpoint::{Recent, index_log};
 use super::lease::LeaseInfo;
 use super::record::{KeyEntry, Record};
 use super::span::Span;
@@ -137,7 +137,7 @@ impl View {
 #[derive(Debug)]
 pub struct Rebuild {
     state: State,
-    recent: Vec<Arc<Record>>,
+    recent: Vec<Recent>,
     /// Place of the last row.
     last: (Revision, u32),
 }
@@ -195,7 +195,7 @@ impl Rebuild {
         let known = self.state.keys.get(&kv.key);
         let key = known.map_or_else(
             || Bytes::copy_from_slice(&kv.key),
-            |entry| entry.key().clone(),
+            |entry| entry.newest().key.clone(),
         );
         let tombstone = row.tombstone;
         let record = Arc::new(Record {
@@ -228,7 +228,9 @@ impl Rebuild {
         }
         if record.main >= compacted {
             state.added += record.size();
-            self.recent.push(Arc::clone(record));
+            let before = state.keys.get(&record.key);
+            let before = before.map(|entry| &**entry.newest());
+            self.recent.push(Recent::new(record, before));
             let pushed = state
                 .keys
                 .modify(&record.key, |entry| entry.push(Arc::clone(record)));
@@ -251,7 +253,7 @@ impl Rebuild {
     /// [`Error::Checkpoint`] if the revision does not fit.
     pub fn finish(mut self, bump: u64) -> Result<Store, Error> {
         let state = &mut self.state;
-        index_log(state, std::mem::take(&mut self.recent))?;
+        index_log(state, std::mem::take(&mut self.recent));
         let mut attached = Vec::new();
         state.keys.visit(Span::ALL, &mut |entry| {
             let newest = entry.newest();

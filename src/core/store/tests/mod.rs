@@ -7,6 +7,7 @@ mod follow;
 mod forms;
 mod generator;
 pub(super) mod helpers;
+mod load_cost;
 mod maintenance;
 mod model;
 mod random;

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use super::generator::Generator;
 use crate::store::Revision;
 use crate::store::span::Span;
-use crate::store::tree::{Item, Reader, Tree};
+use crate::store::tree::{Builder, Item, Reader, Tree};
 
 #[derive(Clone, Debug, PartialEq)]
 struct Row {
@@ -18,7 +18,7 @@ struct Row {
 }
 
 impl Item for Row {
-    fn key(&self) -> &Bytes {
+    fn key(&self) -> &[u8] {
         &self.key
     }
 
@@ -258,5 +258,50 @@ fn keys_in_any_order_fill_their_nodes() {
                 "{what} after {before}: {nodes} nodes, {depth} levels"
             );
         }
+    }
+}
+
+/// Items in order make a tree like any other: of any number of them, the borders of its nodes included, and it can be
+/// changed everywhere.
+#[test]
+fn tree_built_in_order_is_like_one_of_insertions() {
+    let border: u64 = 16 * 32;
+    let counts = [0, 1, 2, 15, 16, 17, 32, 33, border - 1, border, border + 1];
+    let deep = [32 * border, 32 * border + 1, 33 * border + 7];
+    for count in counts.into_iter().chain(deep) {
+        let row = |number: u64| Row {
+            key: key(Keys::Numbers, number * 2),
+            live: !number.is_multiple_of(3),
+            modified: number as Revision,
+        };
+        let (mut builder, mut map) = (Builder::default(), BTreeMap::new());
+        for number in 0..count {
+            builder.push(row(number));
+            map.insert(row(number).key, row(number));
+        }
+        let mut tree = builder.finish();
+        let (nodes, _) = tree.checked();
+        let most = count.div_ceil(16) + count.div_ceil(border) + count.div_ceil(32 * border);
+        assert!(nodes as u64 <= most + 1, "{nodes} nodes for {count} items");
+        assert_eq!(tree.len(), count);
+        for number in (0..count * 2 + 2).step_by(7) {
+            let key = key(Keys::Numbers, number);
+            assert_eq!(tree.get(&key), map.get(&key));
+            let new = Row {
+                key: key.clone(),
+                live: true,
+                modified: number as Revision,
+            };
+            match number % 2 {
+                0 => assert_eq!(tree.remove(&key), map.remove(&key)),
+                _ => {
+                    tree.insert(new.clone());
+                    map.insert(key, new);
+                }
+            }
+        }
+        tree.checked();
+        let expected: Vec<Row> = map.into_values().collect();
+        assert_eq!(rows(&tree, Span::ALL), expected, "{count} items");
     }
 }

@@ -11,18 +11,18 @@ use super::generator::Generator;
 use crate::store::record::{KeyEntry, Record};
 use crate::store::tree::Tree;
 
-const KEYS: u64 = 1_000_000;
+pub(super) const KEYS: u64 = 1_000_000;
 const OPERATIONS: u64 = 500_000;
 /// Puts between two publications, about as many as a member with 1,000 clients applies at once.
 const BATCH: u64 = 30;
 
 /// Written in another order than they sort in.
-fn key(number: u64) -> Bytes {
+pub(super) fn key(number: u64) -> Bytes {
     let scattered = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) % 1_000_000_000_000_000;
     Bytes::from(format!("/registry/things/{scattered:015}"))
 }
 
-fn record(key: Bytes, main: u64) -> Arc<Record> {
+pub(super) fn record(key: Bytes, main: u64) -> Arc<Record> {
     Arc::new(Record {
         key,
         value: Bytes::copy_from_slice(&[7; 256]),
@@ -35,7 +35,7 @@ fn record(key: Bytes, main: u64) -> Arc<Record> {
     })
 }
 
-fn measured(what: &str, operations: u64, mut operation: impl FnMut(u64)) -> f64 {
+pub(super) fn measured(what: &str, operations: u64, mut operation: impl FnMut(u64)) -> f64 {
     let begun = Instant::now();
     (0..operations).for_each(&mut operation);
     let each = begun.elapsed().as_nanos() as f64 / operations as f64;

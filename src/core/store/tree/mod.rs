@@ -4,22 +4,22 @@
 //!
 //! Compares only keys, and does not interpret its items. docs/decisions/059-a-tree-with-heads-of-keys.md
 
+mod build;
 mod heads;
 mod node;
 mod read;
 
 use std::ops::ControlFlow;
 
-use bytes::Bytes;
-
 use super::Revision;
 use super::span::Span;
+pub(super) use build::Builder;
 use node::{Child, Node};
 
 /// What the tree holds.
 pub(super) trait Item: Clone {
     /// The key; never changes.
-    fn key(&self) -> &Bytes;
+    fn key(&self) -> &[u8];
     /// Whether it counts at the newest revision.
     fn live(&self) -> bool;
     /// Revision of its last change.

@@ -12,11 +12,11 @@ use crate::mutants::mutant;
 use crate::store::Revision;
 
 /// The most items in a leaf: each is copied when one of them changes for the first time after a clone.
-const LEAF: usize = 16;
+pub(super) const LEAF: usize = 16;
 /// The most children of an inner node.
-const INNER: usize = 32;
+pub(super) const INNER: usize = 32;
 /// The most keys between those.
-const SEPARATORS: usize = INNER - 1;
+pub(super) const SEPARATORS: usize = INNER - 1;
 
 /// A reference to a node, and what is below it.
 #[derive(Clone, Debug)]
@@ -78,6 +78,20 @@ impl<T: Item> Child<T> {
     pub(super) fn above(left: Self, right: Right<T>) -> Self {
         let keys = [right.low].into_iter().collect();
         let children = [left, right.child].into_iter().collect();
+        Self::of_inner(Inner::of(keys, children))
+    }
+
+    /// A leaf of items in the order of their keys, and its first key.
+    pub(super) fn leaf(items: ArrayVec<T, LEAF>) -> (Bytes, Self) {
+        let leaf = Leaf::of(items);
+        (leaf.low(), Self::of_leaf(leaf))
+    }
+
+    /// A node above children in order, with the keys between them.
+    pub(super) fn inner(
+        keys: ArrayVec<Bytes, SEPARATORS>,
+        children: ArrayVec<Self, INNER>,
+    ) -> Self {
         Self::of_inner(Inner::of(keys, children))
     }
 
@@ -272,6 +286,12 @@ impl<T: Item> Leaf<T> {
         &self.items
     }
 
+    /// Its first key, to stand between it and the leaf to its left.
+    fn low(&self) -> Bytes {
+        let first = self.items.first().map(Item::key);
+        Bytes::copy_from_slice(first.unwrap_or_default())
+    }
+
     pub(super) fn get(&self, key: &[u8]) -> Option<&T> {
         self.find(key).map(|at| &self.items[at])
     }
@@ -299,7 +319,7 @@ impl<T: Item> Leaf<T> {
             Some(at) if at > 0 || cut == LEAF => right.insert(at, item),
             _ => self.insert(at, item),
         }
-        let low = right.items.first()?.key().clone();
+        let low = right.low();
         let child = Child::of_leaf(right);
         Some(Right { low, child })
     }
@@ -515,7 +535,7 @@ impl<T: Item> Child<T> {
         assert!(self.summary.modified >= summary.modified, "it is a bound");
         match &self.node {
             Node::Leaf(leaf) => {
-                let keys: Vec<&[u8]> = leaf.items.iter().map(|item| &item.key()[..]).collect();
+                let keys: Vec<&[u8]> = leaf.items.iter().map(Item::key).collect();
                 leaf.heads.check(&keys);
                 let inside =
                     |key: &&&[u8]| **key >= bounds.0 && bounds.1.is_none_or(|next| **key < next);
