@@ -15,5 +15,6 @@ mod rows;
 mod rules;
 mod tree;
 mod tree_cost;
+mod values_cost;
 mod watch_model;
 mod watching;
