@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use axum::body::Body;
-use bytes::{BufMut as _, Bytes, BytesMut};
+use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
 use http_body_util::BodyExt as _;
@@ -21,13 +21,11 @@ use tonic::Status;
 use tonic::metadata::MetadataMap;
 
 use super::chunked_range;
+use super::framing::{HEAD, Pieces, encoded, framed, is_one_message, may_become_one};
 use super::{Services, message_limit};
 use crate::server::listen::bodies::Metered;
 use crate::server::listen::serving::{Direct, GivenBack};
 use crate::wire::etcd::kv_server::Kv;
-
-/// gRPC's prefix of a message: a flag, and its length.
-const HEAD: usize = 5;
 
 /// The calls.
 #[derive(Clone, Copy)]
@@ -165,75 +163,6 @@ async fn whole(mut body: Metered<Incoming>, limit: usize) -> Result<Came, Status
     })
 }
 
-/// What has come of a body: nearly always one piece, which is then not copied.
-#[derive(Default)]
-struct Pieces {
-    first: Bytes,
-    all: Option<BytesMut>,
-}
-
-impl Pieces {
-    fn push(&mut self, data: Bytes) {
-        match &mut self.all {
-            Some(all) => all.put_slice(&data),
-            None if self.first.is_empty() => self.first = data,
-            // Grows by doubling, so that each byte is copied a few times at most.
-            None => {
-                let mut all = BytesMut::with_capacity(2 * (self.first.len() + data.len()));
-                all.put_slice(&self.first);
-                all.put_slice(&data);
-                self.all = Some(all);
-            }
-        }
-    }
-
-    fn head(&self) -> &[u8] {
-        let came = self.all.as_deref().unwrap_or(&self.first);
-        &came[..came.len().min(HEAD)]
-    }
-
-    fn len(&self) -> usize {
-        self.all.as_ref().map_or(self.first.len(), BytesMut::len)
-    }
-
-    fn into_bytes(self) -> Bytes {
-        self.all.map_or(self.first, BytesMut::freeze)
-    }
-}
-
-/// Whether a message that begins like this may be one that is taken.
-fn may_become_one(head: &[u8], limit: usize) -> bool {
-    match *head {
-        [] | [0] | [0, _] | [0, _, _] | [0, _, _, _] => true,
-        [0, a, b, c, d] => u32::from_be_bytes([a, b, c, d]) as usize <= limit,
-        _ => false,
-    }
-}
-
-fn is_one_message(came: &[u8]) -> bool {
-    match came.split_first_chunk::<HEAD>() {
-        // The flag says that it is not compressed.
-        Some((&[0, ref length @ ..], message)) => {
-            u32::try_from(message.len()).is_ok_and(|found| found == u32::from_be_bytes(*length))
-        }
-        _ => false,
-    }
-}
-
-/// A message as it came.
-fn framed(message: &[u8]) -> Bytes {
-    let mut whole = BytesMut::with_capacity(HEAD + message.len());
-    put_head(&mut whole, message.len());
-    whole.put_slice(message);
-    whole.freeze()
-}
-
-/// gRPC's prefix of a message that is not compressed, and that fits into one.
-fn put_head(buffer: &mut BytesMut, length: usize) {
-    buffer.put_u8(0);
-    buffer.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
-}
-
 fn tonic_request<T>(parts: Parts, message: T) -> tonic::Request<T> {
     let metadata = MetadataMap::from_headers(parts.headers);
     tonic::Request::from_parts(metadata, parts.extensions, message)
@@ -268,16 +197,13 @@ fn ranged(
 fn succeeded<T: Message>(
     (metadata, message, _): (MetadataMap, T, http::Extensions),
 ) -> Response<Body> {
-    let length = message.encoded_len();
-    if u32::try_from(length).is_err() {
+    let Some(data) = encoded(&message) else {
+        let length = message.encoded_len();
         let text = format!("an answer of {length} bytes does not fit into one message");
         return Status::resource_exhausted(text).into_http();
-    }
-    let mut data = BytesMut::with_capacity(HEAD + length);
-    put_head(&mut data, length);
-    message.encode_raw(&mut data);
+    };
     let body = Sent {
-        data: Some(data.freeze()),
+        data: Some(data),
         ended: false,
     };
     let mut response = Response::new(Body::new(body));
@@ -342,50 +268,6 @@ impl hyper::body::Body for Read {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn only_one_whole_message_that_is_not_compressed_is_taken() {
-        for (came, one) in [
-            (&[0, 0, 0, 0, 2, 7, 7][..], true),
-            (&[0, 0, 0, 0, 0], true),
-            (&[], false),
-            (&[0, 0, 0, 0], false),
-            (&[0, 0, 0, 0, 2, 7], false),
-            (&[0, 0, 0, 0, 1, 7, 0, 0, 0, 0, 1, 7], false),
-            (&[1, 0, 0, 0, 2, 7, 7], false),
-        ] {
-            assert_eq!(is_one_message(came), one, "{came:?}");
-        }
-        assert!(is_one_message(&framed(b"message")));
-    }
-
-    /// A message in many frames was copied as often as it has frames.
-    #[test]
-    fn pieces_are_put_together() {
-        for size in [1, 3, 1000] {
-            let bytes: Vec<u8> = (0..1000_u32).map(|number| number as u8).collect();
-            let mut pieces = Pieces::default();
-            for piece in bytes.chunks(size) {
-                pieces.push(Bytes::copy_from_slice(piece));
-            }
-            assert_eq!((pieces.len(), pieces.head()), (1000, &bytes[..HEAD]));
-            assert_eq!(pieces.into_bytes(), bytes);
-        }
-    }
-
-    #[test]
-    fn what_cannot_be_taken_is_given_back_at_its_head() {
-        for (head, may) in [
-            (&[][..], true),
-            (&[0, 9, 9], true),
-            (&[1], false),
-            (&[0, 0, 0, 0, 100], true),
-            (&[0, 0, 0, 0, 101], false),
-            (&[0, 0xff, 0, 0, 0], false),
-        ] {
-            assert_eq!(may_become_one(head, 100), may, "{head:?}");
-        }
-    }
 
     #[test]
     fn other_calls_and_other_encodings_are_the_routers() {
