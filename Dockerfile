@@ -9,7 +9,7 @@ FROM docker.io/library/rust:1.95-alpine AS build
 RUN apk add --no-cache musl-dev gcc g++ cmake make perl linux-headers
 WORKDIR /source
 COPY . .
-RUN cargo build --release --locked && mkdir /out && cp target/release/quorate /out/quorate
+RUN cargo build --release --locked --bin quorate && mkdir /out && cp target/release/quorate /out/quorate
 
 FROM scratch
 ARG VERSION=0.1.0

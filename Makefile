@@ -7,7 +7,7 @@ SIM_PROFILE ?= sim
 SCENARIO ?=
 
 SCALE ?= 100
-.PHONY: help demo test check lint files fix generate sim sim-operator scale raft mutants robustness differential fuzz soak attack topology e2e interop kubernetes image bench
+.PHONY: help demo test check lint files fix generate sim sim-operator scale raft mutants robustness differential fuzz soak attack topology e2e interop kubernetes image bench instructions
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -124,6 +124,10 @@ topology: ## hosts in network namespaces by the systemd unit, 1 to 7, partitione
 
 e2e: ## on a real Kubernetes, as root on Linux, with Go; SCENARIO=name runs one, E2E_EXISTING=1 uses KUBECONFIG
 	tests/e2e/run.sh $(SCENARIO)
+
+instructions: ## instructions of an operation, by valgrind, against tests/instructions/baseline.csv: fails beyond 5 %; WRITE=1 writes it
+	@tests/needs.sh rust cc valgrind
+	$(if $(WRITE),WRITE=1) cargo run --locked --profile instructions -p quorate-instructions
 
 ROUNDS ?= 5
 KEYS ?= 1000000

@@ -146,6 +146,7 @@ fn what_is_missing_is_named() {
         ("deny", "tests/supply-chain.sh --install"),
         ("musl", "apt-get install musl-tools"),
         ("python", "apt-get install python3"),
+        ("valgrind", "apt-get install valgrind"),
     ] {
         let (code, output) = run(&[name]);
         assert!(

@@ -20,6 +20,7 @@ python3 python3
 node nodejs
 npm npm
 curl curl
+valgrind valgrind
 EOF
 # Debian's python3 comes without the module that creates virtual environments.
 python3 -c 'import ensurepip' 2>/dev/null || need+=(python3-venv)
