@@ -7,7 +7,7 @@ SIM_PROFILE ?= sim
 SCENARIO ?=
 
 SCALE ?= 100
-.PHONY: help demo test check lint files fix generate sim sim-operator scale raft mutants robustness differential fuzz soak attack topology e2e interop kubernetes image bench instructions
+.PHONY: help demo test check lint files fix generate sim sim-operator scale raft mutants robustness differential fuzz soak attack topology e2e interop kubernetes image bench bench-growth instructions
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -146,3 +146,15 @@ bench: ## this build against real etcd, three members each, in turn: ROUNDS, KEY
 	else echo "the same, on a disk whose syncs take 2 ms"; mkdir -p target/bench/backing target/bench/slow && \
 	target/interop/bin/slowdisk -delay 2ms -backing target/bench/backing -mount target/bench/slow -- \
 	  $(versus) --keys $(SLOW_KEYS) --dir target/bench/slow/data --json target/bench/$(if $(PINNED),pinned-,)slow-disk.json; fi
+
+AXIS ?= keys values clients watchers members
+POINTS ?=
+bench-growth: ## how the figures of `make bench` grow with AXIS=keys, values, clients, watchers or members (all in turn): POINTS=10000,100000 for some of its points; needs Go, python3 and a quiet machine
+	@tests/needs.sh rust cc go python
+	tests/interop/build.sh
+	cargo build --locked --release --bin quorate
+	cargo build --locked --release --features versus --bin quorate-versus
+	@set -e; for axis in $(AXIS); do \
+	  target/release/quorate-versus --axis $$axis $(if $(POINTS),--points $(POINTS)) --quorate target/release/quorate --etcd target/interop/bin/etcd \
+	    --rounds $(if $(filter command line,$(origin ROUNDS)),$(ROUNDS),3) --dir target/bench/data --json target/bench/growth-$$axis.json; \
+	  tests/docs/growth.py target/bench/growth-$$axis.json; done

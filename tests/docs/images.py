@@ -14,40 +14,12 @@ import re
 import sys
 from xml.sax.saxutils import escape
 
+import growth
+from drawing import MONO, SANS, nice, path, svg, text
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DATA = ROOT / "docs/data"
 IMAGES = ROOT / "docs/images"
-
-# Name, colour in the light theme, in the dark one.
-COLOURS = [
-    ("bg", "#ffffff", "#0d1117"),
-    ("fg", "#1f2328", "#e6edf3"),
-    ("dim", "#656d76", "#8b949e"),
-    ("line", "#d0d7de", "#30363d"),
-    ("one", "#0969da", "#58a6ff"),
-    ("two", "#9a6700", "#d29922"),
-    ("good", "#1a7f37", "#3fb950"),
-    ("bad", "#bc4c00", "#f0883e"),
-]
-
-
-def theme(at):
-    """CSS rules for the fill and the stroke of each colour."""
-    return "".join(f".{colour[0]}{{fill:{colour[at]}}}.s{colour[0]}{{stroke:{colour[at]}}}" for colour in COLOURS)
-
-
-THEME = f"{theme(1)}.bold{{font-weight:600}}@media(prefers-color-scheme:dark){{{theme(2)}}}"
-MONO = "ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace"
-SANS = "-apple-system,'Segoe UI',Helvetica,Arial,'DejaVu Sans',sans-serif"
-
-
-def svg(width, height, title, font, body, style=""):
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
-        f'role="img" aria-label="{escape(title, {chr(34): "&quot;"})}" font-family="{font}">\n'
-        f"<title>{escape(title)}</title>\n<style>{THEME}{style}</style>\n{body}</svg>\n"
-    )
-
 
 # --- the demo, as a terminal displays it
 
@@ -107,26 +79,6 @@ def table(name):
     lines = (DATA / name).read_text().splitlines()
     about = [line[2:] for line in lines if line.startswith("# ")]
     return about, list(csv.DictReader(line for line in lines if not line.startswith("#")))
-
-
-def nice(top):
-    """A step for a scale up to this value, of which three to six fit."""
-    step = 1
-    while True:
-        for factor in (1, 2, 5):
-            if top / (step * factor) <= 6:
-                return step * factor
-        step *= 10
-
-
-def text(x, y, words, kind="", anchor="start", size=12):
-    kind = kind if kind in ("dim", "bad", "good") else f"fg {kind}".strip()
-    return f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}" class="{kind}">{escape(words)}</text>\n'
-
-
-def path(points, colour, width):
-    line = "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
-    return f'<path d="M{line}" fill="none" class="s{colour}" stroke-width="{width}" stroke-linejoin="round"/>\n'
 
 
 def latency(title, data, events_of):
@@ -197,7 +149,7 @@ def images():
         "drains.svg": latency(drains, "drains.csv", "drains-events.csv"),
         "replacement.svg": latency("One writer while every member is replaced", "replacement.csv", "replacement-events.csv"),
         "beside-etcd.svg": beside_etcd(),
-    }
+    } | {f"{file.stem}.svg": growth.plot(file.stem, *table(file.name)) for file in DATA.glob("growth-*.csv")}
 
 
 def differing_table():

@@ -56,13 +56,18 @@ struct Measurements {
 impl FanOut {
     /// Creates the watchers, writes, and waits until every event has arrived.
     pub(super) fn run(self) -> Result<Summary, Error> {
+        self.run_after(|| {})
+    }
+
+    /// The same; `created` is called between the creation and the first write.
+    pub(super) fn run_after(self, created: impl FnOnce()) -> Result<Summary, Error> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
-        LocalSet::new().block_on(&runtime, self.measure())
+        LocalSet::new().block_on(&runtime, self.measure(created))
     }
 
-    async fn measure(self) -> Result<Summary, Error> {
+    async fn measure(self, created: impl FnOnce()) -> Result<Summary, Error> {
         let key = self.load.work.keys.key(0);
         let mut channels = Vec::new();
         for connection in 0..self.load.connections {
@@ -77,6 +82,7 @@ impl FanOut {
             let created = tokio::time::timeout(self.load.timeout, created).await;
             open.push(created.map_err(|_| Error::Watch("no answer in time".to_owned()))??);
         }
+        created();
         let (measurements, begun) = (Rc::new(Measurements::default()), Instant::now());
         let mut readers = Vec::new();
         for stream in open {

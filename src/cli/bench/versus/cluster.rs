@@ -1,4 +1,4 @@
-//! Three members of one side on loopback, as processes of this machine, with data on real disk.
+//! The members of one side on loopback, as processes of this machine, with data on real disk.
 //! Both sides get the same flags. Stops every process that it has started.
 
 use std::fs::{self, File};
@@ -15,8 +15,6 @@ use crate::wire::etcd::kv_client::KvClient;
 use crate::wire::etcd::maintenance_client::MaintenanceClient;
 use crate::wire::etcd::{RangeRequest, StatusRequest};
 
-/// How many members.
-pub(super) const MEMBERS: usize = 3;
 /// Time for anything that a cluster does between measurements.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Poll interval.
@@ -41,6 +39,7 @@ impl Cluster {
         side: Side,
         program: &Path,
         cores: Option<&str>,
+        members: usize,
         folder: &Path,
     ) -> Result<Cluster, Error> {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -56,14 +55,13 @@ impl Cluster {
             program: program.to_owned(),
             cores: cores.map(str::to_owned),
             folder,
-            members: Vec::new(),
+            members: (0..members).map(|_| None).collect(),
             runtime,
         };
-        for member in 0..MEMBERS {
-            let child = cluster.spawn(member)?;
-            cluster.members.push(Some(child));
+        for member in 0..members {
+            cluster.members[member] = Some(cluster.spawn(member)?);
         }
-        for member in 0..MEMBERS {
+        for member in 0..members {
             cluster.serves(member)?;
         }
         Ok(cluster)
@@ -73,7 +71,7 @@ impl Cluster {
     /// hop more, on either side. Measured without that, a member of the same binary had 1.4 times the reads of another.
     pub(super) fn endpoints(&self) -> Result<Vec<String>, Error> {
         let mut endpoints = Vec::new();
-        for member in 0..MEMBERS {
+        for member in 0..self.members.len() {
             let at = if self.leads(member)? {
                 0
             } else {
@@ -111,7 +109,7 @@ impl Cluster {
             let mut options = File::options();
             options.create(true).append(true).open(self.log(member))
         };
-        let initial: Vec<String> = (0..MEMBERS)
+        let initial: Vec<String> = (0..self.members.len())
             .map(|member| format!("m{member}={}", self.peer(member)))
             .collect();
         let mut command = match &self.cores {
@@ -227,12 +225,12 @@ impl Cluster {
             all += field("VmRSS:")?;
             anonymous += field("RssAnon:")?;
         }
-        let mean = |sum: u64| sum as f64 / 1024.0 / MEMBERS as f64;
+        let mean = |sum: u64| sum as f64 / 1024.0 / self.members.len() as f64;
         Ok((mean(all), mean(anonymous)))
     }
 
-    /// Stops a follower as an init system would, starts it, and returns the seconds from its start to its first
-    /// linearizable answer.
+    /// Stops a follower (or the only member) as an init system would, starts it, and returns the seconds from its start to
+    /// its first linearizable answer.
     pub(super) fn restart(&mut self) -> Result<f64, Error> {
         let member = self.follower()?;
         let Some(mut child) = self.members[member].take() else {
@@ -255,10 +253,10 @@ impl Cluster {
         Ok(begun.elapsed().as_secs_f64())
     }
 
-    /// Some member that does not lead.
+    /// Some member that does not lead, if there is more than one.
     fn follower(&self) -> Result<usize, Error> {
-        for member in 0..MEMBERS {
-            if !self.leads(member)? {
+        for member in 0..self.members.len() {
+            if self.members.len() == 1 || !self.leads(member)? {
                 return Ok(member);
             }
         }

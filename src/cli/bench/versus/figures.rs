@@ -21,6 +21,8 @@ pub(super) enum Better {
     Higher,
     /// Time, memory.
     Lower,
+    /// Neither: it says something of the measurement.
+    Neither,
 }
 
 /// One kind of measurement over all rounds.
@@ -107,6 +109,23 @@ impl Figures {
         })
     }
 
+    /// The largest ratio that the rates of a load without pauses can show: that of a server without any cost, where the
+    /// client's thread does nothing else but ask. `None` if a side or its client was not measured, or a request failed.
+    pub(super) fn bound(&self, name: &str) -> Option<Line> {
+        let each = self.median(Side::Ours, &format!("{name}, client CPU"))?;
+        let theirs = self.median(Side::Etcd, name)?;
+        let bound = 1e6 / each / theirs;
+        Some(Line {
+            name: format!("{name}, a second, with a server that costs nothing"),
+            unit: "bound",
+            ours: None,
+            etcd: None,
+            ratio: Some(bound).filter(|bound| bound.is_finite()),
+            spread: None,
+            failed: 0,
+        })
+    }
+
     /// The result, one line per figure.
     pub(super) fn lines(&self) -> Vec<Line> {
         self.0.iter().map(Figure::line).collect()
@@ -124,16 +143,16 @@ impl Figure {
             spread: None,
             failed: self.failed,
         };
+        let ratio: fn(f64, f64) -> f64 = match self.better {
+            Better::Higher => |ours, etcd| ours / etcd,
+            Better::Lower => |ours, etcd| etcd / ours,
+            Better::Neither => return line,
+        };
         if self.failed > 0 || self.ours.len() != self.etcd.len() {
             return line;
         }
         let pairs = self.ours.iter().zip(&self.etcd);
-        let ratios: Vec<f64> = pairs
-            .map(|(ours, etcd)| match self.better {
-                Better::Higher => ours / etcd,
-                Better::Lower => etcd / ours,
-            })
-            .collect();
+        let ratios: Vec<f64> = pairs.map(|(ours, etcd)| ratio(*ours, *etcd)).collect();
         if !ratios.iter().all(|ratio| ratio.is_finite()) {
             return line;
         }
@@ -273,6 +292,26 @@ mod tests {
         let text = table(&lines);
         assert!(text.contains("7 failed"), "{text}");
         assert!(!text.contains("3.00 x"), "{text}");
+    }
+
+    /// 50 us of the client's thread allow 20,000 a second, whatever the server costs.
+    #[test]
+    fn a_bound_is_what_the_client_allows() {
+        let mut figures = Figures::default();
+        assert_eq!(figures.bound("put"), None);
+        pairs(&mut figures, "put", Better::Higher, &[(9_000.0, 5_000.0)]);
+        pairs(
+            &mut figures,
+            "put, client CPU",
+            Better::Lower,
+            &[(50.0, 80.0)],
+        );
+        pairs(&mut figures, "share", Better::Neither, &[(20.0, 10.0)]);
+        let bound = figures.bound("put").expect("both were measured");
+        assert_eq!(bound.ratio, Some(4.0));
+        assert_eq!(figures.lines()[2].ratio, None, "a share is not better");
+        figures.failed("put", "a second", Better::Higher, 1);
+        assert_eq!(figures.bound("put"), None);
     }
 
     #[test]

@@ -1,12 +1,14 @@
 //! `quorate-versus`, for `make bench` and in no release: a build of Quorate and real etcd on the same machine in the same run, three
 //! members each, the same flags, the same clients, real disk. Both clusters run all the time and
 //! only one is driven at a time, in turn and each first in every other round; a ratio is formed
-//! within a round, so that a busy machine slows both of its sides.
+//! within a round, so that a busy machine slows both of its sides. With `--axis`, the same at several sizes.
 //!
 //! Never prints a ratio where a request failed.
 
 mod cluster;
 mod figures;
+mod growth;
+mod run;
 mod tool;
 
 use std::ffi::OsString;
@@ -15,16 +17,19 @@ use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use clap::Parser;
+use serde::Serialize;
 
 use super::super::refuse;
 use super::Error;
 use super::load::{Load, Pace};
-use super::summary::Summary;
 use super::work::{Keys, Mode, Work};
-use cluster::Cluster;
-use figures::{Better, Figures, Side, table};
+use figures::{Better, Line, Side, table};
+use growth::Axis;
+use run::Run;
 
-/// Bytes of a key and of a value, in every load.
+/// Members of a cluster, where their number is not what is measured.
+const MEMBERS: usize = 3;
+/// Bytes of a key and of a value, where they are not what is measured.
 const KEY_SIZE: usize = 32;
 const VALUE_SIZE: usize = 256;
 /// Keys that puts and gets of the first part choose from.
@@ -63,20 +68,18 @@ struct Arguments {
     /// on.
     #[arg(long)]
     members_on: Option<String>,
+    /// Measure how figures grow along this axis, instead of the comparison at one size.
+    #[arg(long)]
+    axis: Option<Axis>,
+    /// Points of the axis, comma-separated, in its own unit; without it, as far as its figures are documented.
+    #[arg(long, value_delimiter = ',', requires = "axis")]
+    points: Vec<u64>,
     /// An empty directory on the disk to measure; removed at the end.
     #[arg(long)]
     dir: PathBuf,
     /// Write the figures as JSON here.
     #[arg(long)]
     json: Option<PathBuf>,
-}
-
-/// A run under way.
-struct Run<'a> {
-    arguments: &'a Arguments,
-    figures: Figures,
-    /// Ours, then etcd's.
-    clusters: [Cluster; 2],
 }
 
 /// Runs the binary with these arguments. The exit code is 0 only if no request failed.
@@ -104,24 +107,42 @@ fn compare(arguments: &Arguments) -> Result<bool, Error> {
             arguments.dir.display()
         )));
     }
-    let result = measure(arguments);
+    let result = measured(arguments);
     // The data of a finished run is not needed, whatever the result.
     let _ = std::fs::remove_dir_all(&arguments.dir);
-    let lines = result?.lines();
-    print!("{}", table(&lines));
+    let failed = result?;
     if let Some(path) = &arguments.json {
-        let json = serde_json::to_string_pretty(&lines).map_err(|e| Error::Json(e.to_string()))?;
-        if let Some(folder) = path.parent() {
-            std::fs::create_dir_all(folder)?;
-        }
-        std::fs::write(path, json + "\n")
-            .map_err(|error| Error::Json(format!("{}: {error}", path.display())))?;
         println!("figures are in {}", path.display());
     }
-    Ok(lines.iter().all(|line| line.failed == 0))
+    Ok(failed == 0)
 }
 
-fn measure(arguments: &Arguments) -> Result<Figures, Error> {
+/// Measures what was asked for, prints and writes it. Returns how many requests failed.
+fn measured(arguments: &Arguments) -> Result<u64, Error> {
+    let Some(axis) = arguments.axis else {
+        let lines = measure(arguments)?;
+        print!("{}", table(&lines));
+        save(arguments, &lines)?;
+        return Ok(lines.iter().map(|line| line.failed).sum());
+    };
+    let points = growth::measure(arguments, axis, |points| save(arguments, points))?;
+    Ok(points.iter().map(|point| point.line.failed).sum())
+}
+
+fn save<T: Serialize>(arguments: &Arguments, figures: &[T]) -> Result<(), Error> {
+    let Some(path) = &arguments.json else {
+        return Ok(());
+    };
+    let json = serde_json::to_string_pretty(figures).map_err(|e| Error::Json(e.to_string()))?;
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    std::fs::write(path, json + "\n")
+        .map_err(|error| Error::Json(format!("{}: {error}", path.display())))
+}
+
+/// The comparison at one size.
+fn measure(arguments: &Arguments) -> Result<Vec<Line>, Error> {
     let quorate = arguments.quorate.as_path();
     println!(
         "{} and {}, {} rounds, {} keys; above 1 ours is better",
@@ -130,19 +151,7 @@ fn measure(arguments: &Arguments) -> Result<Figures, Error> {
         arguments.rounds,
         arguments.keys
     );
-    let start = |side, program| {
-        let cores = arguments.members_on.as_deref();
-        Cluster::start(side, program, cores, &arguments.dir)
-    };
-    let clusters = [
-        start(Side::Ours, quorate)?,
-        start(Side::Etcd, &arguments.etcd)?,
-    ];
-    let mut run = Run {
-        arguments,
-        figures: Figures::default(),
-        clusters,
-    };
+    let mut run = Run::start(arguments, MEMBERS, &arguments.dir)?;
     run.each_side("filling", 0, |run, side| run.fill(side, "small/", SMALL))?;
     for round in 0..arguments.rounds {
         run.each_side("puts and gets", round, Run::small_round)?;
@@ -153,35 +162,14 @@ fn measure(arguments: &Arguments) -> Result<Figures, Error> {
     for round in 0..arguments.rounds {
         run.each_side("many keys", round, Run::large_round)?;
     }
-    Ok(run.figures)
+    let mut lines = run.figures.lines();
+    for what in ["put", "get"] {
+        lines.extend(run.figures.bound(&format!("{what}, {}", clients(true))));
+    }
+    Ok(lines)
 }
 
 impl Run<'_> {
-    fn each_side(
-        &mut self,
-        what: &str,
-        round: u32,
-        mut part: impl FnMut(&mut Self, Side) -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        let mut order = [Side::Ours, Side::Etcd];
-        if round % 2 == 1 {
-            order.reverse();
-        }
-        for side in order {
-            println!(
-                "round {} of {}: {what}, {side:?}",
-                round + 1,
-                self.arguments.rounds
-            );
-            part(self, side)?;
-        }
-        Ok(())
-    }
-
-    fn cluster(&mut self, side: Side) -> &mut Cluster {
-        &mut self.clusters[usize::from(side == Side::Etcd)]
-    }
-
     fn load(
         &mut self,
         side: Side,
@@ -192,12 +180,7 @@ impl Run<'_> {
     ) -> Result<Load, Error> {
         let (clients, connections) = if many { MANY } else { (1, 1) };
         let arguments = self.arguments;
-        let seconds = Duration::try_from_secs_f64(arguments.seconds).map_err(|_| {
-            Error::Argument(format!(
-                "--seconds: {} is no number of seconds",
-                arguments.seconds
-            ))
-        })?;
+        let seconds = self.seconds()?;
         Ok(Load {
             endpoints: self.cluster(side).endpoints()?,
             connections,
@@ -221,13 +204,7 @@ impl Run<'_> {
         (load.clients, load.connections) = (16, 4);
         load.warm_up = Duration::ZERO;
         load.total = Some(count.div_ceil(batch));
-        let summary = load.run()?;
-        match summary.failed() {
-            0 => Ok(()),
-            failed => Err(Error::Cluster(format!(
-                "{failed} requests failed:\n{summary}"
-            ))),
-        }
+        run::without_failure(load)
     }
 
     fn small_round(&mut self, side: Side) -> Result<(), Error> {
@@ -282,13 +259,7 @@ impl Run<'_> {
         let seconds = self.cluster(side).restart()?;
         let name = format!("restart with {keys} keys");
         self.figures.add(side, &name, "s", Better::Lower, seconds);
-        let (all, anonymous) = self.cluster(side).memory()?;
-        let name = format!("memory of a member with {keys} keys");
-        self.figures.add(side, &name, "MiB", Better::Lower, all);
-        let name = format!("{name}, without mapped files");
-        self.figures
-            .add(side, &name, "MiB", Better::Lower, anonymous);
-        Ok(())
+        self.note_memory(side, &format!("memory of a member with {keys} keys"))
     }
 
     /// One load by this program: throughput, p99, server CPU.
@@ -301,62 +272,8 @@ impl Run<'_> {
         count: u64,
         (many, pace): (bool, Pace),
     ) -> Result<(), Error> {
-        let mut load = self.load(side, mode, prefix, count, (many, pace))?;
-        // The CPU time of a warm-up could not be separated from that of the load.
-        let warm = Load {
-            seconds: Some(std::mem::take(&mut load.warm_up)),
-            total: None,
-            warm_up: Duration::ZERO,
-            ..load.clone()
-        };
-        let warm = warm.run()?;
-        let before = (self.cluster(side).cpu()?, cluster::own_cpu()?);
-        let summary = load.run()?;
-        let after = (self.cluster(side).cpu()?, cluster::own_cpu()?);
-        let cpu = (after.0 - before.0, after.1 - before.1);
-        let name = format!("{what}, {}", clients(many));
-        self.note(side, &name, &warm, &summary, cpu);
-        Ok(())
-    }
-
-    /// `cpu`: seconds of the members, and of this process.
-    fn note(&mut self, side: Side, name: &str, warm: &Summary, summary: &Summary, cpu: (f64, f64)) {
-        let answered = summary.tally.answered().max(1) as f64;
-        let failed = warm.failed() + summary.failed();
-        let values = [
-            (name.to_owned(), "a second", Better::Higher, summary.rate()),
-            (
-                format!("{name}, p99"),
-                "ms",
-                Better::Lower,
-                summary.tally.milliseconds(99.0),
-            ),
-            (
-                format!("{name}, slowest"),
-                "ms",
-                Better::Lower,
-                summary.tally.milliseconds(100.0),
-            ),
-            (
-                format!("{name}, server CPU"),
-                "us each",
-                Better::Lower,
-                cpu.0 * 1e6 / answered,
-            ),
-            (
-                format!("{name}, client CPU"),
-                "us each",
-                Better::Lower,
-                cpu.1 * 1e6 / answered,
-            ),
-        ];
-        for (name, unit, better, value) in values {
-            self.figures.add(side, &name, unit, better, value);
-            self.figures.failed(&name, unit, better, failed);
-        }
-        if failed > 0 {
-            print!("{summary}");
-        }
+        let load = self.load(side, mode, prefix, count, (many, pace))?;
+        self.carry_out(side, &format!("{what}, {}", clients(many)), load)
     }
 
     /// One load by etcd's own tool.
