@@ -3,7 +3,7 @@
 //!
 //! A file of its own, so that the count of instructions (tests/instructions) drives it as shipped.
 
-use bytes::{BufMut as _, Bytes, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use prost::Message;
 
 /// gRPC's prefix of a message: a flag, and its length.
@@ -77,14 +77,17 @@ pub(super) fn framed(message: &[u8]) -> Bytes {
 pub(super) fn encoded(message: &impl Message) -> Option<Bytes> {
     let length = message.encoded_len();
     u32::try_from(length).ok()?;
-    let mut data = BytesMut::with_capacity(HEAD + length);
-    put_head(&mut data, length);
-    message.encode_raw(&mut data);
-    Some(data.freeze())
+    // A slice of the length that prost has just counted: a buffer that can grow checks whether it has to before each
+    // byte of each number.
+    let mut data = vec![0; HEAD + length];
+    let mut rest = &mut data[..];
+    put_head(&mut rest, length);
+    message.encode_raw(&mut rest);
+    Some(data.into())
 }
 
 /// gRPC's prefix of a message that is not compressed, and that fits into one.
-fn put_head(buffer: &mut BytesMut, length: usize) {
+fn put_head(buffer: &mut impl BufMut, length: usize) {
     buffer.put_u8(0);
     buffer.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
 }

@@ -4,7 +4,7 @@
 
 use std::io::{Error, ErrorKind};
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use prost::Message;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
@@ -18,16 +18,16 @@ const PIECE: usize = 1 << 20;
 
 /// Appends one frame to `buffer`.
 pub(crate) fn encode(message: &impl Message, buffer: &mut BytesMut) {
-    let start = buffer.len();
-    buffer.put_bytes(0, HEAD);
-    message
-        .encode(buffer)
-        .expect("BytesMut grows, which is the only way encoding can fail");
-    let body = start + HEAD;
-    let length = u32::try_from(buffer.len() - body).unwrap_or(u32::MAX);
+    let body = buffer.len() + HEAD;
+    let size = message.encoded_len();
+    // A slice of the size that prost has just counted: a buffer that can grow checks whether it has to before each byte
+    // of each number.
+    buffer.resize(body + size, 0);
+    message.encode_raw(&mut &mut buffer[body..]);
+    let length = u32::try_from(size).unwrap_or(u32::MAX);
     let checksum = crc32c::crc32c(&buffer[body..]);
-    buffer[start..start + 4].copy_from_slice(&length.to_be_bytes());
-    buffer[start + 4..body].copy_from_slice(&checksum.to_be_bytes());
+    buffer[body - HEAD..body - 4].copy_from_slice(&length.to_be_bytes());
+    buffer[body - 4..body].copy_from_slice(&checksum.to_be_bytes());
 }
 
 /// Writes one frame.
