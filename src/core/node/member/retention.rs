@@ -21,7 +21,7 @@ pub struct CheckpointPolicy {
     /// Due when the log since the last one exceeds this many bytes, or half the size of the last
     /// checkpoint if that is more.
     pub log_bytes: u64,
-    /// Not due before this many entries (`--snapshot-count`), unless the log has grown to [`HOWEVER_FEW`] times its
+    /// Not due before this many entries (`--snapshot-count`), unless the log has grown to four times its
     /// bound: a member replays all of it when it starts, and its disk has to hold it.
     pub entries: u64,
     /// The most bytes of log kept for others beyond the older checkpoint.
