@@ -176,11 +176,10 @@ impl Applier {
 }
 
 fn publish(shared: &RuntimeState, machine: &StateMachine) {
-    let published = Published {
+    shared.publish(Published {
         view: machine.view(),
         membership: Arc::clone(machine.membership()),
         applied: machine.index(),
         term: machine.term(),
-    };
-    shared.published.send_replace(Arc::new(published));
+    });
 }

@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::handle::{Health, Phase, Published, RequestError, Role, Status};
 use super::queue::TaskQueue;
 use crate::node::{
-    Applied, Input, LeaseTimes, MemberStatus, ProposalError, RequestId, RequestRefusal,
+    Applied, Input, LeaseTimes, MemberStatus, Membership, ProposalError, RequestId, RequestRefusal,
     StateMachine, TransferFailure,
 };
 use crate::server::auth::simple::SimpleTokens;
@@ -161,6 +161,9 @@ pub(crate) struct RuntimeState {
     pub transfers: Waiters<u64>,
     /// The published state.
     pub published: watch::Sender<Arc<Published>>,
+    /// The membership of the published state. Changes with the membership alone, so whoever follows that is not woken
+    /// for each batch.
+    pub membership: watch::Sender<Arc<Membership>>,
     /// The phase and the IDs of the server.
     pub phase: ArcSwap<(Phase, Who)>,
     /// Consensus, as last published by the raft thread; `None` before it runs.
@@ -230,6 +233,7 @@ impl RuntimeState {
             reads: Waiters::default(),
             leases: Waiters::default(),
             transfers: Waiters::default(),
+            membership: watch::channel(Arc::clone(&published.membership)).0,
             published: watch::channel(Arc::new(published)).0,
             phase: ArcSwap::from_pointee((Phase::Standby, Who::default())),
             consensus: ArcSwap::from_pointee(None),
@@ -302,6 +306,16 @@ impl RuntimeState {
             member: self.phase.load().1.member_id,
             boot_nonce: self.boot_nonce,
             counter: self.number(),
+        }
+    }
+
+    /// Makes a state the one that readers see.
+    pub(crate) fn publish(&self, published: Published) {
+        let membership = Arc::clone(&published.membership);
+        self.published.send_replace(Arc::new(published));
+        // After the state: whoever is woken by the membership may look at both.
+        if !Arc::ptr_eq(&self.membership.borrow(), &membership) {
+            self.membership.send_replace(membership);
         }
     }
 

@@ -476,10 +476,10 @@ async fn follow(
     local: &Arc<MemberRuntime>,
     happened: &mut mpsc::UnboundedReceiver<Happening>,
 ) -> Result<(), Stop> {
-    let mut published = local.shared.published.subscribe();
+    let mut memberships = local.shared.membership.subscribe();
     let mut seen = None;
     loop {
-        let membership = Arc::clone(&published.borrow_and_update().membership);
+        let membership = Arc::clone(&memberships.borrow_and_update());
         let new = seen
             .as_ref()
             .is_none_or(|seen| !Arc::ptr_eq(seen, &membership));
@@ -502,7 +502,7 @@ async fn follow(
                 Some(Happening::Bootstrap(..)) => {}
                 None => std::future::pending().await,
             },
-            changed = published.changed() => if changed.is_err() {
+            changed = memberships.changed() => if changed.is_err() {
                 std::future::pending::<()>().await;
             },
         }
