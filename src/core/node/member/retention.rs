@@ -12,17 +12,13 @@ use crate::raft::{Entry, Index};
 /// Bytes of log between two marks.
 const MARK_BYTES: u64 = 64 << 10;
 
-/// How often the bound of the log is exceeded before a checkpoint is due whatever the number of entries.
-const HOWEVER_FEW: u64 = 4;
-
 /// When a checkpoint is due and how much log is kept for others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CheckpointPolicy {
     /// Due when the log since the last one exceeds this many bytes, or half the size of the last
     /// checkpoint if that is more.
     pub log_bytes: u64,
-    /// Not due before this many entries (`--snapshot-count`), unless the log has grown to four times its
-    /// bound: a member replays all of it when it starts, and its disk has to hold it.
+    /// Never due before this many entries (`--snapshot-count`).
     pub entries: u64,
     /// The most bytes of log kept for others beyond the older checkpoint.
     pub hold_bytes: u64,
@@ -113,9 +109,8 @@ impl Retention {
     pub(super) fn due(&mut self, now: u64, applied: Index) -> bool {
         let log = self.bytes - self.bytes_at(self.newest.index);
         let entries = applied.saturating_sub(self.newest.index);
-        let bound = self.policy.log_bytes.max(self.newest.bytes / 2);
-        let many = entries >= self.policy.entries.max(1);
-        let due = log > bound && (many || log / HOWEVER_FEW > bound);
+        let enough = log > self.policy.log_bytes.max(self.newest.bytes / 2);
+        let due = enough && entries >= self.policy.entries.max(1);
         due && self.take(now)
     }
 
@@ -227,26 +222,12 @@ mod tests {
         assert!(!retention.due(0, 9), "due only once");
         retention.done(0, 1000, Some(info(9)));
         assert!(!retention.due(0, 9));
-        let huge = Entry::normal(1, 10, Bytes::from(vec![0; 2 << 20]));
+        let huge = Entry::normal(1, 10, Bytes::from(vec![0; 4 << 20]));
         retention.note(&[huge]);
         assert!(
             !retention.due(0, 10),
             "one entry alone is below the lower bound"
         );
-    }
-
-    /// Requests of 1.5 MiB made the log grow to 15 GB before the 10,000 entries of `--snapshot-count` were there.
-    #[test]
-    fn few_large_entries_make_a_checkpoint_due_as_well() {
-        let policy = CheckpointPolicy {
-            entries: 10_000,
-            ..POLICY
-        };
-        let mut retention = Retention::new(policy, &[info(1)], 2);
-        retention.note(&entries(2, 32));
-        assert!(!retention.due(0, 32), "less than four times the bound");
-        retention.note(&entries(33, 42));
-        assert!(retention.due(0, 42));
     }
 
     #[test]
