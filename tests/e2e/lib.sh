@@ -1,59 +1,11 @@
-# Shared by the scenarios: waiting for conditions, querying a cluster, and reporting failures. Sourced, never run.
+# Shared by the scenarios: querying a cluster, and what they do to it; checks.sh has the checks. Sourced, never run.
 # Every wait polls its condition and has a timeout; there are no fixed sleeps.
 
 etcdctl_image=${E2E_ETCDCTL_IMAGE:-localhost/etcdctl:1}
 quorate_image=${E2E_IMAGE:-localhost/quorate:test}
 store_image=${E2E_STORE_IMAGE:-localhost/versitygw:1}
 
-log() { printf '%s  %s\n' "$(date +%T)" "$*"; }
-
-die() {
-  log "FAILED: $*"
-  {
-    echo "--- clusters"; kubectl -n "$ns" get qec -o wide
-    echo "--- status"; kubectl -n "$ns" get qec -o json | jq '.items[].status'
-    echo "--- recoveries"; kubectl -n "$ns" get qr -o json | jq ".items[] | {name: .metadata.name, status}"
-    echo "--- backups"; kubectl -n "$ns" get qb,qbs,qbsched -o json | jq '.items[] | {kind, name: .metadata.name, status}'
-    echo "--- objects"; kubectl -n "$ns" get sts,pods,pvc,svc,pdb -o wide
-    echo "--- events"; kubectl -n "$ns" get events --sort-by=.lastTimestamp | tail -40
-    echo "--- operator"; kubectl -n quorate-system logs deployment/quorate --tail=60
-    local pod
-    for pod in $(kubectl -n "$ns" get pods -l app.kubernetes.io/name=quorate -o name); do
-      echo "--- $pod"; kubectl -n "$ns" logs "$pod" --tail=25
-    done
-  } >&2 2>&1
-  exit 1
-}
-
-# eventually SECONDS WHAT COMMAND...: polls until the command succeeds
-eventually() {
-  local seconds=$1 what=$2 until=$((SECONDS + $1)) began=$SECONDS; shift 2
-  until "$@" >/dev/null 2>&1; do
-    [ $SECONDS -lt $until ] || die "$what: not within $seconds s"
-    sleep 0.5
-  done
-  log "$what ($((SECONDS - began)) s)"
-}
-
-# never SECONDS WHAT COMMAND...: the command must fail for so long
-never() {
-  local seconds=$1 what=$2 until=$((SECONDS + $1)); shift 2
-  while [ $SECONDS -lt $until ]; do
-    if "$@" >/dev/null 2>&1; then die "$what: it happened"; fi
-    sleep 0.5
-  done
-}
-
-equal() { # equal WHAT WANTED GOT
-  [ "$2" = "$3" ] || die "$1: wanted \"$2\", got \"$3\""
-}
-
-contains() { # contains TEXT WORDS...: the text contains each of them
-  local text=$1 words; shift
-  for words in "$@"; do
-    case $text in *"$words"*) ;; *) die "no \"$words\" in: $text" ;; esac
-  done
-}
+. tests/e2e/checks.sh
 
 # The plugin, found by kubectl by its name, as for a user: the binary of the image.
 quorate_plugin() {
@@ -75,7 +27,11 @@ members() { status "$1" 'members[*].name' | tr ' ' '\n' | sort; }
 leader() { status "$1" leader; }
 follower() { members "$1" | grep -vx "$(leader "$1")" | tail -1; }
 node_of() { kubectl -n "$ns" get pod "$1-0" -o jsonpath='{.spec.nodeName}'; } # node_of MEMBER
-whole() { is_ready "$1" "$2" && [ -z "$(status "$1" step)" ]; } # whole CLUSTER VOTERS: and the plan is empty
+whole() { is_ready "$1" "$2" && prints_nothing status "$1" step; } # whole CLUSTER VOTERS: and the plan is empty
+is_no_member() { # is_no_member CLUSTER NAME: of members that the status names
+  local names
+  names=$(members "$1") && [ -n "$names" ] && ! grep -qx "$2" <<<"$names"
+}
 
 # The test cluster's classes, or on an existing one E2E_STORAGE_CLASS, else its default.
 storage_class() {
@@ -173,7 +129,7 @@ run_secure_pod() { # run_secure_pod NAME SECRET IMAGE ARGUMENT...
     kubectl -n "$ns" apply -f - >/dev/null
 }
 etcdctl_with() { # etcdctl_with SECRET ENDPOINTS ARGUMENT...: with TLS and this certificate
-  local secret=$1 endpoints=$2 pod=etcdctl-$RANDOM$RANDOM; shift 2
+  local secret=$1 endpoints=$2 pod=etcdctl-$BASHPID-${EPOCHREALTIME//[.,]/}; shift 2
   run_secure_pod "$pod" "$secret" "$etcdctl_image" --endpoints="$endpoints" --cacert=/tls/ca.crt --cert=/tls/tls.crt --key=/tls/tls.key "$@"
   pod_ends "$pod"
 }
@@ -189,21 +145,51 @@ add_reader() { # add_reader CLUSTER KEY: a user "ann" who may read it
   etcdctl_pod "$1" user add ann:secret >/dev/null
   etcdctl_pod "$1" user grant-role ann reader >/dev/null
 }
+# Names of pods are of a process and a microsecond: two subshells never make the same one.
 etcdctl_at() { # etcdctl_at ENDPOINTS ARGUMENT...
-  local endpoints=$1 pod=etcdctl-$RANDOM$RANDOM; shift
+  local endpoints=$1 pod=etcdctl-$BASHPID-${EPOCHREALTIME//[.,]/}; shift
   run_pod "$pod" "$etcdctl_image" --endpoints="$endpoints" "$@"
   pod_ends "$pod"
 }
-pod_ends() { # pod_ends POD: waits for its end, prints its log and deletes it; returns its result
+# pod_ends POD: waits for its end, prints its log and deletes it; returns its result. The state of one that failed goes
+# to standard error, since some scenarios want a failure and others drop the result.
+pod_ends() {
   local until=$((SECONDS + 60)) phase=
   until [ "$phase" = Succeeded ] || [ "$phase" = Failed ]; do
-    [ $SECONDS -lt $until ] || die "pod $1 did not end"
+    [ $SECONDS -lt $until ] || die "did not end: $(pod_state "$1")"
     sleep 0.2
     phase=$(kubectl -n "$ns" get pod "$1" -o jsonpath='{.status.phase}')
   done
-  kubectl -n "$ns" logs "$1"
+  pod_log "$1"
+  [ "$phase" = Succeeded ] || pod_state "$1" >&2
   kubectl -n "$ns" delete pod "$1" --wait=false >/dev/null
   [ "$phase" = Succeeded ]
+}
+# pod_log POD: asked for again only if Kubernetes cannot read it, as when the kubelet does not answer; an empty log is
+# an answer
+pod_log() {
+  local attempt text
+  for attempt in 1 2 3 4 5; do
+    if text=$(kubectl -n "$ns" logs "$1"); then
+      [ -z "$text" ] || printf '%s\n' "$text"
+      return 0
+    fi
+    sleep "$attempt"
+  done
+  die "its log cannot be read: $(pod_state "$1")"
+}
+pod_state() { # pod_state POD: one line: node, phase, reason, and each container's state with its exit code
+  kubectl -n "$ns" get pod "$1" -o json | jq -r '"pod \(.metadata.name) on \(.spec.nodeName // "no node"): " +
+    ([.status.phase, .status.reason, .status.message, (.status.containerStatuses[]? | "\(.name) \(.state | tojson)")] | map(select(. != null)) | join("; "))' ||
+    echo "pod $1, whose state cannot be read"
+}
+
+# content CLUSTER [PREFIX]: how much is below it, and its checksum, to compare with another answer: assign it first
+content() {
+  local answer
+  answer=$(etcdctl_pod "$1" get "${2:-}" --prefix) || die "the keys of $1 cannot be read"
+  [ -n "$answer" ] || die "$1 has no keys below \"${2:-}\""
+  printf '%s bytes, sha256 %s\n' "$(wc -c <<<"$answer")" "$(sha256sum <<<"$answer" | cut -d' ' -f1)"
 }
 
 witness_start() { # witness_start CLUSTER NAME: a pod that writes until it is stopped
@@ -215,11 +201,11 @@ witness_stop() { # witness_stop CLUSTER NAME: stops it; fails unless every ackno
   etcdctl_pod "$1" put "witness-$2/stop" now >/dev/null || die "cannot stop witness $2"
   local until=$((SECONDS + 120)) phase=
   until [ "$phase" = Succeeded ] || [ "$phase" = Failed ]; do
-    [ $SECONDS -lt $until ] || die "witness $2 did not end"
+    [ $SECONDS -lt $until ] || die "witness $2 did not end: $(pod_state "witness-$2")"
     sleep 0.3
     phase=$(kubectl -n "$ns" get pod "witness-$2" -o jsonpath='{.status.phase}')
   done
-  kubectl -n "$ns" logs "witness-$2" | sed "s/^/          witness $2: /"
+  pod_log "witness-$2" | sed "s/^/          witness $2: /"
   [ "$phase" = Succeeded ] || die "witness $2: an acknowledged write is missing, or too many writes failed"
 }
 
@@ -303,9 +289,10 @@ drop_cluster() { # drop_cluster NAME: deletes the resource and, through ownershi
   eventually 90 "nothing of $1 is left but its PVCs" gone "$1"
   kubectl -n "$ns" delete pvc -l "app.kubernetes.io/instance=$1" --wait=false >/dev/null
 }
-gone() { [ -z "$(kubectl -n "$ns" get sts,pods,svc,pdb,secrets -l "app.kubernetes.io/instance=$1" -o name)" ]; }
+gone() { none sts,pods,svc,pdb,secrets -l "app.kubernetes.io/instance=$1"; }
 has_members() { [ "$(members "$1" | grep -c .)" -ge "$2" ]; }
 pod_uid() { kubectl -n "$ns" get pod "$1" -o jsonpath='{.metadata.uid}'; }
+is_another_pod() { local now; now=$(pod_uid "$1") && [ -n "$now" ] && [ "$now" != "$2" ]; } # is_another_pod NAME UID
 
 # The API server's metrics about its store: no consistent list fell back from the cache because the cache did not
 # reach the store's revision in time, and no comparison of cache and store found a difference (an error is none:
@@ -313,8 +300,10 @@ pod_uid() { kubectl -n "$ns" get pod "$1" -o jsonpath='{.metadata.uid}'; }
 # server counts each client that disconnects in the middle of one, 78 of 400 connections that were closed within 4
 # ms. Scenarios that test the store check their own lists.
 store_verdict() {
-  local bad
-  bad=$(kubectl get --raw /metrics | grep -E '^apiserver_watch_cache_consistent_read_total\{.*fallback="true"|^apiserver_storage_consistency_checks_total.*status="failure"' || true)
+  local metrics bad
+  metrics=$(kubectl get --raw /metrics)
+  [ -n "$metrics" ] || die "the API server has no metrics"
+  bad=$(grep -E '^apiserver_watch_cache_consistent_read_total\{.*fallback="true"|^apiserver_storage_consistency_checks_total.*status="failure"' <<<"$metrics" || true)
   [ -z "$bad" ] || die "the API server says of its store: $bad"
 }
 

@@ -79,6 +79,7 @@ enter_existing() {
   for tool in kubectl helm jq flock setsid; do
     command -v $tool >/dev/null || { echo "E2E_EXISTING needs $tool on the PATH" >&2; exit 1; }
   done
+  tests/e2e/checks-test.sh
   kubectl version >/dev/null || { echo "no Kubernetes answers: KUBECONFIG must be that of the cluster to use" >&2; exit 1; }
   if kubectl get $crd >/dev/null 2>&1; then
     echo "Quorate is installed on this cluster: the run would remove it, and every EtcdCluster with it; use another one" >&2; exit 1
@@ -115,8 +116,10 @@ start() { # start NAME beside|alone: its output goes to a file, that of one alon
   began[$name]=$SECONDS
   if [ "$2" = alone ]; then exec {out}> >(exec tee "$logs/$name" 8>&-); else exec {out}>"$logs/$name"; fi
   # a separate shell, because errexit does not apply inside a condition
-  ns=$namespace setsid bash -euo pipefail -c '. tests/e2e/lib.sh; . "$1"' - "tests/e2e/scenarios/$name.sh" </dev/null >&"$out" 2>&1 8>&- &
+  ns=$namespace setsid bash -euo pipefail -c '. tests/e2e/lib.sh; report_errors; . "$1"' - "tests/e2e/scenarios/$name.sh" </dev/null >&"$out" 2>&1 8>&- &
   running[$!]=$name
+  # for cluster.sh clear, if this run is killed
+  [ -n "${E2E_EXISTING:-}" ] || echo $! >"$QUORATE_E2E_DIR/scenarios/$name"
   exec {out}>&-
 }
 
@@ -126,6 +129,7 @@ finish() {
   wait -n -p pid "${!running[@]}" || status=$?
   name=${running[$pid]}
   unset "running[$pid]"
+  rm -f "$QUORATE_E2E_DIR/scenarios/$name"
   seconds=$((SECONDS - began[$name]))
   show "$name"
   if [ $status = 0 ]; then
@@ -157,6 +161,7 @@ end_running() {
     while kill -0 -- "-$pid" 2>/dev/null && [ $SECONDS -lt $until ]; do sleep 0.2; done
     kill -KILL -- "-$pid" 2>/dev/null || true
     wait "$pid" 2>/dev/null || true
+    rm -f "$QUORATE_E2E_DIR/scenarios/$name"
     show "$name"
     echo "=== $name was ended after $((SECONDS - began[$name])) s, because $1"
   done
@@ -205,10 +210,11 @@ else
     tests/kubernetes/quorate-image.sh
     tests/kubernetes/install-yaml.sh --check
   fi
+  tests/e2e/checks-test.sh
   exec 8>"$QUORATE_E2E_DIR.lock"; flock -n 8 || { echo "another run of the scenarios holds $QUORATE_E2E_DIR.lock" >&2; exit 1; }
   export KUBECONFIG=$QUORATE_E2E_DIR/kubeconfig
   tests/kubernetes/cluster.sh clear
-  mkdir -p "$QUORATE_E2E_DIR/images"
+  mkdir -p "$QUORATE_E2E_DIR/images" "$QUORATE_E2E_DIR/scenarios"
   [ -n "${E2E_KEEP:-}" ] || touch "$QUORATE_E2E_DIR/of-a-run"
   cp target/image/quorate.tar "$QUORATE_E2E_DIR/images/"
   trap leave EXIT
@@ -236,5 +242,5 @@ fi
 [ $failed -gt 0 ] || echo "test result: ok. $passed passed"
 [ $failed -eq 0 ] || { echo "$passed passed, $failed failed:"; cat "$logs"/*.failed; }
 [ $failed -eq 0 ]
-[ -n "${E2E_EXISTING:-}" ] || ns=default bash -euo pipefail -c '. tests/e2e/lib.sh; store_verdict; store_figures'
+[ -n "${E2E_EXISTING:-}" ] || ns=default bash -euo pipefail -c '. tests/e2e/lib.sh; report_errors; store_verdict; store_figures'
 

@@ -12,7 +12,8 @@
 #   cluster.sh direct SECONDS  a second API server on the same store, without a watch cache: its responses
 #                           come from the store. It compacts at this interval; 0 is never. Prints its URL
 #   cluster.sh direct stop  ends it
-#   cluster.sh clear        removes the remains of a killed run, as by down; one that is in use is an error
+#   cluster.sh clear        ends the scenarios of a killed run and removes its remains, as by down; one that is in use
+#                           is an error, and so is anything that does not go
 #   cluster.sh down         removes everything: processes, mounts, namespaces, bridge, cgroups, files
 #
 # The control plane keeps its state in a Quorate server with the command line of deploy/static-pod;
@@ -25,7 +26,7 @@
 # docs/kubernetes-tests.md for the consequences.
 set -euo pipefail
 
-here=$(cd "$(dirname "$0")" && pwd)
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 top=$(cd "$here/../.." && pwd)
 bin=$top/target/kubernetes/bin
 dir=${QUORATE_E2E_DIR:-/tmp/quorate-e2e}
@@ -283,7 +284,7 @@ import() { # import NODE ARCHIVE
 # Every process in the node's cgroups and its container shims, and none outside of them.
 kill_containers() {
   local ns=$1 d=$2 p
-  for p in $(find "/sys/fs/cgroup/pids/$ns" -name cgroup.procs -exec cat {} + 2>/dev/null | sort -u); do kill -9 "$p" 2>/dev/null || true; done
+  for p in $(find "/sys/fs/cgroup/pids/$ns" "/sys/fs/cgroup/$ns" -name cgroup.procs -exec cat {} + 2>/dev/null | sort -u); do kill -9 "$p" 2>/dev/null || true; done
   for p in $(ps -eo pid,args | awk -v d="$d/" '/containerd-shim/ && index($0, d) {print $1}'); do kill -9 "$p" 2>/dev/null || true; done
 }
 
@@ -307,7 +308,7 @@ lose() {
 }
 
 release_node() { # releases the kernel's resources of node N
-  local n=$1 ns=$prefix$1 mount h cni
+  local n=$1 ns=$prefix$1 mount cni
   for mount in $(awk -v d="$dir/node$n/" 'index($2, d) == 1 {print $2}' /proc/mounts | sort -r); do umount -l "$mount" || true; done
   for cni in $(ls /var/run/netns 2>/dev/null | grep '^cni-' || true); do
     # a pod's namespace belongs to this cluster if its peer link is in the node's namespace; all are removed with
@@ -316,8 +317,39 @@ release_node() { # releases the kernel's resources of node N
   done
   ip netns del "$ns" 2>/dev/null || true
   ip link del "qrtv$n" 2>/dev/null || true
-  for h in $(cgroup_hierarchies); do
-    [ -d "$h/$ns" ] && find "$h/$ns" -depth -type d -exec rmdir {} \; 2>/dev/null || true
+  remove_cgroups "$ns"
+}
+
+# A process that was killed stays in its cgroup until it has ended.
+remove_cgroups() {
+  local h until=$((SECONDS + 5))
+  for h in /sys/fs/cgroup/* /sys/fs/cgroup; do # kubelet and runc use more of them than node_cgroups made
+    while [ -d "$h/$1" ] && [ $SECONDS -lt $until ]; do
+      find "$h/$1" -depth -type d -exec rmdir {} \; 2>/dev/null || true
+      [ ! -d "$h/$1" ] || sleep 0.1
+    done
+  done
+}
+
+# What is of a test cluster on this machine, one line each: nothing after down.
+remains() {
+  local path p
+  ip -o link show 2>/dev/null | awk -F': ' -v bridge=$bridge '{sub("@.*", "", $2)} $2 == bridge || $2 ~ /^qrtv[1-9]$/ {print "link " $2}'
+  for path in /var/run/netns/"$prefix"[1-9]; do [ ! -e "$path" ] || echo "network namespace $path"; done
+  awk -v d="$dir/" 'index($2, d) == 1 {print "mount " $2}' /proc/mounts
+  for p in $(find /sys/fs/cgroup/*/"$prefix"[1-9] /sys/fs/cgroup/"$prefix"[1-9] -name cgroup.procs -exec cat {} + 2>/dev/null | sort -un); do
+    echo "process $p of a node's cgroup: $(cat "/proc/$p/comm" 2>/dev/null || true)"
+  done
+  processes
+}
+# Its programs that run, recorded or not: an editor of a file in $dir is none.
+processes() {
+  local p
+  for p in /proc/[0-9]*; do
+    case $(cat "$p/comm" 2>/dev/null) in
+      containerd* | kubelet | kube-* | quorate | etcd | test-disks | cert-manager)
+        ! ours "${p#/proc/}" || echo "process ${p#/proc/}: $(tr '\0' ' ' <"$p/cmdline" | cut -c -80)" ;;
+    esac
   done
 }
 
@@ -335,12 +367,40 @@ in_use() {
   return 1
 }
 
+# The scenarios of a run that was killed alone: each leads a process group, and would go on upon the next cluster, whose
+# kubeconfig has the same path. run.sh records the groups; a process of theirs has $dir in its environment.
+end_scenarios() {
+  local file p until=$((SECONDS + 5)) found
+  for file in "$dir"/scenarios/*; do
+    [ -f "$file" ] || continue
+    found=yes
+    while [ -n "$found" ] && [ $SECONDS -lt $until ]; do # again, since a process may start another one meanwhile
+      found=
+      for p in $(pgrep -g "$(cat "$file")"); do
+        if grep -qzxF "QUORATE_E2E_DIR=$dir" "/proc/$p/environ" 2>/dev/null; then
+          found=yes
+          kill -9 "$p" 2>/dev/null || true
+        fi
+      done
+      [ -z "$found" ] || sleep 0.1
+    done
+    [ -z "$found" ] || fail "the scenario ${file##*/} of a killed run does not end: process group $(cat "$file")"
+    rm -f "$file"
+  done
+}
+
 # A machine keeps bridges and namespaces if all the processes of a run were killed.
 clear_remains() {
-  ip link show $bridge >/dev/null 2>&1 || [ -d "$dir" ] || return 0
+  local left until
+  left=$(remains)
+  [ -n "$left" ] || [ -d "$dir" ] || return 0
   [ -f "$dir/of-a-run" ] || ! in_use || fail "a test cluster is up already (bridge $bridge): run cluster.sh down"
   echo "a run that was killed left a test cluster: it goes"
+  end_scenarios
   down
+  until=$((SECONDS + 5)) # a process that was killed takes a moment to end
+  while left=$(remains) && [ -n "$left" ] && [ $SECONDS -lt $until ]; do sleep 0.1; done
+  [ -z "$left" ] || fail "this is left of a run that was killed, and cluster.sh cannot remove it:"$'\n'"$left"
 }
 
 down() {
@@ -359,10 +419,13 @@ down() {
     done
   done
   for n in 1 2 3 4 5 6 7 8 9; do release_node "$n"; done
-  for f in $(awk -v d="$dir/disks/" 'index($2, d) == 1 {print $2}' /proc/mounts | sort -r); do umount -l "$f" || true; done
+  for f in $(awk -v d="$dir/" 'index($2, d) == 1 {print $2}' /proc/mounts | sort -r); do umount -l "$f" || true; done
   for n in 1 2 3 4 5 6 7 8 9; do ip route del "$pods.$n.0/24" 2>/dev/null || true; done
   ip link del $bridge 2>/dev/null || true
   [ -f "$dir/ip_forward" ] && sysctl -qw "net.ipv4.ip_forward=$(cat "$dir/ip_forward")" || true
+  # never through a mount
+  f=$(awk -v d="$dir/" 'index($2, d) == 1 {print $2}' /proc/mounts)
+  [ -z "$f" ] || fail "these mounts do not go, and nothing of $dir was deleted: $f"
   # kept on request, because logs show why a run failed
   if [ -n "${QUORATE_E2E_KEEP_LOGS:-}" ]; then rm -rf "$QUORATE_E2E_KEEP_LOGS"; cp -r "$dir/log" "$QUORATE_E2E_KEEP_LOGS" 2>/dev/null || true; fi
   rm -rf "$dir"
@@ -393,6 +456,7 @@ up() {
   echo "Kubernetes is up: $nodes nodes, its state in $store; export KUBECONFIG=$KUBECONFIG"
 }
 
+[ "${BASH_SOURCE[0]}" = "$0" ] || return 0 # sourced by a test
 case ${1:-} in
   up) up "${2:-2}" ;;
   node) node "${2:?number of the node}" ;;
@@ -405,5 +469,5 @@ case ${1:-} in
   direct) direct "${2:?seconds between compactions, or stop}" ;;
   clear) clear_remains ;;
   down) down ;;
-  *) sed -n '2,26p' "$0"; exit 2 ;;
+  *) sed -n '2,27p' "$0"; exit 2 ;;
 esac

@@ -43,11 +43,17 @@ created() { kubectl -n "$ns" get events --field-selector reason=Uploaded -o json
 twice() { [ "$(created)" -ge 2 ]; }
 eventually 200 "two backups were scheduled" twice
 # The first of them goes; the newest of all stays, and so does the newest verified one.
-pruned() { [ "$(kubectl -n "$ns" get qb -o name | grep -c often-)" -lt "$(created)" ] && [ -n "$(kubectl -n "$ns" get qbsched often -o jsonpath='{.status.lastPruneTime}')" ]; }
+pruned() {
+  local kept made
+  kept=$(kubectl -n "$ns" get qb -o name) && made=$(created) && [ "$(grep -c often- <<<"$kept")" -lt "$made" ] && [ -n "$(kubectl -n "$ns" get qbsched often -o jsonpath='{.status.lastPruneTime}')" ]
+}
 eventually 120 "the retention was applied" pruned
 kubectl -n "$ns" patch qbsched often --type=merge -p '{"spec":{"suspend":true}}' >/dev/null
 log "last success: $(kubectl -n "$ns" get qbsched often -o jsonpath='{.status.lastSuccess}')"
-shows_backups() { [ "$(status demo backup.lastSuccess.name)" = "$(kubectl -n "$ns" get qbsched often -o jsonpath='{.status.lastSuccess.name}')" ]; }
+shows_backups() {
+  local newest
+  newest=$(kubectl -n "$ns" get qbsched often -o jsonpath='{.status.lastSuccess.name}') && [ -n "$newest" ] && [ "$(status demo backup.lastSuccess.name)" = "$newest" ]
+}
 eventually 30 "the cluster shows its newest backup" shows_backups
 equal "the cluster's verified backup" first "$(status demo backup.lastVerified.name)"
 witness_stop demo backup
@@ -69,7 +75,6 @@ eventually 240 "the backup of a cluster with TLS is verified" is_phase on-volume
 refused() { kubectl -n "$ns" patch qb on-volume --type=merge -p '{"spec":{"verify":false}}' 2>&1; }
 contains "$(refused || true)" "immutable"
 kubectl -n "$ns" delete qb --all --wait=true >/dev/null
-no_jobs() { [ -z "$(kubectl -n "$ns" get jobs,secrets -l quorate.dev/backup-owner-kind=backup -o name)" ]; }
-eventually 60 "Jobs and keys go with their backups" no_jobs
+eventually 60 "Jobs and keys go with their backups" none jobs,secrets -l quorate.dev/backup-owner-kind=backup
 drop_cluster secure
 drop_cluster demo

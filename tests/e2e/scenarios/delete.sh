@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # soak
 # a protected cluster cannot be deleted by anyone; one with backupBeforeDeletion serves on until its last backup is stored, stays while that fails, and goes without it where the user says so
-is_gone() { ! kubectl -n "$ns" get qec demo -o name >/dev/null 2>&1; }
+is_gone() { none qec demo; }
 last() { kubectl -n "$ns" get etcdbackups -o name | sed -n 's|^etcdbackup.quorate.dev/\(demo-last-.*\)|\1|p'; }
 is_held() { kubectl -n "$ns" get qec demo -o jsonpath='{.metadata.finalizers}' | grep -q backup-before-deletion; }
 patch() { kubectl -n "$ns" patch qec demo --type=merge -p "$1" >/dev/null; }
@@ -21,8 +21,12 @@ etcdctl_pod demo put kept value >/dev/null
 patch '{"spec":{"deletionProtection":true}}'
 refused kubectl -n "$ns" delete qec demo --wait=false
 refused kubectl -n "$ns" delete qec --all --wait=false
-equal "its deletion" "" "$(kubectl -n "$ns" get qec demo -o jsonpath='{.metadata.deletionTimestamp}')"
-not_protected() { status demo 'notes[*].reason' | grep -q Protect; }
+nothing "its deletion" kubectl -n "$ns" get qec demo -o jsonpath='{.metadata.deletionTimestamp}'
+not_protected() {
+  local reasons
+  reasons=$(status demo 'notes[*].reason') || die "the status of demo cannot be read"
+  grep -q Protect <<<"$reasons"
+}
 never 10 "the status says that nothing protects it" not_protected
 
 # Saved first: a store that is missing holds the deletion, and the cluster serves and heals meanwhile.
@@ -34,7 +38,7 @@ eventually 60 "the status says what the deletion waits for" says_why
 victim=$(follower demo)
 kubectl -n "$ns" delete pvc "$(status demo "members[?(@.name==\"$victim\")].volumeClaimName")" --wait=false >/dev/null
 kubectl -n "$ns" delete pod "$victim-0" --wait=false >/dev/null
-healed() { has_members demo 3 && ! members demo | grep -qx "$victim" && [ "$(status demo readyReplicas)" = 3 ]; }
+healed() { has_members demo 3 && is_no_member demo "$victim" && [ "$(status demo readyReplicas)" = 3 ]; }
 eventually 240 "$victim is replaced while the deletion waits" healed
 equal "the value" value "$(etcdctl_pod demo get kept --print-value-only)"
 
@@ -67,6 +71,7 @@ equal "the value, restored" value "$(etcdctl_pod demo get kept --print-value-onl
 eventually 60 "the finalizer is there" is_held
 kubectl -n "$ns" delete qec demo --wait=false >/dev/null
 never 10 "demo is gone without its backup" is_gone
+kubectl -n "$ns" get qec demo >/dev/null
 kubectl -n "$ns" annotate qec demo quorate.dev/delete-without-backup=true >/dev/null
 eventually 60 "demo is gone" is_gone
 warned() { kubectl -n "$ns" get events -o jsonpath='{.items[*].reason}' | grep -q DeletedWithoutBackup; }

@@ -8,8 +8,7 @@ pvc=$(status demo "members[?(@.name==\"$victim\")].volumeClaimName")
 kubectl -n "$ns" delete pvc "$pvc" --wait=false >/dev/null
 kubectl -n "$ns" delete pod "$victim-0" --wait=false >/dev/null
 log "the pod and the volume of $victim were deleted"
-left() { ! members demo | grep -qx "$victim"; }
-eventually 120 "$victim is no member any more" left
+eventually 120 "$victim is no member any more" is_no_member demo "$victim"
 operator_kill
 ready demo 3
 newcomer=$(members demo | tail -1)

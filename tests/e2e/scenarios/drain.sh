@@ -4,7 +4,7 @@
 # every member's node is drained by kubectl alone, one at a time and two at once, under load: members move with their volumes, or are replaced first where these stay; no request fails
 here() { kubectl -n "$ns" get pods -l app.kubernetes.io/instance=demo,app.kubernetes.io/component=member -o json | jq -r --arg node "$1" '.items[] | select(.spec.nodeName == $node) | .metadata.name'; }
 drain() { timeout 200 kubectl drain "$1" --ignore-daemonsets --force --pod-selector=app.kubernetes.io/instance=demo --timeout=190s; }
-empty() { [ -z "$(here "$1")" ]; }
+empty() { prints_nothing here "$1"; }
 
 # The load: one writer through the client Service, and one that only knows the slots, like kube-apiserver.
 load_start() {
@@ -91,7 +91,7 @@ ready demo 3
 first=$(members demo)
 load_start local
 one_by_one "released pods that are left"
-if [ -n "$(comm -12 <(members demo) <(printf '%s\n' "$first"))" ]; then die "members that were there before: $first, now: $(members demo)"; fi
+nothing "members that were there before" still "$first" members demo
 log "members now: $(members demo | tr '\n' ' ')"
 history=$(history_of "$(leader demo)-0")
 sed 's/^/          /' <<<"$history"

@@ -9,7 +9,6 @@ volume_of() { # the folder of a member's volume on this machine
   volume=$(kubectl -n "$ns" get pvc "$pvc" -o jsonpath='{.spec.volumeName}')
   kubectl get pv "$volume" -o json | jq -er '.spec.hostPath.path // .spec.local.path'
 }
-is_no_member() { ! members demo | grep -qx "$1"; }
 healed() { # healed WHAT SECONDS: waits until it is whole again, and prints how long that took
   eventually "$2" "after $1 the cluster is whole" whole demo 3
   slots demo 3
@@ -39,8 +38,7 @@ uid=$(pod_uid "$victim-0")
 kill -STOP "$(process_of "$victim")"
 hung() { summary_has "no contact"; }
 eventually 60 "the status reports that $victim has no contact" hung
-again() { local now; now=$(pod_uid "$victim-0") && [ -n "$now" ] && [ "$now" != "$uid" ]; }
-eventually 180 "$victim has a new pod" again
+eventually 180 "$victim has a new pod" is_another_pod "$victim-0" "$uid"
 healed "$victim hung" 180
 equal "the members after a hung one" "$first" "$(members demo)"
 
@@ -52,7 +50,7 @@ segment=$(find "$folder/data" -type f -size +8k -path '*log*' | sort | head -1)
 printf 'damaged damaged damaged' | dd of="$segment" bs=1 seek=4200 conv=notrunc status=none
 kill -KILL "$(process_of "$victim")"
 operator_kill
-lost() { is_no_member "$victim"; }
+lost() { is_no_member demo "$victim"; }
 eventually 120 "$victim, whose log is damaged, is no member any more" lost
 healed "a damaged log" 180
 
@@ -70,8 +68,7 @@ id=$(status demo "members[?(@.name==\"$victim\")].id")
 etcdctl_pod demo member remove "$id" >/dev/null || die "cannot remove $victim"
 eventually 60 "$victim, removed by hand, is no member any more" lost
 healed "a removal by hand" 180
-gone_set() { [ -z "$(kubectl -n "$ns" get sts "$victim" -o name --ignore-not-found)" ]; }
-eventually 60 "nothing of $victim is left" gone_set
+eventually 60 "nothing of $victim is left" none sts "$victim"
 
 # A second server on a member's volume, under another pod's name: refused, and no other member is affected.
 victim=$(follower demo)

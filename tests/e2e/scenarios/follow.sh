@@ -23,7 +23,7 @@ lags() { # lags MOST: at most so many revisions
 of() {
   local answer
   answer=$(etcdctl_at "$1" endpoint "$2" --write-out=json) || die "endpoint $2 of $1: $answer"
-  jq ".[0].$3" <<<"$answer" || die "endpoint $2 of $1: $answer"
+  jq -e ".[0].$3" <<<"$answer" || die "endpoint $2 of $1: $answer"
 }
 source=http://source:2379
 
@@ -106,11 +106,14 @@ eventually 120 "the lag is small" lags 20
 kubectl -n "$ns" patch qec demo --type=merge -p '{"spec":{"bootstrap":{"follow":{"cutover":"WhenCaughtUp"}}}}' >/dev/null
 eventually 120 "demo has taken over" is_in CutOver
 log "$(follow writeGapMilliseconds) ms without writes"
-if etcdctl_at $source put late value >/dev/null 2>&1; then die "etcd still takes writes"; fi
+if refused=$(etcdctl_at $source put late value 2>&1); then die "etcd still takes writes"; fi
+contains "$refused" "Error: " # from etcdctl, and not from the pod
 ours=http://demo-client:2379
 for field in "status Status.header.revision" "hashkv HashKV.hash"; do
   # shellcheck disable=SC2086
-  equal "$field" "$(of $source $field)" "$(of $ours $field)"
+  theirs=$(of $source $field)
+  # shellcheck disable=SC2086
+  equal "$field" "$theirs" "$(of $ours $field)"
 done
 contains "$(etcdctl_pod demo user list)" ann
 contains "$(etcdctl_pod demo lease timetolive "$lease" --keys)" data/leased "granted with TTL(3600s)"

@@ -8,7 +8,7 @@ stopped() {
   [ "$(status demo observedGeneration)" = "$(kubectl -n "$ns" get qec demo -o jsonpath='{.metadata.generation}')" ] &&
     [ "$(kubectl -n "$ns" get qec demo -o jsonpath='{.status.conditions[?(@.type=="Ready")].reason}')" = Hibernated ] &&
     [ "$(status demo replicas)" = 0 ] &&
-    [ -z "$(kubectl -n "$ns" get pods -l quorate.dev/cluster=demo,app.kubernetes.io/component=member -o name)" ]
+    none pods -l quorate.dev/cluster=demo,app.kubernetes.io/component=member
 }
 sleeps() { kubectl -n "$ns" scale qec demo --replicas=0 >/dev/null && eventually 120 "every member of demo has stopped" stopped; }
 
@@ -16,7 +16,9 @@ apply_cluster demo 3
 ready demo 3
 for n in 1 2 3 4 5; do etcdctl_pod demo put "night/$n" "value $n" >/dev/null; done
 data=$(etcdctl_pod demo get night/ --prefix)
-first=$(identities) disks=$(pvcs demo) id=$(status demo clusterID)
+first=$(identities)
+disks=$(pvcs demo)
+id=$(status demo clusterID)
 equal "PVCs" 3 "$(grep -c . <<<"$disks")"
 
 sleeps

@@ -65,12 +65,13 @@ sample &
 sampler=$!
 member_nodes() { kubectl -n "$ns" get pods -l quorate.dev/cluster=demo,app.kubernetes.io/component=member -o jsonpath='{range .items[*]}{.spec.nodeName}{"\n"}{end}' | sort; }
 drain() { # drain NODE...: only kubectl drain, like an administrator or a node pool
-  local began=$SECONDS
+  local began=$SECONDS now
   kubectl drain "${@/#/qrt-node}" --ignore-daemonsets --delete-emptydir-data --force --timeout=300s >"$work/drain-$1" 2>&1 ||
     { cat "$work/drain-$1"; die "the drain of node $* did not end"; }
   log "drained: node $* ($((SECONDS - began)) s)"
   happened "removed node-$1"
-  if grep -qx "qrt-node$1" <<<"$(member_nodes)"; then die "a member is still on node $1"; fi
+  now=$(member_nodes)
+  if grep -qx "qrt-node$1" <<<"$now"; then die "a member is still on node $1"; fi
 }
 add_node 5
 for n in 1 2 3; do # the next one as soon as kubectl drain has finished

@@ -44,7 +44,7 @@ witness_start demo loss 20
 tests/kubernetes/cluster.sh lose "$(number "$node")"
 log "$node lost power, with $victim on it, which led"
 began=$SECONDS
-noticed() { ! is_ready demo 3; }
+noticed() { kubectl -n "$ns" get qec demo && ! is_ready demo 3; }
 eventually 30 "the loss is seen" noticed
 eventually 150 "the cluster has three ready voters again" whole demo 3
 log "full redundancy $((SECONDS - began)) s after the loss of a node, 16 s until the API server calls it lost and unhealthySeconds of 20 among them"
@@ -56,8 +56,7 @@ pod_is_another() { [ "$(pod_uid "$victim-0")" != "$uid" ]; }
 never 20 "the pod of $victim is deleted for good while its node is only silent" pod_is_another
 equal "the PVC of $victim" "$pvc" "$(kubectl -n "$ns" get pvc "$pvc" -o jsonpath='{.metadata.name}')"
 tests/kubernetes/cluster.sh forget "$(number "$node")"
-left() { [ -z "$(kubectl -n "$ns" get "pod/$victim-0" "sts/$victim" "pvc/$pvc" -o name --ignore-not-found)" ]; }
-eventually 150 "with its node everything of $victim is gone" left
+eventually 150 "with its node everything of $victim is gone" none "pod/$victim-0" "sts/$victim" "pvc/$pvc"
 whole demo 3 || die "the cluster is not whole at the end: $(status demo summary)"
 drop_cluster demo
 

@@ -57,7 +57,7 @@ for member in $first; do
   began=$SECONDS
   drain "$node" >"$work/drain" 2>&1 || { cat "$work/drain"; die "the drain of $node failed"; }
   log "$node was drained of $member in $((SECONDS - began)) s, $(grep -c 'disruption budget' "$work/drain" || true) evictions were refused"
-  [ -z "$(here "$node")" ] || die "$(here "$node") is still on $node"
+  nothing "members that are still on $node" here "$node"
   ready demo 3
   eventually 30 "the PDB lets one go again" allows 1
   kubectl uncordon "$node" >/dev/null
@@ -67,7 +67,7 @@ done
 member=$(leader demo)
 node=$(node_of "$member")
 kubectl cordon "$node" >/dev/null
-is_empty() { [ -z "$(here "$1")" ]; }
+is_empty() { prints_nothing here "$1"; }
 eventually 120 "the operator evicts who leads from $node" is_empty "$node"
 ready demo 3
 kubectl uncordon "$node" >/dev/null
@@ -82,7 +82,7 @@ drain "$one" >/dev/null 2>&1 & drain_one=$!
 drain "$two" >/dev/null 2>&1 & drain_two=$!
 wait $drain_one || die "the drain of $one failed"
 wait $drain_two || die "the drain of $two failed"
-[ -z "$(here "$one")$(here "$two")" ] || die "$(here "$one") $(here "$two") is still there"
+for node in "$one" "$two"; do nothing "members that are still on $node" here "$node"; done
 kubectl uncordon "$one" "$two" >/dev/null
 ready demo 3
 
@@ -96,8 +96,7 @@ other=$(members demo | grep -vx "$victim" | head -1)
 if message=$(evict "$other"); then die "a second eviction was allowed: $message"; fi
 grep -qi 'disruption budget' <<<"$message" || die "the eviction failed for another reason: $message"
 log "held: $message"
-came_back() { [ "$(pod_uid "$victim-0")" != "$uid" ]; }
-eventually 60 "$victim has another pod" came_back
+eventually 60 "$victim has another pod" is_another_pod "$victim-0" "$uid"
 ready demo 3
 watch_stop 2 2
 equal "the members: they moved or were restarted, and are the same" "$first" "$(members demo)"

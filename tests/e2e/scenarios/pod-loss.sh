@@ -11,8 +11,7 @@ identity=$(status demo "members[?(@.name==\"$victim\")].id")
 
 kubectl -n "$ns" delete pod "$victim-0" --wait=false >/dev/null
 operator_kill
-replaced() { local now; now=$(pod_uid "$victim-0") && [ -n "$now" ] && [ "$now" != "$uid" ]; }
-eventually 90 "$victim has a new pod" replaced
+eventually 90 "$victim has a new pod" is_another_pod "$victim-0" "$uid"
 ready demo 3
 equal "names of the members" "$before" "$(members demo)"
 equal "identity of $victim" "$identity" "$(status demo "members[?(@.name==\"$victim\")].id")"

@@ -7,8 +7,7 @@ is_lost() { [ "$(stalled)" = DataLost ]; }
 disk() { status demo "members[?(@.name==\"$1\")].disk.diskUUID"; }
 shows_disk() { [ -n "$(disk "$1")" ]; }
 claim() { status demo "members[?(@.name==\"$1\")].volumeClaimName"; }
-content() { etcdctl_pod demo get "" --prefix | sha256sum; }
-revision() { etcdctl_pod demo get leased -w json | jq .header.revision; }
+revision() { etcdctl_pod demo get leased -w json | jq -e .header.revision; }
 service() { kubectl -n "$ns" get service demo-client -o jsonpath='{.metadata.uid}'; }
 is_leftover() { status demo 'leftovers[*].name' | tr ' ' '\n' | grep -qx "$1"; }
 # lose MEMBER...: their volumes and pods at once, so that none is replaced before the last one is gone
@@ -29,8 +28,9 @@ recover() { PATH="$PWD/target/image/plugin:$PATH" kubectl quorate recover demo -
 accepted() { sed 's/acceptLoss: false/acceptLoss: true/' "$1" | kubectl -n "$ns" apply -f - >/dev/null; }
 # same_data CONTENT REVISION: what was saved is there, above every revision that a client has seen
 same_data() {
-  local after
-  equal "every key and value" "$1" "$(content)"
+  local now after
+  now=$(content demo)
+  equal "every key and value" "$1" "$now"
   after=$(revision)
   [ "$after" -ge $(($2 + 1000000000)) ] || die "revision $2 became $after"
   contains "$(etcdctl_pod demo user get ann)" reader
@@ -44,10 +44,9 @@ recovered() {
   ready demo 3 300
   equal "its incarnation" "$incarnation" "$(status demo incarnation)"
   for member in "$@"; do
-    if members demo | grep -qx "$member"; then die "$member is a member again"; fi
+    is_no_member demo "$member" || die "$member is a member again"
   done
-  former_are_gone() { ! kubectl -n "$ns" get sts "$@" -o name 2>/dev/null | grep -q .; }
-  eventually 60 "nothing of $* runs" former_are_gone "$@"
+  eventually 60 "nothing of $* runs" none sts "$@"
   equal "the client Service" "$clients" "$(service)"
 }
 work=$(mktemp -d)
@@ -71,9 +70,11 @@ if said=$(recover --plan); then die "a recovery of a living cluster was planned:
 contains "$said" "leads demo with a quorum"
 
 # --- two of three volumes are gone: who led has everything
-saved=$(content) before=$(revision)
+saved=$(content demo)
+before=$(revision)
 survivor=$(leader demo)
-mapfile -t victims < <(members demo | grep -vx "$survivor")
+names=$(members demo | grep -vx "$survivor")
+mapfile -t victims <<<"$names"
 old=$(claim "$survivor")
 lose "${victims[@]}"
 eventually 60 "the status shows what $survivor holds" shows_disk "$survivor"
@@ -110,9 +111,11 @@ spec: {clusterRef: {name: demo}, storeRef: {name: volume}}
 EOF
 is_backed_up() { [ "$(status demo backup.lastSuccess.name)" = saved ]; }
 eventually 240 "the cluster shows its backup" is_backed_up
-saved=$(content) before=$(revision)
+saved=$(content demo)
+before=$(revision)
 etcdctl_pod demo put later value >/dev/null
-mapfile -t victims < <(members demo)
+names=$(members demo)
+mapfile -t victims <<<"$names"
 lose "${victims[@]}"
 said=$(recover --plan) || die "no recovery was planned: $said"
 sed 's/^/          /' <<<"$said"
@@ -121,9 +124,8 @@ recover --plan -o yaml >"$work/second.yaml" || die "no recovery was planned: $(c
 accepted "$work/second.yaml"
 recovered demo-incarnation-3 3 "${victims[@]}"
 same_data "$saved" "$before"
-equal "what was written after the backup" "" "$(etcdctl_pod demo get later)"
-no_jobs() { [ -z "$(kubectl -n "$ns" get jobs,secrets -l quorate.dev/backup-owner-kind=cluster -o name)" ]; }
-eventually 60 "the Jobs and their keys are gone" no_jobs
+nothing "what was written after the backup" etcdctl_pod demo get later
+eventually 60 "the Jobs and their keys are gone" none jobs,secrets -l quorate.dev/backup-owner-kind=cluster
 kubectl -n "$ns" get etcdrecoveries
 kubectl -n "$ns" delete etcdrecoveries --all >/dev/null
 drop_cluster demo

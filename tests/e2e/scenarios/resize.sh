@@ -21,7 +21,7 @@ scale 3 5
 log "the leader was $before and is $(leader demo)"
 slots demo 3
 # While a removed member's pod still ends, there is nothing to do; then its PVC is to be deleted.
-left() { [ -z "$(kubectl -n "$ns" get sts,pods,pvc -l app.kubernetes.io/instance=demo -o name | grep -E 'demo-(4|5)')" ]; }
+left() { local objects; objects=$(kubectl -n "$ns" get sts,pods,pvc -l app.kubernetes.io/instance=demo -o name) && ! grep -E 'demo-(4|5)' <<<"$objects"; }
 eventually 90 "nothing of the removed members is left" left
 contains "$(quorate_plugin status demo -n "$ns")" 'CLUSTER ' 'running, seen' 'demo-' 'nothing is to be done'
 contains "$(quorate_plugin plan demo -n "$ns")" 'nothing is to be done'

@@ -40,17 +40,18 @@ eventually 240 "the new cluster was formed with the data" is_phase new Restored
 ready new 3
 
 # --- the same data under a higher revision
-content() { etcdctl_pod "$1" get "" --prefix | sha256sum; }
-equal "every key and value" "$(content old)" "$(content new)"
-revision() { etcdctl_pod "$1" get leased -w json | jq .header.revision; }
-before=$(revision old) after=$(revision new)
+saved=$(content old)
+restored=$(content new)
+equal "every key and value" "$saved" "$restored"
+revision() { etcdctl_pod "$1" get leased -w json | jq -e .header.revision; }
+before=$(revision old)
+after=$(revision new)
 [ "$after" -ge $((before + 1000000000)) ] || die "revision $before became $after"
 contains "$(etcdctl_pod new user get ann)" reader
 contains "$(etcdctl_pod new lease timetolive "$lease" --keys)" leased "granted with TTL(3600s)"
 contains "$(etcdctl_pod new get leased --rev="$before" 2>&1 || true)" "has been compacted"
 contains "$(kubectl -n "$ns" patch qec new --type=merge -p '{"spec":{"bootstrap":{"restore":{"revisionBump":7}}}}' 2>&1 || true)" "bootstrap is immutable"
-no_jobs() { [ -z "$(kubectl -n "$ns" get jobs,secrets -l quorate.dev/backup-owner-kind=cluster -o name)" ]; }
-eventually 60 "the Job and its key are gone" no_jobs
+eventually 60 "the Job and its key are gone" none jobs,secrets -l quorate.dev/backup-owner-kind=cluster
 kubectl -n "$ns" get qec new -o json | jq -c .status.restore
 
 # --- a file of etcdctl on a volume, into a cluster with TLS

@@ -2,7 +2,7 @@
 # a changed spec restarts every member, one at a time, the leader last: no write fails; a bad image costs one member and is set back
 pods() { kubectl -n "$ns" get pods -l quorate.dev/cluster=demo,app.kubernetes.io/component=member -o jsonpath='{range .items[*]}{.metadata.name}={.metadata.uid}{"\n"}{end}' | sort; }
 rolled() { # every pod was replaced, and all run the current spec
-  is_ready demo 3 && [ "$(status demo updatedReplicas)" = 3 ] && [ -z "$(comm -12 <(pods) <(printf '%s\n' "$before"))" ]
+  is_ready demo 3 && [ "$(status demo updatedReplicas)" = 3 ] && prints_nothing still "$before" pods
 }
 apply_cluster demo 3
 ready demo 3
@@ -14,13 +14,15 @@ before=$(pods)
 export before
 witness_start demo roll
 kubectl -n "$ns" patch qec demo --type=merge -p '{"spec":{"podTemplate":{"metadata":{"annotations":{"example.org/round":"1"}}}}}' >/dev/null
-one_is_new() { [ "$(comm -12 <(pods) <(printf '%s\n' "$before") | wc -l)" -lt 3 ]; }
+one_is_new() { local old; old=$(still "$before" pods) && [ "$(count "$old")" -lt 3 ]; }
 eventually 120 "the first pod is made anew" one_is_new
-grep -q "^$last-0=" <(comm -12 <(pods) <(printf '%s\n' "$before")) || die "the leader $last was not the last one"
+old=$(still "$before" pods)
+grep -q "^$last-0=" <<<"$old" || die "the leader $last was not the last one"
 operator_kill
 eventually 240 "every member runs the current spec" rolled
 equal "the members" "$first" "$(members demo)"
-if [ "$(leader demo)" = "$last" ]; then die "$last still leads: it did not hand over"; fi
+now=$(leader demo)
+if [ "$now" = "$last" ]; then die "$last still leads: it did not hand over"; fi
 witness_stop demo roll
 slots demo 3
 

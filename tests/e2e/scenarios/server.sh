@@ -4,7 +4,7 @@
 # spec.server changes under load: quota, compaction, timings and a flag are rolled out one member at a time, the leader last, and no write fails; a flag that the server does not know is refused and no pod is restarted
 pods() { kubectl -n "$ns" get pods -l quorate.dev/cluster=demo,app.kubernetes.io/component=member -o jsonpath='{range .items[*]}{.metadata.name}={.metadata.uid}{"\n"}{end}' | sort; }
 rolled() { # every pod was replaced, and all run the current spec
-  is_ready demo 3 && [ "$(status demo updatedReplicas)" = 3 ] && [ -z "$(comm -12 <(pods) <(printf '%s\n' "$before"))" ]
+  is_ready demo 3 && [ "$(status demo updatedReplicas)" = 3 ] && prints_nothing still "$before" pods
 }
 change() { # change WHAT SERVER: spec.server as JSON, until every member has it
   before=$(pods)
@@ -37,9 +37,10 @@ last=$(leader demo)
 before=$(pods)
 export before
 kubectl -n "$ns" patch qec demo --type=merge -p '{"spec":{"server":{"quota":"64Mi"}}}' >/dev/null
-one_is_new() { [ "$(comm -12 <(pods) <(printf '%s\n' "$before") | wc -l)" -lt 3 ]; }
+one_is_new() { local old; old=$(still "$before" pods) && [ "$(count "$old")" -lt 3 ]; }
 eventually 120 "the first pod is replaced" one_is_new
-grep -q "^$last-0=" <(comm -12 <(pods) <(printf '%s\n' "$before")) || die "the leader $last was not the last one"
+old=$(still "$before" pods)
+grep -q "^$last-0=" <<<"$old" || die "the leader $last was not the last one"
 operator_kill
 eventually 240 "every member has the quota" rolled
 equal "the quotas that the members report" '[67108864,67108864,67108864]' "$(quotas)"

@@ -4,7 +4,7 @@
 # pause, priority and requests that no node can meet: nothing happens while paused; a pod that cannot be scheduled costs one member and is reported; a correction heals at once
 pods() { kubectl -n "$ns" get pods -l quorate.dev/cluster=demo,app.kubernetes.io/component=member -o jsonpath='{range .items[*]}{.metadata.name}={.metadata.uid}{"\n"}{end}' | sort; }
 patch() { kubectl -n "$ns" patch qec demo --type=merge -p "{\"spec\":$1}" >/dev/null; }
-rolled() { is_ready demo 3 && [ "$(status demo updatedReplicas)" = 3 ] && [ -z "$(comm -12 <(pods) <(printf '%s\n' "$before"))" ]; }
+rolled() { is_ready demo 3 && [ "$(status demo updatedReplicas)" = 3 ] && prints_nothing still "$before" pods; }
 changed() { [ "$(pods)" != "$before" ]; }
 export before
 
@@ -44,7 +44,8 @@ stalled() { [ "$(condition demo Stalled)" = True ] && status demo summary | grep
 eventually 120 "the update is called failed" stalled
 log "$(status demo summary)"
 contains "$(status demo 'members[*].reason') $(kubectl -n "$ns" get qec demo -o json | jq -r '.status.conditions[].message')" 'Insufficient cpu'
-equal "pods that were left alone" 2 "$(comm -12 <(pods) <(printf '%s\n' "$before") | wc -l)"
+old=$(still "$before" pods)
+equal "pods that were left alone" 2 "$(count "$old")"
 patch '{"resources":{"requests":{"cpu":"10m"}}}'
 eventually 240 "every member runs with the corrected requests" rolled
 equal "the members" "$first" "$(members demo)"

@@ -22,5 +22,5 @@ again() { [ "$(restarts)" = 1 ] && pod_ready; }
 eventually 60 "its process was killed and runs again" again
 equal "the value" value "$(ctl get kept --print-value-only)"
 rm -f "$node/static/quorate.yaml"
-no_pod() { ! kubectl -n kube-system get pod $pod; }
+no_pod() { ns=kube-system none pod $pod; }
 eventually 90 "the static pod goes with its manifest" no_pod

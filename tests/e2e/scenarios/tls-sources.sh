@@ -45,13 +45,13 @@ eventually 60 "own waits for its Secret" reason_is SecretMissing
 signed foreign second "90 days"
 give theirs foreign first
 eventually 90 "own takes no certificate that nobody vouches for" reason_is NotTrusted
-equal "sets" "" "$(kubectl -n "$ns" get sts -l quorate.dev/cluster=own -o name)"
+nothing "sets" kubectl -n "$ns" get sts -l quorate.dev/cluster=own -o name
 signed one first "90 days"
 give theirs one first
 ready own 3 300
 eventually 120 "the certificate is in use" in_use theirs one
 equal "the Secret with authorities" theirs "$(status own endpoints.caSecretRef.name)"
-equal "the Secret for clients" "" "$(status own endpoints.clientSecretRef.name)"
+nothing "the Secret for clients" status own endpoints.clientSecretRef.name
 if kubectl -n "$ns" patch qec own --type=merge -p '{"spec":{"tls":{"peer":{"source":"Operator","certificateSecretRef":null}}}}' >/dev/null 2>&1; then die "the source was changed"; fi
 
 # --- renewed, and the CA exchanged with an overlap: no member is restarted, and no write fails

@@ -24,7 +24,7 @@ for node in 1 2 3; do tests/kubernetes/cluster.sh import $node "$PWD/target/rele
 
 holder() { kubectl -n quorate-system get lease quorate-operator -o jsonpath='{.spec.holderIdentity}'; }
 operator_image() { kubectl -n quorate-system get pods -l app.kubernetes.io/component=operator -o jsonpath='{.items[*].spec.containers[0].image}'; }
-acts() { [ "$(operator_image)" = "$1" ] && [[ $(holder) = "$(operator_pod)"* ]]; } # acts IMAGE: its operator, and no other
+acts() { local pod; pod=$(operator_pod) && [ -n "$pod" ] && [ "$(operator_image)" = "$1" ] && [[ $(holder) = "$pod"* ]]; } # acts IMAGE: its operator, and no other
 operator_of() { # operator_of IMAGE CHART [FLAG...]
   local image=$1 chart=$2; shift 2
   helm upgrade quorate "$chart" --namespace quorate-system --reset-values --set image.repository="${image%:*}",image.tag="${image##*:}" "$@" >/dev/null
@@ -35,15 +35,16 @@ operator_of_release() { operator_of "$old" "target/releases/$release/chart"; }
 operator_of_now() { operator_of "$new" charts/quorate --set allNamespaces=true; }
 
 pods() { kubectl -n "$ns" get pods -l "quorate.dev/cluster=$1,app.kubernetes.io/component=member" -o jsonpath='{range .items[*]}{.metadata.name}={.metadata.uid}{"\n"}{end}' | sort; }
-both_pods() { pods demo; pods sealed; }
+both_pods() { pods demo && pods sealed; }
+both_members() { members demo && members sealed; }
 images() { kubectl -n "$ns" get pods -l "quorate.dev/cluster=$1,app.kubernetes.io/component=member" -o json | jq -r '[.items[].spec.containers[0].image] | unique | join(" ")'; }
 runs() { whole "$1" 3 && [ "$(images "$1")" = "$2" ] && [ "$(status "$1" updatedReplicas)" = 3 ]; } # runs CLUSTER IMAGE
 members_of() { # members_of IMAGE: spec.image, and every member by it under its name
   local cluster kept
-  kept="$(members demo) $(members sealed)"
+  kept=$(both_members)
   for cluster in demo sealed; do kubectl -n "$ns" patch qec $cluster --type=merge -p "{\"spec\":{\"image\":\"$1\"}}" >/dev/null; done
   for cluster in demo sealed; do eventually 400 "every member of $cluster runs $1" runs $cluster "$1"; done
-  equal "the members" "$kept" "$(members demo) $(members sealed)"
+  equal "the members" "$kept" "$(both_members)"
 }
 loses_a_disk() { # loses_a_disk CLUSTER: deletes a disk, and waits until it is healed
   local victim pvc
@@ -51,8 +52,7 @@ loses_a_disk() { # loses_a_disk CLUSTER: deletes a disk, and waits until it is h
   pvc=$(status "$1" "members[?(@.name==\"$victim\")].volumeClaimName")
   kubectl -n "$ns" delete pvc "$pvc" --wait=false >/dev/null
   kubectl -n "$ns" delete pod "$victim-0" --wait=false >/dev/null
-  left() { ! members "$1" | grep -qx "$2"; }
-  eventually 120 "$victim, whose volume is gone, is no member of $1 any more" left "$1" "$victim"
+  eventually 120 "$victim, whose volume is gone, is no member of $1 any more" is_no_member "$1" "$victim"
   ready "$1" 3
 }
 

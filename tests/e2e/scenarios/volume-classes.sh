@@ -29,18 +29,18 @@ begun() { [ "$(members demo | grep -c .)" -gt 3 ]; }
 eventually 90 "the first successor has joined" begun
 operator_kill
 eventually 300 "every volume is smaller" all_are sizes 512Mi 3
-equal "members that are left" 0 "$(comm -12 <(members demo) <(printf '%s\n' "$first") | wc -l)"
+nothing "members that are left" still "$first" members demo
 
 # A class that does not exist replaces nobody.
 second=$(members demo)
 patch '{"spec":{"storage":{"storageClassName":"nowhere"}}}'
 eventually 60 "the status reports that there is no such class" stalled NoStorageClass
 contains "$(status demo summary)" 'no StorageClass nowhere exists'
-left() { [ "$(comm -12 <(members demo) <(printf '%s\n' "$second") | wc -l)" != 3 ]; }
+left() { [ "$(still "$second" members demo)" != "$second" ]; }
 never 30 "a member that leaves for a class that does not exist" left
 patch '{"spec":{"storage":{"storageClassName":"shared"}}}'
 eventually 300 "every volume is of the class shared" all_are classes shared 3
-equal "members that are left" 0 "$(comm -12 <(members demo) <(printf '%s\n' "$second") | wc -l)"
+nothing "members that are left" still "$second" members demo
 witness_stop demo classes
 
 # Data that would not fit.
@@ -62,7 +62,7 @@ old=$(members demo)
 here=$(node_of "$old")
 other=$(kubectl get nodes -o name | cut -d/ -f2 | grep -vx "$here" | head -1)
 patch "{\"spec\":{\"podTemplate\":{\"spec\":{\"nodeSelector\":{\"kubernetes.io/hostname\":\"$other\"}}}}}"
-moved() { whole demo 1 && [ "$(members demo | grep -c .)" = 1 ] && [ "$(members demo)" != "$old" ]; }
+moved() { local now; whole demo 1 && now=$(members demo) && [ "$(count "$now")" = 1 ] && [ "$now" != "$old" ]; }
 eventually 240 "another member has taken its place" moved
 equal "the node of the member" "$other" "$(node_of "$(members demo)")"
 drop_cluster demo

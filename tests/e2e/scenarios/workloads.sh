@@ -40,8 +40,7 @@ eventually 60 "a StatefulSet of two runs" rolled statefulset/db
 equal "its pods" "db-0 db-1" "$(kubectl -n "$ns" get pods -l app=db -o json | jq -r '[.items[].metadata.name] | sort | join(" ")')"
 uid=$(pod_uid db-1)
 kubectl -n "$ns" delete pod db-1 --wait=false >/dev/null
-again() { local now; now=$(pod_uid db-1) && [ -n "$now" ] && [ "$now" != "$uid" ]; }
-eventually 60 "a deleted pod of it is another one of the same name" again
+eventually 60 "a deleted pod of it is another one of the same name" is_another_pod db-1 "$uid"
 eventually 60 "and runs" rolled statefulset/db
 
 kubectl apply -f - >/dev/null <<YAML
@@ -71,13 +70,11 @@ colour held 7 e2e.quorate.dev/hold >/dev/null
 kubectl -n "$ns" delete colour held --wait=false >/dev/null
 [ -n "$(kubectl -n "$ns" get colour held -o jsonpath='{.metadata.deletionTimestamp}')" ] || die "a finalizer did not hold its object"
 kubectl -n "$ns" patch colour held --type=merge -p '{"metadata":{"finalizers":null}}' >/dev/null
-held_gone() { ! kubectl -n "$ns" get colour held; }
-eventually 30 "an object goes when its finalizer does" held_gone
+eventually 30 "an object goes when its finalizer does" none colour held
 kubectl delete crd colours.e2e.quorate.dev --timeout=60s >/dev/null
 log "a definition went with its objects"
 
 kubectl delete namespace "$ns" --wait=false >/dev/null
-no_namespace() { ! kubectl get namespace "$ns"; }
-eventually 120 "the namespace is gone with everything in it" no_namespace
+eventually 120 "the namespace is gone with everything in it" none namespace "$ns"
 kubectl create namespace "$ns" >/dev/null # the runner deletes it
 store_verdict
