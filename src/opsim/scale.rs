@@ -24,7 +24,7 @@ pub struct ScaleTest {
     runtime: tokio::runtime::Runtime,
     world: World,
     operator: Operator,
-    /// The objects of one cluster, by kind.
+    /// The objects of one cluster, by kind, with who manages which field, as a real API server shows it.
     objects: Vec<(Kind, Value)>,
     /// What operators read from the API server once a cluster: specifications that were admitted.
     admitted: Vec<Value>,
@@ -61,7 +61,13 @@ impl ScaleTest {
         let objects = cached.flat_map(|kind| {
             let all = api.all(*kind).map(|found| (**found).clone());
             let ours = all.filter(|found| *kind == Kind::EtcdCluster || is_ours(found));
-            ours.map(|found| (*kind, found)).collect::<Vec<_>>()
+            ours.map(|mut found| {
+                let (namespace, name) = (object::namespace(&found), object::name(&found));
+                let managers = api.managed_fields(*kind, namespace, name);
+                found["metadata"]["managedFields"] = managers;
+                (*kind, found)
+            })
+            .collect::<Vec<_>>()
         });
         let objects = objects.collect();
         let kept = api.all(Kind::ControllerRevision);

@@ -15,6 +15,7 @@ use tokio::sync::watch;
 #[cfg(feature = "simulators")]
 use super::indexed::Filler;
 use super::indexed::Indexed;
+use super::pruned::Prune;
 
 /// Where to watch: every namespace, or these.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,7 +71,7 @@ pub struct Cache<K: Resource<DynamicType = ()> + Clone + 'static> {
 
 impl<K> Cache<K>
 where
-    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    K: Prune + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
 {
     /// Watches a namespaced kind. `trigger` is called with each object that appeared, changed or
     /// went, and with each object of a repeated list.
@@ -244,14 +245,14 @@ fn follow<K>(
     deny: Option<(watch::Sender<bool>, Denies)>,
 ) -> Indexed<K>
 where
-    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    K: Prune + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
 {
     let (mut filler, reader) = Indexed::new();
     tokio::spawn(async move {
         let mut events = std::pin::pin!(watcher(api, config).default_backoff());
         let mut last_error = String::new();
-        while let Some(event) = events.next().await {
-            if let Ok(event) = &event {
+        while let Some(mut event) = events.next().await {
+            if let Ok(event) = &mut event {
                 filler.apply(event);
             }
             match event {

@@ -1,5 +1,5 @@
 //! A reflector's store indexed by cluster, so that a reconcile of one cluster of many reads only its own objects. Holds
-//! what it receives, and makes no requests.
+//! what its readers use of what it receives, and makes no requests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -11,6 +11,7 @@ use kube::runtime::reflector::store::Writer;
 use kube::runtime::reflector::{ObjectRef, Store, store};
 use kube::runtime::watcher::Event;
 
+use super::pruned::Prune;
 use crate::crd::{LABEL_CLUSTER, LABEL_CLUSTER_UID};
 
 /// Labels that identify the cluster of an object: its name, and the UID of one of its incarnations.
@@ -72,10 +73,13 @@ impl<K: Resource<DynamicType = ()> + Clone + Debug + 'static> Indexed<K> {
     }
 }
 
-impl<K: Resource<DynamicType = ()> + Clone + Debug + 'static> Filler<K> {
-    /// An event of the API server.
-    pub(crate) fn apply(&mut self, event: &Event<K>) {
-        let (Event::Apply(object) | Event::Delete(object)) = event else {
+impl<K: Prune + Clone + Debug + 'static> Filler<K> {
+    /// An event of the API server; its object is left as the cache keeps it.
+    pub(crate) fn apply(&mut self, event: &mut Event<K>) {
+        if let Event::Apply(object) | Event::InitApply(object) | Event::Delete(object) = event {
+            object.prune();
+        }
+        let (Event::Apply(object) | Event::Delete(object)) = &*event else {
             // The objects of a list are in the store when all of them have come.
             self.writer.apply_watcher_event(event);
             if matches!(event, Event::InitDone) {
@@ -174,14 +178,14 @@ mod tests {
     fn objects_are_found_by_name_and_uid() {
         let (mut filler, pods) = Indexed::new();
         let both = json!({LABEL_CLUSTER: "one", LABEL_CLUSTER_UID: "u1"});
-        filler.apply(&Event::Apply(pod("here", "b", both.clone())));
-        filler.apply(&Event::Apply(pod(
+        filler.apply(&mut Event::Apply(pod("here", "b", both.clone())));
+        filler.apply(&mut Event::Apply(pod(
             "here",
             "a",
             json!({LABEL_CLUSTER_UID: "u1"}),
         )));
-        filler.apply(&Event::Apply(pod("there", "b", both)));
-        filler.apply(&Event::Apply(pod("here", "c", json!({"app": "demo"}))));
+        filler.apply(&mut Event::Apply(pod("there", "b", both)));
+        filler.apply(&mut Event::Apply(pod("here", "c", json!({"app": "demo"}))));
         assert_eq!(of(&pods, "here", &[ONE, LIFE]), ["a", "b"]);
         assert_eq!(of(&pods, "here", &[ONE]), ["b"]);
         assert_eq!(of(&pods, "there", &[LIFE]), ["b"]);
@@ -195,12 +199,12 @@ mod tests {
         let (mut filler, pods) = Indexed::new();
         let of_one = json!({LABEL_CLUSTER: "one"});
         let of_two = json!({LABEL_CLUSTER: "two"});
-        filler.apply(&Event::Apply(pod("here", "a", of_one.clone())));
-        filler.apply(&Event::Apply(pod("here", "a", of_two.clone())));
+        filler.apply(&mut Event::Apply(pod("here", "a", of_one.clone())));
+        filler.apply(&mut Event::Apply(pod("here", "a", of_two.clone())));
         assert!(of(&pods, "here", &[ONE]).is_empty());
         assert_eq!(of(&pods, "here", &[TWO]), ["a"]);
         // The last state of a deleted object may differ from the last one observed.
-        filler.apply(&Event::Delete(pod("here", "a", of_one)));
+        filler.apply(&mut Event::Delete(pod("here", "a", of_one)));
         assert!(of(&pods, "here", &[ONE, TWO]).is_empty());
         assert!(write(&pods.index).is_empty(), "nothing is kept of it");
     }
@@ -209,11 +213,11 @@ mod tests {
     fn relist_replaces_the_cache_when_complete() {
         let (mut filler, pods) = Indexed::new();
         let labels = json!({LABEL_CLUSTER: "one"});
-        filler.apply(&Event::Apply(pod("here", "old", labels.clone())));
-        filler.apply(&Event::Init);
-        filler.apply(&Event::InitApply(pod("here", "new", labels)));
+        filler.apply(&mut Event::Apply(pod("here", "old", labels.clone())));
+        filler.apply(&mut Event::Init);
+        filler.apply(&mut Event::InitApply(pod("here", "new", labels)));
         assert_eq!(of(&pods, "here", &[ONE]), ["old"]);
-        filler.apply(&Event::InitDone);
+        filler.apply(&mut Event::InitDone);
         assert_eq!(of(&pods, "here", &[ONE]), ["new"]);
     }
 }

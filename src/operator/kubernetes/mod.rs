@@ -23,6 +23,7 @@ mod observe;
 mod ours;
 pub(crate) mod platform;
 pub mod probes;
+pub mod pruned;
 mod recoveries;
 mod related_objects;
 mod report;

@@ -13,6 +13,7 @@ use serde::de::DeserializeOwned;
 use super::cache::Cache;
 use super::context::Caches;
 use super::facts;
+use super::pruned::Prune;
 use super::workers::Key;
 use crate::crd::{LABEL_CLUSTER, ValidatedCluster, identity_secret_name, slot_number};
 use crate::plan::{ClassFacts, ObjectFacts, ObjectKey, ObjectKind, PvcFacts, SlotFacts};
@@ -67,7 +68,7 @@ pub(super) fn slots(caches: &Caches, key: &Key, uid: &str) -> BTreeMap<u32, Slot
 /// What carries the cluster's name.
 pub(super) fn of_name<K>(cache: &Cache<K>, key: &Key) -> Vec<Arc<K>>
 where
-    K: kube::Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    K: Prune + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
 {
     cache.of_any(&key.0, &[(LABEL_CLUSTER, &key.1)])
 }

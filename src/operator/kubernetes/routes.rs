@@ -78,6 +78,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::operator::kubernetes::pruned::Prune as _;
 
     fn slice(service: &str, endpoints: &Value) -> Arc<EndpointSlice> {
         let slice = json!({
@@ -121,6 +122,15 @@ mod tests {
             ),
         ];
         let found: Vec<String> = routed(&slices, "demo").into_iter().collect();
+        assert_eq!(found, ["ready", "slot", "unsaid"]);
+        // As they are cached.
+        let kept = slices.map(|slice| {
+            let mut kept = (*slice).clone();
+            kept.prune();
+            assert!(kept.endpoints.iter().all(|one| one.addresses.is_empty()));
+            Arc::new(kept)
+        });
+        let found: Vec<String> = routed(&kept, "demo").into_iter().collect();
         assert_eq!(found, ["ready", "slot", "unsaid"]);
     }
 }

@@ -61,7 +61,7 @@ mod tests {
                     "labels": {LABEL_CLUSTER: cluster}},
                 "spec": {"nodeName": node, "containers": []}});
             let pod: Pod = serde_json::from_value(pod).expect("a pod");
-            filler.apply(&watcher::Event::Apply(pod));
+            filler.apply(&mut watcher::Event::Apply(pod));
         }
         let concerned = |cordoned: bool| {
             let node = json!({"metadata": {"name": "a"}, "spec": {"unschedulable": cordoned},

@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use crate::operator::kubernetes::cache::Cache;
 use crate::operator::kubernetes::indexed::Filler;
+use crate::operator::kubernetes::pruned::Prune;
 use crate::opsim::api::object;
 
 /// One kind as one operator has it.
@@ -26,7 +27,7 @@ where
 
 impl<K> Feed<K>
 where
-    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    K: Prune + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
 {
     /// An empty cache, and what fills it.
     pub(crate) fn new() -> (Self, Cache<K>) {
@@ -39,8 +40,8 @@ where
     }
 
     fn of((mut filler, cache): (Filler<K>, Cache<K>)) -> (Self, Cache<K>) {
-        filler.apply(&Event::Init);
-        filler.apply(&Event::InitDone);
+        filler.apply(&mut Event::Init);
+        filler.apply(&mut Event::InitDone);
         let feed = Self {
             filler,
             shown: BTreeMap::new(),
@@ -52,7 +53,7 @@ where
     /// that is held.
     pub(crate) fn add(&mut self, value: &Value) -> Option<K> {
         let object = serde_json::from_value::<K>(value.clone()).ok()?;
-        self.filler.apply(&Event::Apply(object.clone()));
+        self.filler.apply(&mut Event::Apply(object.clone()));
         Some(object)
     }
 
@@ -81,13 +82,13 @@ where
             let Ok(object) = serde_json::from_value::<K>(value.clone()) else {
                 continue;
             };
-            self.filler.apply(&Event::Apply(object.clone()));
+            self.filler.apply(&mut Event::Apply(object.clone()));
             changed(&object);
             self.shown.insert(key, (revision, object));
         }
         for key in gone {
             if let Some((_, object)) = self.shown.remove(&key) {
-                self.filler.apply(&Event::Delete(object.clone()));
+                self.filler.apply(&mut Event::Delete(object.clone()));
                 changed(&object);
             }
         }

@@ -253,6 +253,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::operator::kubernetes::pruned::Prune as _;
 
     fn job_of(uid: &str, conditions: &serde_json::Value) -> Job {
         let job = json!({
@@ -279,7 +280,19 @@ mod tests {
     }
 
     fn state_of(found: &Job, pods: &[Arc<Pod>]) -> JobState {
-        job(found, "owner", pods, now()).expect("it is ours").state
+        let facts = job(found, "owner", pods, now()).expect("it is ours");
+        // As they are cached.
+        let mut kept = found.clone();
+        kept.prune();
+        let kept_pods: Vec<Arc<Pod>> = pods.iter().map(|pod| as_cached(pod)).collect();
+        assert_eq!(job(&kept, "owner", &kept_pods, now()), Some(facts.clone()));
+        facts.state
+    }
+
+    fn as_cached(pod: &Pod) -> Arc<Pod> {
+        let mut kept = pod.clone();
+        kept.prune();
+        Arc::new(kept)
     }
 
     #[test]
@@ -328,7 +341,9 @@ mod tests {
                 "status": {"phase": phase},
             });
             let pod: Pod = serde_json::from_value(pod).expect("a pod");
-            may_close(&[Arc::new(pod)], now())
+            let may = may_close(&[Arc::new(pod.clone())], now());
+            assert_eq!(may_close(&[as_cached(&pod)], now()), may);
+            may
         };
         let leaving = Some("2026-03-01T00:59:50Z");
         assert!(pod("when-caught-up", "Running", leaving));

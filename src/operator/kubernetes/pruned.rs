@@ -1,0 +1,243 @@
+//! What a cache keeps of an object: what its readers use. The rest is dropped as the object enters the cache: of most
+//! objects it is the larger part, and an operator of many clusters has many objects. Pure; reads nothing.
+//!
+//! A new reader of a cached object has to be served here first. What is compared with a rendering (`drift`) keeps
+//! every field that can be rendered.
+
+use std::fmt::Debug;
+
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{
+    Container, ContainerStatus, Node, NodeSpec, NodeStatus, PersistentVolume,
+    PersistentVolumeClaim, PersistentVolumeClaimSpec, PersistentVolumeClaimStatus,
+    PersistentVolumeSpec, Pod, PodSpec, PodStatus, Secret, Service, Volume,
+};
+use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetStatus};
+use k8s_openapi::api::storage::v1::StorageClass;
+use kube::Resource;
+use kube::api::ObjectMeta;
+use kube::core::DeserializeGuard;
+
+use crate::crd::GROUP;
+
+/// What `kubectl apply` wrote last: a copy of the object.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// A kind of object that is cached.
+pub trait Prune: Resource<DynamicType = ()> {
+    /// Drops what no reader of the cache uses.
+    fn prune(&mut self) {
+        prune_metadata(self.meta_mut());
+    }
+}
+
+/// Which manager owns which field, and the copy of `kubectl apply`: of no use to any reader.
+fn prune_metadata(meta: &mut ObjectMeta) {
+    meta.managed_fields = None;
+    retain_annotations(meta, |key| key != LAST_APPLIED);
+}
+
+/// For kinds of which only annotations of this project are read.
+fn prune_metadata_of_foreign(meta: &mut ObjectMeta) {
+    meta.managed_fields = None;
+    let ours = |key: &str| {
+        let rest = key.strip_prefix(GROUP);
+        rest.is_some_and(|rest| rest.starts_with('/'))
+    };
+    retain_annotations(meta, ours);
+}
+
+fn retain_annotations(meta: &mut ObjectMeta, keep: impl Fn(&str) -> bool) {
+    if let Some(annotations) = &mut meta.annotations {
+        annotations.retain(|key, _| keep(key));
+        if annotations.is_empty() {
+            meta.annotations = None;
+        }
+    }
+}
+
+impl<K> Prune for DeserializeGuard<K> where K: Resource<DynamicType = ()> + Debug {}
+
+impl Prune for Secret {}
+
+impl Prune for NetworkPolicy {}
+
+/// Its specification is compared with its rendering.
+impl Prune for StatefulSet {
+    fn prune(&mut self) {
+        prune_metadata(&mut self.metadata);
+        self.status = None;
+    }
+}
+
+/// Its specification is compared with its rendering.
+impl Prune for Service {
+    fn prune(&mut self) {
+        prune_metadata(&mut self.metadata);
+        self.status = None;
+    }
+}
+
+/// Its specification is compared with its rendering.
+impl Prune for PodDisruptionBudget {
+    fn prune(&mut self) {
+        prune_metadata(&mut self.metadata);
+        let status = self.status.take();
+        self.status = status.map(|status| PodDisruptionBudgetStatus {
+            current_healthy: status.current_healthy,
+            observed_generation: status.observed_generation,
+            ..Default::default()
+        });
+    }
+}
+
+impl Prune for Job {
+    fn prune(&mut self) {
+        prune_metadata_of_foreign(&mut self.metadata);
+        self.spec = None;
+    }
+}
+
+/// Of a member, and of a backup's Job.
+impl Prune for Pod {
+    fn prune(&mut self) {
+        prune_metadata_of_foreign(&mut self.metadata);
+        self.spec = self.spec.take().map(pod_spec);
+        self.status = self.status.take().map(|status| PodStatus {
+            phase: status.phase,
+            pod_ip: status.pod_ip,
+            conditions: status.conditions,
+            container_statuses: status
+                .container_statuses
+                .map(|all| all.into_iter().map(container_status).collect()),
+            ..Default::default()
+        });
+    }
+}
+
+fn pod_spec(spec: PodSpec) -> PodSpec {
+    PodSpec {
+        node_name: spec.node_name,
+        containers: spec.containers.into_iter().map(container).collect(),
+        // Those with the user's certificates.
+        volumes: spec
+            .volumes
+            .map(|all| {
+                let kept = all.into_iter().filter(|one| one.projected.is_some());
+                kept.map(projected).collect::<Vec<_>>()
+            })
+            .filter(|kept| !kept.is_empty()),
+        ..Default::default()
+    }
+}
+
+fn projected(volume: Volume) -> Volume {
+    Volume {
+        name: volume.name,
+        projected: volume.projected,
+        ..Default::default()
+    }
+}
+
+fn container(container: Container) -> Container {
+    Container {
+        name: container.name,
+        image: container.image,
+        args: container.args,
+        ..Default::default()
+    }
+}
+
+fn container_status(status: ContainerStatus) -> ContainerStatus {
+    ContainerStatus {
+        name: status.name,
+        image_id: status.image_id,
+        state: status.state,
+        last_state: status.last_state,
+        ..Default::default()
+    }
+}
+
+impl Prune for PersistentVolumeClaim {
+    fn prune(&mut self) {
+        prune_metadata_of_foreign(&mut self.metadata);
+        let spec = self.spec.take();
+        self.spec = spec.map(|spec| PersistentVolumeClaimSpec {
+            resources: spec.resources,
+            storage_class_name: spec.storage_class_name,
+            volume_name: spec.volume_name,
+            ..Default::default()
+        });
+        let status = self.status.take();
+        self.status = status.map(|status| PersistentVolumeClaimStatus {
+            allocated_resource_statuses: status.allocated_resource_statuses,
+            capacity: status.capacity,
+            conditions: status.conditions,
+            phase: status.phase,
+            ..Default::default()
+        });
+    }
+}
+
+impl Prune for EndpointSlice {
+    fn prune(&mut self) {
+        prune_metadata_of_foreign(&mut self.metadata);
+        self.ports = None;
+        for endpoint in &mut self.endpoints {
+            *endpoint = Endpoint {
+                conditions: endpoint.conditions.take(),
+                target_ref: endpoint.target_ref.take(),
+                ..Default::default()
+            };
+        }
+    }
+}
+
+/// Its labels are selected by, and its taints tolerated or not.
+impl Prune for Node {
+    fn prune(&mut self) {
+        prune_metadata_of_foreign(&mut self.metadata);
+        self.spec = self.spec.take().map(|spec| NodeSpec {
+            taints: spec.taints,
+            unschedulable: spec.unschedulable,
+            ..Default::default()
+        });
+        self.status = self.status.take().map(|status| NodeStatus {
+            conditions: status.conditions.map(|mut all| {
+                all.retain(|condition| condition.type_ == "Ready");
+                all
+            }),
+            ..Default::default()
+        });
+    }
+}
+
+/// Which nodes can use it.
+impl Prune for PersistentVolume {
+    fn prune(&mut self) {
+        prune_metadata_of_foreign(&mut self.metadata);
+        self.spec = self.spec.take().map(|spec| PersistentVolumeSpec {
+            local: spec.local,
+            node_affinity: spec.node_affinity,
+            ..Default::default()
+        });
+        self.status = None;
+    }
+}
+
+/// Whether it is the default is an annotation of Kubernetes'.
+impl Prune for StorageClass {
+    fn prune(&mut self) {
+        prune_metadata(&mut self.metadata);
+        self.allowed_topologies = None;
+        self.mount_options = None;
+        self.parameters = None;
+    }
+}
+
+#[cfg(test)]
+#[path = "pruned_test.rs"]
+mod tests;
