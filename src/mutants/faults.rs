@@ -153,6 +153,12 @@ faults! {
     /// A member that was cut off campaigns without asking first, and deposes a leader that is well.
     NoPreVote "no-pre-vote" in "core/raft/election.rs",
         Test("raft::tests::script::scripts_give_their_golden_traces");
+    /// A member that hears its leader helps to depose it, on another's word that its process is gone.
+    VoteAgainstLeader "vote-against-leader" in "core/raft/core.rs",
+        Test("raft::tests::script::scripts_give_their_golden_traces");
+    /// A report that the leader's process is gone counts on after its next heartbeat.
+    GoneForEver "gone-for-ever" in "core/raft/core.rs",
+        Test("raft::tests::script::scripts_give_their_golden_traces");
     /// A received snapshot replaces a state that is newer.
     SnapshotOverNewer "snapshot-over-newer" in "core/raft/membership.rs",
         Sim(&[BY_ITSELF, DURABLE, COMPLETE, MACHINES, EQUAL]);

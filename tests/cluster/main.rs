@@ -14,6 +14,7 @@ mod follow;
 mod full;
 mod held;
 mod ipv6;
+mod killed_leader;
 mod operated;
 mod out;
 mod recovered_hosts;

@@ -108,6 +108,9 @@ pub enum Input {
     /// The connection to this member broke, or cannot be made. This state lasts until the next
     /// [`Input::PeerDisk`].
     Unlinked(MemberId),
+    /// This member's process ended: it closed the connection, and its host refuses new ones. Given again after a random
+    /// time for as long as they are refused; see [`Raft::report_gone`](crate::raft::Raft::report_gone).
+    Gone(MemberId),
     /// A member that started without the right to vote (see [`MemberConfig`](super::MemberConfig))
     /// may vote from now on.
     AllowVotes,

@@ -28,7 +28,8 @@
 //!    empty disk.
 //! 7. Links deliver a message at most once. Report [`Input::PeerDisk`] after each successful hello,
 //!    also after a reconnection, [`Input::Unreachable`] when a message was dropped, and
-//!    [`Input::Unlinked`] when a connection broke or cannot be made. A change of the configuration
+//!    [`Input::Unlinked`] when a connection broke or cannot be made, and [`Input::Gone`] when that shows that the
+//!    process of a member ended. A change of the configuration
 //!    is answered with a later entry than its own, once a quorum of the new configuration knows of
 //!    it for good; see [`ConfigurationApplied`]. The answer to a member's own removal comes from
 //!    [`StateMachine::part`] at [`Effect::Removed`].

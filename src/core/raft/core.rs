@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::mutants::mutant;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 
@@ -30,6 +31,8 @@ pub struct Raft {
     pub(super) vote: Option<MemberId>,
     pub(super) role: Role,
     pub(super) leader: Option<MemberId>,
+    /// The last leader, where its process was reported as gone and no leader has been heard since.
+    pub(super) gone: Option<MemberId>,
     pub(super) log: Log,
     pub(super) configuration: Configuration,
     /// The index up to which the configuration is known to be right: the last change applied,
@@ -98,6 +101,7 @@ impl Raft {
             vote: (vote != 0).then_some(vote),
             role: Role::Follower,
             leader: None,
+            gone: None,
             configuration: snapshot.configuration,
             configuration_index: snapshot.index,
             install: None,
@@ -269,6 +273,8 @@ impl Raft {
                 if !request.transfer
                     && self.config.check_quorum
                     && self.leader.is_some()
+                    && self.gone.is_none()
+                    && !mutant!(VoteAgainstLeader)
                     && self.election_elapsed < self.config.election_ticks =>
             {
                 return Some("a leader was heard within the election timeout");
@@ -296,6 +302,9 @@ impl Raft {
             self.become_follower(self.term, Some(from));
         }
         self.leader = Some(from);
+        if !mutant!(GoneForEver) {
+            self.gone = None;
+        }
         self.election_elapsed = 0;
         Ok(())
     }

@@ -37,6 +37,36 @@ impl Raft {
         self.start_campaign(kind)
     }
 
+    /// The caller's word that the process of another member ended: that end of an established connection was closed,
+    /// and its host refuses new ones. It counts about the leader alone, and until the next message of a leader.
+    ///
+    /// From the first report on this member may vote although it heard the leader within the election timeout. Each
+    /// later one makes it campaign, unless it does already, has voted for another one since, or heard its leader within a
+    /// heartbeat interval. The caller leaves a random time between them, in which the other members get their
+    /// first report and a leader that is well sends a heartbeat. A member with false reports does no harm: without those
+    /// of a quorum there is no pre-vote, so without pre-vote no report is taken.
+    pub fn report_gone(&mut self, id: MemberId) -> Result<Stepped, Error> {
+        if !self.config.pre_vote {
+            return Ok(Stepped::Ignored("no election without a pre-vote"));
+        }
+        if self.gone == Some(id) {
+            return match self.role {
+                // It may take longer than the pauses between reports: it ends by the election timeout.
+                Role::Candidate => Ok(Stepped::Ignored("a campaign is under way")),
+                // The next heartbeat was not due yet.
+                Role::Follower if self.election_elapsed < self.config.heartbeat_ticks => {
+                    Ok(Stepped::Ignored("a leader was heard a moment ago"))
+                }
+                _ => self.start_campaign(Campaign::Pre),
+            };
+        }
+        if self.leader != Some(id) {
+            return Ok(Stepped::Ignored("not the leader"));
+        }
+        self.gone = Some(id);
+        Ok(Stepped::Taken)
+    }
+
     pub(super) fn tick_election(&mut self) -> Result<(), Error> {
         self.election_elapsed = self.election_elapsed.saturating_add(1);
         if self.election_elapsed >= self.election_timeout && self.may_campaign() {
@@ -218,6 +248,8 @@ impl Raft {
                 if granted {
                     self.vote = Some(from);
                     self.election_elapsed = 0;
+                    // Who has the vote is waited for as after any other.
+                    self.gone = None;
                 }
                 // Held until the vote is durable (paper figure 2).
                 if mutant!(VoteBeforeFsync) {
@@ -298,6 +330,7 @@ impl Raft {
         self.reset(self.term);
         self.role = Role::Leader;
         self.leader = Some(self.config.id);
+        self.gone = None;
         let next = self.log.last() + 1;
         for id in self.configuration.members() {
             let learner = self.configuration.learners.contains(&id);

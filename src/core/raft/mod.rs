@@ -27,7 +27,9 @@
 //! 9. Keep the log back to a durable snapshot; report by [`Raft::compact`] what was dropped.
 //! 10. Give each read a name that was not used since the start. Answer each
 //!     [`Ready::read_states`] from a state that has applied its index. A failed read may be repeated, as a new read.
-//! 11. After a restart give [`Restored`] all that was durable, and a new boot nonce. A disk that
+//! 11. Where a closed connection and a refused new one show that a member's process ended, call [`Raft::report_gone`],
+//!     and again after a random time while new ones are refused. This is optional: it shortens elections.
+//! 12. After a restart give [`Restored`] all that was durable, and a new boot nonce. A disk that
 //!     lost anything that was durable must never come back under the same member id.
 
 mod config;

@@ -89,6 +89,10 @@ counters! {
     splits: "partitions", 700;
     /// Messages that the network dropped.
     dropped: "messages dropped", 300_000;
+    /// Dials that showed a member that another one's process had ended.
+    gone: "dials refused after a process ended", 20_000;
+    /// Connections to a server that ran were reset, so that others took it for gone.
+    false_reports: "connections reset by a firewall", 700;
     /// Messages that the network delivered twice.
     duplicated: "messages delivered twice", 100_000;
     /// Checkpoints written.

@@ -16,6 +16,7 @@ mod clock;
 mod counters;
 mod disk_corruption;
 mod effects;
+mod exits;
 mod faults;
 mod host;
 mod leases;

@@ -174,6 +174,11 @@ pub(crate) enum DialError {
 }
 
 impl DialError {
+    /// No process listens there.
+    pub(crate) fn is_refused(&self) -> bool {
+        matches!(self, DialError::Io(error) if error.kind() == ErrorKind::ConnectionRefused)
+    }
+
     /// A refusal by the other side; its texts are cut to a length that is fit for the log.
     pub(crate) fn refused(reply: &Reply, refusal: Refusal, reason: &str) -> DialError {
         DialError::Refused {
@@ -259,7 +264,7 @@ impl Dialler {
 
     async fn connect(&self, endpoint: &Endpoint, name: &str) -> Result<Io, Error> {
         let authority = endpoint.authority();
-        let mut failure = Error::new(ErrorKind::NotFound, format!("{authority} has no address"));
+        let mut failure = None;
         for address in self.addresses(&authority).await? {
             match within("connecting", TcpStream::connect(address)).await {
                 Ok(tcp) => {
@@ -270,10 +275,14 @@ impl Dialler {
                     }
                     return self.security.dial(tcp, endpoint, name).await;
                 }
-                Err(error) => failure = error,
+                // A host where nothing listens refuses. It is not known to be one while another address fails otherwise.
+                Err(error) if error.kind() == ErrorKind::ConnectionRefused && failure.is_some() => {
+                }
+                Err(error) => failure = Some(error),
             }
         }
-        Err(failure)
+        let none = || Error::new(ErrorKind::NotFound, format!("{authority} has no address"));
+        Err(failure.unwrap_or_else(none))
     }
 
     /// The addresses of the name, or the last good one if it does not resolve.

@@ -34,6 +34,9 @@ struct Member {
     inbox: mpsc::UnboundedSender<(u64, Listed)>,
     removed: mpsc::UnboundedSender<String>,
     round_trips: watch::Sender<u32>,
+    /// How often a peer was reported as gone, and as unreachable.
+    gone: watch::Sender<u32>,
+    unreachable: watch::Sender<u32>,
     /// Peers that were not known before have to leave.
     displaced: AtomicBool,
     /// The thread on which each step ran.
@@ -143,7 +146,14 @@ impl Listener for Member {
         self.round_trips.send_modify(|count| *count += 1);
     }
 
-    fn unreachable(&self, _: u64) {}
+    fn gone(&self, peer: u64) {
+        assert_eq!(peer, 1);
+        self.gone.send_modify(|count| *count += 1);
+    }
+
+    fn unreachable(&self, _: u64) {
+        self.unreachable.send_modify(|count| *count += 1);
+    }
 
     fn copied(&self, _: u64, _: &str) {}
 
@@ -178,6 +188,8 @@ fn member(
         inbox,
         removed,
         round_trips: watch::Sender::new(0),
+        gone: watch::Sender::new(0),
+        unreachable: watch::Sender::new(0),
         displaced: AtomicBool::new(false),
         threads: Mutex::default(),
     };
@@ -351,7 +363,7 @@ async fn linked_member_learns_of_its_removal() {
     let (two, _i2, mut removals) = member(2);
     let url = listen(Arc::clone(&one)).await;
     let peer = one_at(url);
-    let outbound = start(peer, dialler(), two, &Handle::current());
+    let outbound = start(peer, dialler(), Arc::clone(&two), &Handle::current());
     while outbound.send(listed(1)).is_err() {
         tokio::task::yield_now().await;
     }
@@ -359,6 +371,45 @@ async fn linked_member_learns_of_its_removal() {
     one.known.lock().expect("free").tombstones.insert(2);
     let reason = removals.recv().await.expect("reported");
     assert!(reason.contains("was removed from cluster 7"), "{reason}");
+    assert_eq!(*two.gone.borrow(), 0, "it closed the link, and runs");
+}
+
+/// What members elect on: the process at the other end is gone, its host is not.
+#[tokio::test]
+async fn ended_process_is_reported_with_each_refused_dial() {
+    let (one, _i1, _r1) = member(1);
+    let (two, _i2, _r2) = member(2);
+    let mut round_trips = two.round_trips.subscribe();
+    let mut gone = two.gone.subscribe();
+    let process = tokio::runtime::Runtime::new().expect("a runtime");
+    let url = process.spawn(listen(one)).await.expect("it listens");
+    let _outbound = start(one_at(url), dialler(), Arc::clone(&two), &Handle::current());
+    let linked = round_trips.wait_for(|count| *count == 1).await;
+    assert!(linked.is_ok() && *two.gone.borrow() == 0);
+    process.shutdown_background();
+    let twice = gone.wait_for(|count| *count == 2).await;
+    assert_eq!(twice.map(|count| *count).ok(), Some(2));
+}
+
+/// A member that was never there has not ended.
+#[tokio::test]
+async fn refused_dials_alone_prove_nothing() {
+    let (two, _i2, _r2) = member(2);
+    let mut unreachable = two.unreachable.subscribe();
+    let unused = Endpoint {
+        tls: false,
+        host: "127.0.0.1".to_owned(),
+        port: 1,
+    };
+    let _outbound = start(
+        one_at(unused),
+        dialler(),
+        Arc::clone(&two),
+        &Handle::current(),
+    );
+    let often = unreachable.wait_for(|count| *count == 3).await;
+    assert_eq!(often.map(|count| *count).ok(), Some(3));
+    assert_eq!(*two.gone.borrow(), 0);
 }
 
 #[tokio::test]

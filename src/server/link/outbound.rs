@@ -4,6 +4,9 @@
 //! A message that cannot be sent is returned, never kept: Raft sends again what is still needed. An
 //! empty frame a second from either side distinguishes a dead connection from an idle one; the
 //! other side answers ours at once, which measures the round trip.
+//!
+//! A peer that closed the link and whose address then refuses each dial has ended: that is reported, once a dial, and
+//! nothing else is. A silent peer, a refused hello or an address that does not answer prove nothing.
 
 use std::io::{Error, ErrorKind};
 use std::sync::Arc;
@@ -21,6 +24,7 @@ use super::Io;
 use super::dial::{DialError, Dialler, Target};
 use super::frame;
 use super::hello::{FORMAT, Hello, Known, Purpose, Refusal, Reply, Verdict};
+use crate::server::core::state::random;
 
 /// Bytes that may be queued for one peer.
 const QUEUE_BYTES: usize = 64 << 20;
@@ -88,6 +92,9 @@ pub(crate) trait Listener: Send + Sync + 'static {
     fn sent(&self, peer: u64, bytes: usize);
     /// The round trip to the peer took this long, including the time behind other data on the link.
     fn round_trip(&self, peer: u64, took: Duration);
+    /// The peer's process has ended: it closed the link, and each dial since then was refused. Called after each of
+    /// them, with a random time between.
+    fn gone(&self, peer: u64);
     /// The peer cannot be reached, or no longer.
     fn unreachable(&self, peer: u64);
     /// A peer, which answered at its own URL and on its own disk, reports that this member was
@@ -148,6 +155,8 @@ impl<M: Message + Send + 'static> Task<M> {
     async fn run(mut self) {
         let mut pause = BACK_OFF_LEAST;
         let mut turn = 0;
+        // Once the peer has closed the link: how many dials were refused since then, if all were.
+        let mut refused = None;
         while !self.receiver.is_closed() && !self.peer.urls.is_empty() {
             let target = self.peer.urls[turn % self.peer.urls.len()].clone();
             turn += 1;
@@ -165,7 +174,10 @@ impl<M: Message + Send + 'static> Task<M> {
                     self.listener.parted(self.peer.id);
                     match ended {
                         Ok(()) => return,
-                        Err(error) => self.complain(&format!("link broke: {error}")),
+                        Err(error) => {
+                            refused = was_closed(&error).then_some(0);
+                            self.complain(&format!("link broke: {error}"));
+                        }
                     }
                 }
                 Err(error) => {
@@ -182,11 +194,18 @@ impl<M: Message + Send + 'static> Task<M> {
                         "cannot link to {}: {error}",
                         target.at.authority()
                     ));
+                    refused = refused
+                        .filter(|_| error.is_refused())
+                        .map(|times| times + 1);
                 }
             }
             self.listener.unreachable(self.peer.id);
+            // No process listens if all its addresses refuse.
+            if refused.is_some_and(|times| times >= self.peer.urls.len()) {
+                self.listener.gone(self.peer.id);
+            }
             self.give_back();
-            sleep(pause).await;
+            sleep(random_part(pause)).await;
             pause = (pause * 2).min(BACK_OFF_MOST);
         }
     }
@@ -314,6 +333,21 @@ impl<M: Message + Send + 'static> Task<M> {
             text.clone_into(&mut self.complaint);
         }
     }
+}
+
+/// Whether a link ended because the other side closed or reset the connection.
+fn was_closed(error: &Error) -> bool {
+    use ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+    matches!(
+        error.kind(),
+        UnexpectedEof | ConnectionReset | ConnectionAborted | BrokenPipe
+    )
+}
+
+/// Between half of it and all: members that lost the same leader do not campaign in the same moment.
+fn random_part(pause: Duration) -> Duration {
+    let half = pause / 2;
+    half + half.mul_f64((random() >> 11) as f64 / (1_u64 << 53) as f64)
 }
 
 /// A write that makes no progress for long means a dead link.

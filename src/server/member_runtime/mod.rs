@@ -590,6 +590,12 @@ impl Listener for MemberRuntime {
         self.shared.metrics.peer_round_trip(peer, took);
     }
 
+    fn gone(&self, peer: u64) {
+        if self.running.load(Ordering::Relaxed) {
+            self.shared.report(Input::Gone(peer));
+        }
+    }
+
     fn unreachable(&self, peer: u64) {
         self.shared.metrics.peer_failed(peer);
         if self.running.load(Ordering::Relaxed) {

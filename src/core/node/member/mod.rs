@@ -357,6 +357,10 @@ impl Member {
                 self.contacts.lose(id);
                 Ok(())
             }
+            Input::Gone(id) => match self.voting {
+                true => self.tolerate(effects, |raft| raft.report_gone(id).map(|_| ())),
+                false => Ok(()),
+            },
             Input::AllowVotes => {
                 self.voting = true;
                 Ok(())

@@ -123,8 +123,13 @@ impl Run {
                 self.cuts.push(pair);
             }
             98 if self.generator.chance(50) => self.cuts.clear(),
-            99 if !crashed => {
+            99 if !crashed && self.generator.chance(50) => {
                 self.cluster.raft(id).report_unreachable(id % 3 + 1);
+            }
+            // True or not: a wrong report may cost an election, never more.
+            99 if !crashed => {
+                let leader = self.cluster.raft(id).leader().unwrap_or(id % 3 + 1);
+                self.cluster.raft(id).report_gone(leader)?;
             }
             _ => {}
         }

@@ -8,7 +8,8 @@
 //! `transfer ID TO`, `ready ID`, `persist ID`, `apply ID`, `fetch ID`, `lazy-disk ID on|off`,
 //! `lazy-apply ID on|off`, `deliver [from=ID] [to=ID] [kind=NAME] [count=N]`, `drop …`,
 //! `hold …` and `release` (keep parcels back and let them go again), `stabilize [cut=ID,…]`,
-//! `compact ID INDEX`, `crash ID`, `restart ID`, `unreachable ID PEER`, `status ID`.
+//! `compact ID INDEX`, `crash ID`, `restart ID`, `unreachable ID PEER`, `gone ID PEER`,
+//! `status ID`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -169,6 +170,12 @@ impl Script {
                 .cluster
                 .raft(words.id(0))
                 .report_unreachable(words.id(1)),
+            "gone" => {
+                let stepped = self.cluster.raft(words.id(0)).report_gone(words.id(1));
+                if let Stepped::Ignored(reason) = stepped.map_err(text)? {
+                    self.cluster.record(format!("ignored: {reason}"));
+                }
+            }
             "status" => self.status(words.id(0)),
             other => panic!("unknown command {other}"),
         }
