@@ -6,7 +6,7 @@
 
 #[cfg(feature = "simulators")]
 pub use quorate_core::sim;
-pub use quorate_core::{bolt, disk, node, raft, snapshot, store};
+pub use quorate_core::{bolt, disk, node, persist, raft, snapshot, store};
 pub use quorate_mutants as mutants;
 pub use quorate_planner::{backup_plan, build, crd, model, plan};
 

@@ -59,13 +59,16 @@ const PURE: &[(&str, &[&str])] = &[
 /// The other rooms and the rooms that they may use; rooms not listed here may use every room.
 const SHELLS: &[(&str, &[&str])] = &[
     ("disk", &["raft"]),
+    ("persist", &["raft", "store", "node", "disk"]),
     ("wire", &[]),
     (
         "server",
-        &["raft", "store", "node", "bolt", "snapshot", "disk", "wire"],
+        &[
+            "raft", "store", "node", "bolt", "snapshot", "disk", "persist", "wire",
+        ],
     ),
     ("backup", &["bolt", "snapshot", "store", "server", "wire"]),
-    ("sim", &["raft", "store", "node", "disk"]),
+    ("sim", &["raft", "store", "node", "disk", "persist"]),
 ];
 
 /// The room of planted faults. Every room, pure or not, may use its one macro, [`THE_QUESTION`], and it uses no room

@@ -7,6 +7,7 @@
 pub mod bolt;
 pub mod disk;
 pub mod node;
+pub mod persist;
 pub mod raft;
 #[cfg(feature = "simulators")]
 pub mod sim;

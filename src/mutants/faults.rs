@@ -363,6 +363,18 @@ faults! {
     /// A checkpoint gets its name before it is synced.
     RenameBeforeSync "rename-before-sync" in "core/disk/checkpoint/writer.rs",
         Test("disk::checkpoint::tests::crash_leaves_a_whole_checkpoint_or_none");
+    /// A value of a file is taken whatever its checksum.
+    ValueRot "value-rot-accepted" in "core/disk/values/reader.rs",
+        Test("disk::values::tests::every_flipped_bit_is_detected");
+    /// A checkpoint names a file of values that is not synced.
+    ValuesUnsynced "values-unsynced" in "core/disk/values/writer.rs",
+        Test("disk::values::tests::finished_file_survives_a_crash");
+    /// The values that only the older checkpoint needs are removed.
+    ValuesOfOlderDropped "values-of-older-dropped" in "core/disk/checkpoint/mod.rs",
+        Test("persist::tests::older_checkpoint_keeps_its_values");
+    /// A sender leaves the places of its values in what it sends.
+    PlacesSent "places-sent" in "core/persist/send.rs",
+        Test("persist::tests::stream_is_that_of_a_member_without_files");
     /// The oracle of elections sees nothing.
     BlindElections "blind-elections" in "core/sim/oracles/election.rs",
         Test("sim::oracles::election::tests::detects_two_leaders_in_one_term");

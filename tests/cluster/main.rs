@@ -26,6 +26,7 @@ mod secured;
 mod standby;
 mod strangers;
 mod tls;
+mod values;
 mod waiting;
 
 use std::path::Path;

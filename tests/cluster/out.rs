@@ -395,7 +395,15 @@ async fn nothing_is_lost_on_the_way_to_etcd() {
         .collect();
     let at_ours = vec![again(way.home.path(), &way.ours[0])];
     let kept = keeper(at_ours, tokens[0].clone(), Arc::clone(&expire));
-    tokio::time::sleep(std::time::Duration::from_millis(700)).await;
+    until("they have written enough", &way.ours[0], async || {
+        let token = Some(tokens[0].clone());
+        let client = Client {
+            server: &way.ours[0],
+            token,
+        };
+        (client.truth().await.revision > compacted + 100).then_some(())
+    })
+    .await;
 
     stop.store(true, Ordering::Relaxed);
     let mut last = 0;

@@ -169,7 +169,10 @@ async fn newer_data_is_refused_and_kept() {
     for (path, sum_at, covered) in [starts, identity, segment, checkpoint] {
         let sound = std::fs::read(&path).unwrap();
         let mut newer = sound.clone();
-        let format = u32::from_le_bytes(newer[8..12].try_into().unwrap()) + 1;
+        let written = u32::from_le_bytes(newer[8..12].try_into().unwrap());
+        // Checkpoints with values in files are of the next one.
+        let known = written + u32::from(path.extension().is_some_and(|it| it == "checkpoint"));
+        let format = known + 1;
         newer[8..12].copy_from_slice(&format.to_le_bytes());
         let covered = covered.start..covered.end.min(newer.len());
         let sum = crc32c::crc32c_append(crc32c::crc32c(&format.to_le_bytes()), &newer[covered]);

@@ -13,6 +13,7 @@ use super::starts;
 
 pub(crate) const LOG: &str = "log";
 pub(crate) const CHECKPOINTS: &str = "checkpoints";
+pub(crate) const VALUES: &str = "values";
 pub(crate) const LOCK: &str = "lock";
 /// Names that a fresh volume may carry and that mean nothing.
 const HARMLESS: [&str; 4] = ["lost+found", LOCK, "fixtures", reserve::NAME];
@@ -110,7 +111,7 @@ fn refuse_unless_empty(disk: &dyn Disk, names: &[String]) -> Result<()> {
     if names.iter().any(|name| name == starts::NAME) {
         return Err(lost("the file `starts` of a member is there"));
     }
-    for directory in [LOG, CHECKPOINTS] {
+    for directory in [LOG, CHECKPOINTS, VALUES] {
         if !names.iter().any(|name| name == directory) {
             continue;
         }
@@ -123,7 +124,7 @@ fn refuse_unless_empty(disk: &dyn Disk, names: &[String]) -> Result<()> {
     }
     let known = |name: &str| {
         HARMLESS.contains(&name)
-            || [LOG, CHECKPOINTS].contains(&name)
+            || [LOG, CHECKPOINTS, VALUES].contains(&name)
             || (name.starts_with(identity::NAME) && name.ends_with(".tmp"))
     };
     match names.iter().find(|name| !known(name)) {

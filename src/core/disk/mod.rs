@@ -17,6 +17,7 @@
 //! | `starts` | its starts, and the newest of each other member: [`Starts`] |
 //! | `log/<sequence>.log` | segments: [`Log`] |
 //! | `checkpoints/<index>-<term>.checkpoint` | states of the machine: [`Checkpoints`] |
+//! | `values/<number>.values` | values that checkpoints have moved out of memory: [`ValueFiles`] |
 //! | `staged` | the snapshot that a standby founds a cluster from, until it has: the server's |
 //! | `reserve` | nothing: reserved space for a full volume ([`Reserve`]) |
 //! | `*/*.tmp` | unfinished work, removed at start |
@@ -24,6 +25,8 @@
 /// The oldest version whose servers can read what this one writes into a data directory, the log's
 /// entries and the states of the machine included. Raised with every format that an older one cannot read.
 pub const READABLE_SINCE: &str = "0.1.0";
+/// The oldest one that can read a directory with files of values in it.
+pub(crate) const VALUES_READABLE_SINCE: &str = "0.2.0";
 
 mod checkpoint;
 mod device;
@@ -40,6 +43,7 @@ mod starts;
 mod stopped;
 #[cfg(test)]
 mod tests;
+mod values;
 
 pub use crate::raft::Position;
 pub use checkpoint::{
@@ -56,3 +60,4 @@ pub use open::{FirstCheckpoint, MemberFiles, create_member, open_member};
 pub use reserve::Reserve;
 pub use starts::{Descent, Lineage, Start, Starts};
 pub use stopped::{Stopped, StoppedMember, open_stopped};
+pub use values::{ValueFiles, ValueReader, ValueWriter};

@@ -319,6 +319,11 @@ fn disk_formats_are_documented() {
         super::starts::FORMAT,
     ];
     assert_eq!((formats, super::READABLE_SINCE), ([1, 1, 1, 1], "0.1.0"));
+    let with_values = [super::checkpoint::FORMAT_VALUES, super::values::FORMAT];
+    assert_eq!(
+        (with_values, super::VALUES_READABLE_SINCE),
+        ([2, 1], "0.2.0")
+    );
 }
 
 /// Names and contents of all files.

@@ -62,7 +62,8 @@ pub use membership::{
     ChangeKind, ChangeRecord, FORMAT, MemberRecord, Membership, REMEMBERED_CHANGES, Tombstone,
 };
 pub use payload::{
-    ConfigurationApplied, LogPayload, PayloadBody, RequestId, UnknownEntry, without_tokens,
+    ApplyError, ConfigurationApplied, LogPayload, PayloadBody, RequestId, UnknownEntry,
+    without_tokens,
 };
 pub use peer::{
     Forward, ForwardChange, ForwardedOutcome, ForwardedOutcomeKind, ForwardedOutcomes,

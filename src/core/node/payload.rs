@@ -5,7 +5,7 @@ use bytes::Bytes;
 use prost::Message as _;
 
 use crate::raft::{Entry, EntryKind, Index, MemberId};
-use crate::store::{AuthOperation, Command, Operation};
+use crate::store::{AuthOperation, Command, DamagedValue, Operation};
 
 use super::change::MembershipCommand;
 use super::membership::{FORMAT, Membership};
@@ -74,6 +74,23 @@ pub struct UnknownEntry {
     pub index: u64,
     /// What is wrong.
     pub why: String,
+}
+
+/// Why an entry was not applied. The server must stop: what it would apply after it is another state than that of
+/// other members.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ApplyError {
+    /// This version cannot apply it.
+    #[error(transparent)]
+    Entry(#[from] UnknownEntry),
+    /// It needs a value that this member cannot read.
+    #[error("entry {index} needs a value that cannot be read: {value}")]
+    Value {
+        /// The entry.
+        index: u64,
+        /// The value.
+        value: DamagedValue,
+    },
 }
 
 /// An entry as it may leave the members for good: without the letters of a simple token, which is valid for minutes.

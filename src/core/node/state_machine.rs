@@ -14,13 +14,13 @@ use crate::mutants::mutant;
 use crate::raft::{
     Configuration, ConfigurationChange, Entry, EntryKind, Index, MemberId, SnapshotMeta, Term,
 };
-use crate::store::{self, Export, Response, Store, View};
+use crate::store::{self, DamagedValue, Export, Response, Store, ValueFile, View};
 
 use super::api::{CheckpointInfo, LeaseEvent, Report};
 use super::bootstrap::FOUNDING_INDEX;
 use super::change::{MembershipCommand, MembershipError};
 use super::membership::{FORMAT, MemberRecord, Membership};
-use super::payload::{LogPayload, PayloadBody, RequestId, UnknownEntry};
+use super::payload::{ApplyError, LogPayload, PayloadBody, RequestId, UnknownEntry};
 
 /// The applied state of the log.
 #[derive(Debug, Default)]
@@ -230,9 +230,23 @@ impl StateMachine {
         meta: CheckpointMeta,
         chunks: impl IntoIterator<Item = C>,
     ) -> Result<Self, RestoreError> {
+        Self::restore_with(member, boot_nonce, meta, [], chunks)
+    }
+
+    /// The same of a checkpoint whose values are in these files.
+    ///
+    /// # Errors
+    /// A damaged checkpoint.
+    pub fn restore_with<C: AsRef<[u8]>>(
+        member: MemberId,
+        boot_nonce: u64,
+        meta: CheckpointMeta,
+        files: impl IntoIterator<Item = Arc<ValueFile>>,
+        chunks: impl IntoIterator<Item = C>,
+    ) -> Result<Self, RestoreError> {
         let mut machine = Self {
             own: Own { member, boot_nonce },
-            store: Store::import(chunks)?,
+            store: Store::import_with(files, chunks)?,
             membership: Arc::new(meta.membership),
             index: meta.index,
             term: meta.term,
@@ -265,14 +279,13 @@ impl StateMachine {
     /// Applies the next entry.
     ///
     /// # Errors
-    /// An entry that this version does not know or that is not the next one: the server must stop.
+    /// An entry that this version does not know or that is not the next one, or a value that cannot be read: the server
+    /// must stop.
     /// A refusal by the store or the membership is an outcome, not an error.
-    pub fn apply(&mut self, entry: &Entry) -> Result<Applied, UnknownEntry> {
+    pub fn apply(&mut self, entry: &Entry) -> Result<Applied, ApplyError> {
         if entry.index != self.index + 1 || entry.term < self.term {
-            return Err(UnknownEntry {
-                index: entry.index,
-                why: format!("{} of term {} was the last one", self.index, self.term),
-            });
+            let why = format!("{} of term {} was the last one", self.index, self.term);
+            return Err(unknown(entry, why));
         }
         let payload = LogPayload::of(entry)?;
         let mut request = payload.as_ref().and_then(|payload| payload.request);
@@ -310,16 +323,22 @@ impl StateMachine {
         &mut self,
         entry: &Entry,
         command: &store::Command,
-    ) -> Result<Result<Response, store::Error>, UnknownEntry> {
+    ) -> Result<Result<Response, store::Error>, ApplyError> {
         if mutant!(MemberLeaks) && self.own.member % 2 == 1 && entry.index.is_multiple_of(8) {
             return Ok(Err(store::Error::LeaseNotFound));
         }
         let outcome = self.store.apply(command, entry.position());
         match (&outcome, &command.operation) {
             (Err(store::Error::UnknownCommand), _) => {
-                return Err(UnknownEntry {
+                return Err(unknown(
+                    entry,
+                    "its command is of an unknown kind".to_owned(),
+                ));
+            }
+            (Err(store::Error::Value(value)), _) => {
+                return Err(ApplyError::Value {
                     index: entry.index,
-                    why: "its command is of an unknown kind".to_owned(),
+                    value: value.clone(),
                 });
             }
             (Ok(Response::LeaseGrant(grant)), _) => {
@@ -467,14 +486,25 @@ impl StateMachine {
 
     /// A hash that is equal for equal machines at the same index, whatever the flags of their
     /// servers. Reads the whole store: for tests and the simulator.
-    pub fn hash(&self) -> u64 {
+    ///
+    /// # Errors
+    /// A value that cannot be read.
+    pub fn hash(&self) -> Result<u64, DamagedValue> {
         let mut hasher = DefaultHasher::new();
-        let checkpoint = self.checkpoint();
+        let mut checkpoint = self.checkpoint();
         checkpoint.meta.encode_to_vec().hash(&mut hasher);
-        let chunks: Vec<Bytes> = checkpoint.chunks.collect();
+        let chunks: Vec<Bytes> = checkpoint.chunks.by_ref().collect();
+        if let Some(damaged) = checkpoint.chunks.failure() {
+            return Err(damaged.clone());
+        }
         chunks.hash(&mut hasher);
-        hasher.finish()
+        Ok(hasher.finish())
     }
+}
+
+fn unknown(entry: &Entry, why: String) -> ApplyError {
+    let index = entry.index;
+    UnknownEntry { index, why }.into()
 }
 
 /// Whether a change is answered only when it is settled. An addition is not: it takes away nothing

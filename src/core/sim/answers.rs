@@ -54,8 +54,8 @@ impl World {
             return Ok(());
         };
         let view = process.machine.view();
-        for client in &mut self.clients {
-            let Some(operation) = &client.under_way else {
+        for at in 0..self.clients.len() {
+            let Some(operation) = &self.clients[at].under_way else {
                 continue;
             };
             let Kind::Read { id, range } = &operation.kind else {
@@ -64,11 +64,15 @@ impl World {
             if operation.host != host || !ids.contains(id) {
                 continue;
             }
-            let found = view.range(range).map_err(|error| broken("a read", error))?;
+            let (range, began) = (range.clone(), operation.began);
+            let found = view.range(&range);
+            let Some(found) = self.unless_damaged(host, "a read", found)? else {
+                return Ok(());
+            };
             self.counters.reads += 1;
             self.linear
-                .read(&self.history, range, &found, Some(operation.began))?;
-            client.under_way = None;
+                .read(&self.history, &range, &found, Some(began))?;
+            self.clients[at].under_way = None;
         }
         Ok(())
     }

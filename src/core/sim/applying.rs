@@ -128,22 +128,32 @@ impl World {
         let Some(process) = &mut self.hosts[host].process else {
             return Ok(());
         };
-        let applied = process
-            .machine
-            .apply(entry)
-            .map_err(|error| broken("apply", error))?;
-        let compared = entry.index.is_multiple_of(COMPARED_EVERY);
-        if compared {
-            self.states
-                .stands(host, entry.index, process.machine.hash())?;
-        }
+        let applied = process.machine.apply(entry);
+        let Some(applied) = self.unless_damaged(host, "apply", applied)? else {
+            return Ok(());
+        };
         if first {
             self.learn(host, entry, &applied)?;
         }
-        if compared {
+        if entry.index.is_multiple_of(COMPARED_EVERY) {
+            if !self.stands(host)? {
+                return Ok(());
+            }
             self.compare_hashes(host)?;
         }
         self.answer_write(host, &applied)
+    }
+
+    /// Compares a member's state with the others' at its index; false if it could not be read.
+    pub(super) fn stands(&mut self, host: HostId) -> Result<bool, Violation> {
+        let Some(process) = &self.hosts[host].process else {
+            return Ok(false);
+        };
+        let (index, hash) = (process.machine.index(), process.machine.hash());
+        match self.unless_damaged(host, "the hash of the state", hash)? {
+            Some(hash) => self.states.stands(host, index, hash).map(|()| true),
+            None => Ok(false),
+        }
     }
 
     /// Asks a member for the hash of its keys, as of now and as of some revision before.
@@ -156,8 +166,10 @@ impl World {
         let earlier = (view.revision() - back).max(view.compacted()).max(1);
         for revision in [0, earlier] {
             let hash = view.hash_kv(revision);
-            let hash = hash.map_err(|error| broken("the hash of the keys", error))?;
-            self.states.reports(host, hash)?;
+            match self.unless_damaged(host, "the hash of the keys", hash)? {
+                Some(hash) => self.states.reports(host, hash)?,
+                None => return Ok(()),
+            }
         }
         Ok(())
     }
@@ -171,7 +183,10 @@ impl World {
         let (from, to) = (self.history.revision() + 1, view.revision());
         if from <= to {
             let events = view.events(from, to, b"\0", b"\0", false);
-            for event in events.map_err(|error| broken("reading the history", error))? {
+            let Some(events) = self.unless_damaged(host, "reading the history", events)? else {
+                return Ok(());
+            };
+            for event in events {
                 self.history.changed(&event)?;
                 let latest = self.history.from(self.history.until(to) - 1).next();
                 if let Some((_, change)) = latest {
@@ -249,8 +264,9 @@ impl World {
             return Ok(());
         };
         process.checkpointing = Some(process.machine.checkpoint());
-        let (index, hash) = (process.machine.index(), process.machine.hash());
-        self.states.stands(host, index, hash)?;
+        if !self.stands(host)? {
+            return Ok(());
+        }
         let after = self.disk_takes(host, 50 * MILLISECOND);
         let boot = self.hosts[host].boot;
         self.agenda.after(after, Event::Checkpointed(host, boot));
@@ -341,9 +357,10 @@ impl World {
         let (Some(()), Some(process)) = (installed, &mut self.hosts[host].process) else {
             return Ok(());
         };
-        self.states
-            .stands(host, meta.index, process.machine.hash())?;
         let report = process.machine.take_report();
+        if !self.stands(host)? {
+            return Ok(());
+        }
         self.counters.installs += 1;
         let now = self.agenda.now();
         self.trace.note(

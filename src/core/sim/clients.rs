@@ -9,7 +9,7 @@ use super::client::{Kind, Operation, any_range};
 use super::clock::{MILLISECOND, SECOND};
 use super::network::HostId;
 use super::oracles::Violation;
-use super::world::{Event, Step, World, broken};
+use super::world::{Event, Step, World};
 
 impl World {
     /// A client's turn: give up what took too long, or begin something.
@@ -123,7 +123,11 @@ impl World {
                 self.linear.read(&self.history, &range, &response, None)
             }
             Err(store::Error::Compacted { compacted }) if range.revision < compacted => Ok(()),
-            Err(error) => Err(broken("a read at a revision", error)),
+            Err(error) => {
+                let read = Err::<(), _>(error);
+                self.unless_damaged(host, "a read at a revision", read)
+                    .map(drop)
+            }
         }
     }
 

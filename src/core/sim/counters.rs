@@ -77,6 +77,8 @@ counters! {
     refused_starts: "starts refused on a spoilt disk", 300;
     /// Processes that read what was spoilt and ended.
     spoilt_reads: "spoilt entries found by reading them", 2;
+    /// Servers that read a spoilt value and ended.
+    spoilt_values: "spoilt values found by reading them", 1;
     /// Starts on a spoilt disk on which all that counts was whole.
     harmless_damage: "starts that damage did no harm to", 100;
     /// Servers of removed members that were deleted with their disks.
@@ -87,12 +89,12 @@ counters! {
     isolated: "servers cut off", 700;
     /// Partitions into two groups.
     splits: "partitions", 700;
-    /// Messages that the network dropped.
-    dropped: "messages dropped", 300_000;
     /// Dials that showed a member that another one's process had ended.
     gone: "dials refused after a process ended", 20_000;
     /// Connections to a server that ran were reset, so that others took it for gone.
     false_reports: "connections reset by a firewall", 700;
+    /// Messages that the network dropped.
+    dropped: "messages dropped", 300_000;
     /// Messages that the network delivered twice.
     duplicated: "messages delivered twice", 100_000;
     /// Checkpoints written.

@@ -124,6 +124,35 @@ impl World {
         Err(broken(&what, error))
     }
 
+    /// What a server reads of its state, values in files included. One that is damaged is found out by whoever reads
+    /// it, not by a start: an operator replaces the member then.
+    pub(super) fn unless_damaged<T>(
+        &mut self,
+        host: HostId,
+        what: &str,
+        result: Result<T, impl std::fmt::Display>,
+    ) -> Result<Option<T>, Violation> {
+        match result {
+            Err(error)
+                if self.hosts[host].spoilt
+                    && !self.hosts[host].disk.tripped()
+                    && error.to_string().contains(".values") =>
+            {
+                let now = self.agenda.now();
+                let text = format_args!("host {host}: {what}: {error}");
+                self.trace.note(now, text);
+                self.counters.spoilt_values += 1;
+                self.hosts[host].process = None;
+                self.hosts[host].disk.crash_process();
+                self.dispose_of(host);
+                Ok(None)
+            }
+            // Any other error is no damage that a read may find, whatever the disk is like.
+            Err(error) if !self.hosts[host].disk.tripped() => Err(broken(what, error)),
+            result => self.unless_disk_failed(host, what, result),
+        }
+    }
+
     /// A spoilt disk gave an error to a server that runs: it ends, and will not start again.
     pub(super) fn found_at_a_read(&mut self, host: HostId, error: &str) -> Step {
         if !self.hosts[host].spoilt {

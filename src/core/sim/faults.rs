@@ -29,7 +29,7 @@ impl World {
             self.network.restore_all();
             return Ok(());
         }
-        match self.random.random_range(0..24) {
+        match self.random.random_range(0..25) {
             0..=2 => match self.any_running() {
                 Some(host) => self.crash(host)?,
                 None => self
@@ -48,6 +48,7 @@ impl World {
             16 | 17 => self.pause(),
             18 => self.slow_disk(),
             19 => self.fill_disk(),
+            20 => self.reset_connections(),
             _ => self.arm_disk(),
         }
         Ok(())
@@ -86,6 +87,7 @@ impl World {
             }
         }
         self.hosts[host].process = None;
+        self.close_links_to(host);
         self.hosts[host].paused_until = 0;
         self.hosts[host].disk.crash(keep);
         self.counters.crashes += 1;
@@ -145,6 +147,7 @@ impl World {
     /// process reads what may never have reached the disk.
     pub(super) fn end_by_disk(&mut self, host: HostId) {
         self.hosts[host].process = None;
+        self.close_links_to(host);
         if self.hosts[host].disk.stopped() {
             let keep = self.draw_keep();
             self.hosts[host].disk.crash(keep);

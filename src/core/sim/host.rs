@@ -17,11 +17,15 @@ use crate::node::{
     Checkpoint, CheckpointInfo, CheckpointMeta, Member, MemberConfig, MemberRestored, Membership,
     StateMachine,
 };
+use crate::persist::{self, Saver, WholeCheckpoint};
 use crate::raft::{self, Entry, HardState, LogRead, MemberId, Persist, SnapshotMeta};
 use crate::store::Limits;
 
 use super::clock::{LocalClock, Micros};
 use super::network::HostId;
+
+/// Values of at least so many bytes go to files, where a member has them in files: nearly all.
+const VALUES_FROM: usize = 4;
 
 /// A server's disk, and what is known of it from outside.
 #[derive(Debug)]
@@ -85,6 +89,15 @@ impl std::fmt::Display for StartError {
     }
 }
 
+impl From<persist::Error> for StartError {
+    fn from(error: persist::Error) -> Self {
+        match error {
+            persist::Error::Disk(error) => Self::Disk(error),
+            error => Self::Other(error.to_string()),
+        }
+    }
+}
+
 impl From<disk::Error> for StartError {
     fn from(error: disk::Error) -> Self {
         Self::Disk(error)
@@ -115,6 +128,7 @@ pub(super) struct Process {
     pub(super) starts: Starts,
     pub(super) log: Log,
     pub(super) checkpoints: Checkpoints,
+    saver: Saver,
     pub(super) member: Member,
     pub(super) machine: StateMachine,
     /// The nonce of this start, part of each request's identity.
@@ -184,7 +198,10 @@ impl Host {
         directory.store_identity(identity.clone())?;
         let first = founding.map(|membership| {
             let checkpoint = StateMachine::founded(membership.clone()).checkpoint();
-            let position = position_of(&checkpoint.meta);
+            let position = Position {
+                index: checkpoint.meta.index,
+                term: checkpoint.meta.term,
+            };
             let chunks: Vec<Vec<u8>> = checkpoint.chunks.map(|chunk| chunk.to_vec()).collect();
             (position, checkpoint.meta.encode_to_vec(), chunks)
         });
@@ -222,6 +239,10 @@ impl Host {
             None => (SnapshotMeta::default(), StateMachine::new(id, boot_nonce)),
             Some(info) => restore(&files.checkpoints, info.position, id, boot_nonce)?,
         };
+        // Members differ in this, and each of them from one start to the next.
+        let to_files = (self.id as u64 + self.boot).is_multiple_of(3);
+        let saver = Saver::new(files.checkpoints.clone(), to_files.then_some(VALUES_FROM));
+        saver.drop_unused()?;
         let known = files.checkpoints.known()?;
         let tail = files.log.tail(snapshot.index, cache_bytes)?;
         let restored = MemberRestored {
@@ -242,6 +263,7 @@ impl Host {
             starts,
             log: files.log,
             checkpoints: files.checkpoints,
+            saver,
             member,
             machine,
             boot_nonce,
@@ -289,14 +311,11 @@ impl Process {
     }
 
     /// Writes the frozen checkpoint, and removes old ones.
-    pub(super) fn write_checkpoint(&mut self) -> Result<Option<CheckpointInfo>, disk::Error> {
+    pub(super) fn write_checkpoint(&mut self) -> Result<Option<CheckpointInfo>, persist::Error> {
         let Some(checkpoint) = self.checkpointing.take() else {
             return Ok(None);
         };
-        let position = position_of(&checkpoint.meta);
-        let meta = checkpoint.meta.encode_to_vec();
-        let written = self.checkpoints.write(position, &meta, checkpoint.chunks)?;
-        self.checkpoints.prune(position)?;
+        let written = self.saver.save(checkpoint, || ())?;
         Ok(Some(info_of(written)))
     }
 
@@ -304,7 +323,7 @@ impl Process {
     pub(super) fn read_checkpoint(
         &self,
         index: u64,
-    ) -> Result<(Position, Bytes, Vec<Bytes>), disk::Error> {
+    ) -> Result<(Position, Bytes, Vec<Bytes>), persist::Error> {
         let positions = self.checkpoints.list()?;
         let position = positions
             .into_iter()
@@ -312,12 +331,12 @@ impl Process {
         let position = position.ok_or_else(|| {
             disk::Error::Misuse(format!("there is no checkpoint at index {index}"))
         })?;
-        let mut reader = self.checkpoints.open(position)?;
+        let mut whole = WholeCheckpoint::open(&self.checkpoints, position)?;
         let mut chunks = Vec::new();
-        while let Some(chunk) = reader.next_chunk()? {
+        while let Some(chunk) = whole.next_chunk()? {
             chunks.push(chunk);
         }
-        Ok((position, reader.meta().clone(), chunks))
+        Ok((position, whole.meta().clone(), chunks))
     }
 
     /// Makes a checkpoint that came from a leader durable.
@@ -383,22 +402,13 @@ fn restore(
     id: MemberId,
     boot_nonce: u64,
 ) -> Result<(SnapshotMeta, StateMachine), StartError> {
-    let mut reader = checkpoints.open(position)?;
-    let meta = CheckpointMeta::read(reader.meta()).map_err(other)?;
-    let mut chunks = Vec::new();
-    while let Some(chunk) = reader.next_chunk()? {
-        chunks.push(chunk);
-    }
-    let snapshot = meta.snapshot();
-    let machine = StateMachine::restore(id, boot_nonce, meta, chunks).map_err(other)?;
+    let machine = persist::restore(checkpoints, position, (id, boot_nonce), || ())?;
+    let snapshot = SnapshotMeta {
+        index: machine.index(),
+        term: machine.term(),
+        configuration: machine.configuration(),
+    };
     Ok((snapshot, machine))
-}
-
-fn position_of(meta: &CheckpointMeta) -> Position {
-    Position {
-        index: meta.index,
-        term: meta.term,
-    }
 }
 
 fn info_of(info: disk::CheckpointInfo) -> CheckpointInfo {

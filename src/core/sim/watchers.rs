@@ -237,6 +237,13 @@ impl World {
                 watching.seat = None;
                 watching.progress.compacted(&self.history, to)
             }
+            CatchUp::Unreadable(damaged) => {
+                let host = seat.host;
+                watching.seat = None;
+                let read = Err::<(), _>(damaged);
+                self.unless_damaged(host, "a watcher's history", read)
+                    .map(drop)
+            }
             CatchUp::NotBehind => watching.progress.in_step(&self.history, view.revision()),
         }
     }

@@ -72,6 +72,12 @@ pub(super) enum Event {
     },
     /// A received checkpoint replaces the state.
     ResetLog(HostId, u64, SnapshotMeta),
+    /// A process dials another one whose connection was closed.
+    Dial {
+        from: (HostId, u64),
+        to: (HostId, u64),
+        pause: Micros,
+    },
     /// Something from outside reaches a server.
     Ask(HostId, u64, Box<Input>),
     /// A client acts.
@@ -105,6 +111,9 @@ impl Event {
             | Self::Ask(host, _, _)
             | Self::Arrival { to: host, .. }
             | Self::Sent { host, .. }
+            | Self::Dial {
+                from: (host, _), ..
+            }
             | Self::Streamed { to: (host, _), .. } => Some(*host),
             Self::StreamedLate(arrival) => Some(arrival.to.0),
             Self::Client(_)
@@ -322,7 +331,6 @@ impl World {
         let Some(process) = &self.hosts[host].process else {
             return Ok(());
         };
-        self.counters.harmless_damage += u64::from(spoilt);
         self.counters.torn_tails += u64::from(process.log.was_torn());
         let entries = process.all_entries();
         let entries = entries.map_err(|error| broken("reading the whole log", error))?;
@@ -330,9 +338,13 @@ impl World {
         self.votes
             .recovered(host, member, &process.log.hard_state())?;
         let index = process.machine.index();
-        if index > 0 {
-            self.states.stands(host, index, process.machine.hash())?;
+        self.hosts[host].spoilt = spoilt;
+        let stands = index == 0 || self.stands(host)?;
+        self.hosts[host].spoilt = false;
+        if !stands {
+            return Ok(());
         }
+        self.counters.harmless_damage += u64::from(spoilt);
         let now = self.agenda.now();
         self.trace.note(
             now,
@@ -348,7 +360,9 @@ impl World {
         for host in &self.hosts {
             if let Some(process) = host.process.as_ref().filter(|_| !host.retired) {
                 let index = process.machine.index();
-                self.states.stands(host.id, index, process.machine.hash())?;
+                let hash = process.machine.hash();
+                let hash = hash.map_err(|error| broken("the hash of the state", error))?;
+                self.states.stands(host.id, index, hash)?;
                 let hash = process.machine.view().hash_kv(0);
                 let hash = hash.map_err(|error| broken("the hash of the keys", error))?;
                 self.states.reports(host.id, hash)?;
@@ -426,6 +440,7 @@ impl World {
                 self.reset_log(host, &meta)?
             }
             Event::Ask(host, boot, input) if self.runs(host, boot) => self.feed(host, *input)?,
+            Event::Dial { from, to, pause } => self.dial(from, to, pause)?,
             Event::Client(client) => self.client_acts(client)?,
             Event::Watch => self.watchers_act()?,
             Event::Lease => self.holder_acts()?,

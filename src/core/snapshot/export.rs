@@ -100,6 +100,7 @@ fn rows(
     let mut value = Vec::new();
     let mut last = 1;
     for row in view.rows() {
+        let row = row.map_err(crate::store::Error::Value)?;
         value.clear();
         // A vector grows, so encoding into it cannot fail.
         let _ = row.kv.encode(&mut value);

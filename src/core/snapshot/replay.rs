@@ -42,9 +42,9 @@ pub enum Discontinuity {
         /// The cluster that was followed.
         cluster: u64,
     },
-    /// This version cannot apply it.
+    /// It cannot be applied.
     #[error(transparent)]
-    Entry(#[from] crate::node::UnknownEntry),
+    Entry(#[from] crate::node::ApplyError),
 }
 
 impl Replay {

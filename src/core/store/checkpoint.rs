@@ -3,11 +3,13 @@
 //! hash and logical size included.
 //!
 //! Never reads or writes a file: checksums of chunks are the disk's business, completeness is
-//! checked here.
+//! checked here. A value that is in a file of values is read for a stream that leaves the member; a
+//! checkpoint of its own has the place of it instead.
 //!
 //! The stream is a sequence of length-delimited items: a head, the leases, users and roles,
 //! the records by key and age, an end with totals. A chunk may end anywhere.
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -23,15 +25,19 @@ use super::span::{End, Span};
 use super::state::State;
 use super::state_machine::Store;
 use super::tree::{Builder, Item as _};
+use super::value::{Place, Value};
 use super::view::View;
 use super::{
-    Alarm, Auth, AuthState, Error, FollowedRevision, Following, LeaseId, Revision, SetAlarm,
+    Alarm, Auth, AuthState, DamagedValue, Error, FollowedRevision, Following, LeaseId, Revision,
+    SetAlarm, ValueFile,
 };
 
 /// The largest chunk, in bytes.
 pub const CHUNK_BYTES: usize = 1 << 20;
-/// The format of the stream.
+/// The format of a stream that has every value in it.
 const FORMAT: u32 = 1;
+/// The format of one in which values are named by their places in files.
+const FORMAT_PLACED: u32 = 2;
 
 #[derive(Clone, PartialEq, prost::Message)]
 struct Piece {
@@ -101,6 +107,13 @@ struct Row {
     sub: u32,
     #[prost(bool, tag = "8")]
     tombstone: bool,
+    /// The number of the file that the value is in; 0: it is here.
+    #[prost(uint64, tag = "9")]
+    file: u64,
+    #[prost(uint64, tag = "10")]
+    offset: u64,
+    #[prost(uint32, tag = "11")]
+    length: u32,
 }
 
 #[derive(Clone, Copy, PartialEq, prost::Message)]
@@ -119,10 +132,13 @@ struct Tail {
 #[derive(Debug)]
 pub struct Export {
     view: Arc<View>,
+    /// Whether values that are in files are named by their places.
+    placed: bool,
     stage: Stage,
     buffer: BytesMut,
     records: u64,
     leases: u64,
+    failure: Option<DamagedValue>,
 }
 
 #[derive(Debug)]
@@ -140,11 +156,35 @@ impl View {
     pub fn export(self: &Arc<Self>) -> Export {
         Export {
             view: Arc::clone(self),
+            placed: false,
             stage: Stage::Head,
             buffer: BytesMut::new(),
             records: 0,
             leases: 0,
+            failure: None,
         }
+    }
+}
+
+impl Export {
+    /// The same with the places of those values that are in files: for a checkpoint that stays with these files.
+    #[must_use]
+    pub fn placed(mut self) -> Self {
+        self.placed = true;
+        self
+    }
+
+    /// The state that it is of.
+    #[must_use]
+    pub fn view(&self) -> &Arc<View> {
+        &self.view
+    }
+
+    /// Why it ended before its end: a value could not be read. Whoever stores or sends the chunks asks
+    /// after the last one; an import of what there is fails as well.
+    #[must_use]
+    pub fn failure(&self) -> Option<&DamagedValue> {
+        self.failure.as_ref()
     }
 }
 
@@ -176,7 +216,7 @@ impl Export {
     fn write_head(&mut self) {
         let (revision, compacted) = (self.view.revision(), self.view.compacted());
         self.write(Kind::Head(Head {
-            format: FORMAT,
+            format: if self.placed { FORMAT_PLACED } else { FORMAT },
             revision,
             compacted,
         }));
@@ -236,12 +276,23 @@ impl Export {
                     }
                     _ => false,
                 };
-                self.write(Kind::Row(row(record, known)));
+                match row(record, known, self.placed) {
+                    Ok(row) => self.write(Kind::Row(row)),
+                    Err(damaged) => {
+                        self.failure = Some(damaged);
+                        return ControlFlow::Break(());
+                    }
+                }
                 self.records += 1;
                 at = Some((record.key.clone(), record.place()));
             }
             ControlFlow::Continue(())
         });
+        if self.failure.is_some() {
+            self.buffer.clear();
+            self.stage = Stage::Done;
+            return;
+        }
         self.stage = Stage::Rows(at);
         if self.buffer.len() < CHUNK_BYTES {
             let (records, leases) = (self.records, self.leases);
@@ -257,7 +308,7 @@ impl Export {
 }
 
 /// The records of a key that a compaction has not forgotten.
-fn kept(entry: &KeyEntry, compacted: Revision) -> impl Iterator<Item = &Arc<Record>> {
+pub(super) fn kept(entry: &KeyEntry, compacted: Revision) -> impl Iterator<Item = &Arc<Record>> {
     // What the compacted revision itself superseded is forgotten too, its tombstones are not.
     let base = entry
         .at(compacted)
@@ -268,21 +319,163 @@ fn kept(entry: &KeyEntry, compacted: Revision) -> impl Iterator<Item = &Arc<Reco
         .filter(move |record| record.main > compacted || Some(record.place()) == base)
 }
 
-fn row(record: &Record, known: bool) -> Row {
-    Row {
+fn row(record: &Record, known: bool, placed: bool) -> Result<Row, DamagedValue> {
+    let place = record.value.place().filter(|_| placed);
+    let value = match &place {
+        Some(_) => Bytes::new(),
+        None => record.value.load()?,
+    };
+    let (file, offset, length) = place.map_or((0, 0, 0), |place| {
+        (place.file.number(), place.offset, place.length)
+    });
+    Ok(Row {
         key: if known {
             Bytes::new()
         } else {
             record.key.clone()
         },
-        value: record.value.clone(),
+        value,
         create: record.create,
         main: record.main,
         version: record.version,
         lease: record.lease,
         sub: record.sub,
         tombstone: record.tombstone,
+        file,
+        offset,
+        length,
+    })
+}
+
+/// Bytes of a stream, taken apart into its items.
+#[derive(Debug, Default)]
+struct Pieces(BytesMut);
+
+impl Pieces {
+    fn push(&mut self, chunk: &[u8]) {
+        self.0.extend_from_slice(chunk);
     }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Takes the next piece off the buffer, if it is complete.
+    fn next(&mut self) -> Result<Option<Piece>, Error> {
+        let mut peek = &self.0[..];
+        let length = match prost::decode_length_delimiter(&mut peek) {
+            Ok(length) => length,
+            Err(_) if self.0.len() < 10 => return Ok(None),
+            Err(error) => return Err(damaged(&error.to_string())),
+        };
+        if peek.len() < length {
+            return Ok(None);
+        }
+        let prefix = self.0.len() - peek.len();
+        self.0.advance(prefix);
+        // Keys and values are parts of the buffer until they are copied to where they stay.
+        let bytes = self.0.split_to(length).freeze();
+        Piece::decode(bytes)
+            .map(Some)
+            .map_err(|error| damaged(&error.to_string()))
+    }
+}
+
+/// A stream with places of values, made into one that has the values: what is sent to other members
+/// and read by versions without files of values. With a bounded part of it in memory.
+#[derive(Debug)]
+pub struct Inline {
+    pieces: Pieces,
+    files: BTreeMap<u64, Arc<ValueFile>>,
+    out: BytesMut,
+}
+
+impl Inline {
+    /// Begins; `files` are those that the stream may name.
+    #[must_use]
+    pub fn new(files: impl IntoIterator<Item = Arc<ValueFile>>) -> Self {
+        let files = files.into_iter().map(|file| (file.number(), file));
+        Inline {
+            pieces: Pieces::default(),
+            files: files.collect(),
+            out: BytesMut::new(),
+        }
+    }
+
+    /// Takes the next chunk of the stream. Reads no value.
+    pub fn push(&mut self, chunk: &[u8]) {
+        self.pieces.push(chunk);
+    }
+
+    /// The next full chunk of the other stream; `None`: another [`push`](Self::push) has to come first.
+    ///
+    /// # Errors
+    /// [`Error::Checkpoint`], [`Error::Value`].
+    pub fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
+        loop {
+            if self.out.len() >= CHUNK_BYTES {
+                return Ok(Some(self.out.split_to(CHUNK_BYTES).freeze()));
+            }
+            let Some(piece) = self.pieces.next()? else {
+                return Ok(None);
+            };
+            // A buffer that grows cannot be too small.
+            let _ = self.whole(piece)?.encode_length_delimited(&mut self.out);
+        }
+    }
+
+    /// What is left after the last chunk.
+    ///
+    /// # Errors
+    /// [`Error::Checkpoint`] if the stream ends within an item.
+    pub fn finish(self) -> Result<Option<Bytes>, Error> {
+        match self.pieces.is_empty() {
+            true => Ok((!self.out.is_empty()).then(|| self.out.freeze())),
+            false => Err(damaged("it ends early")),
+        }
+    }
+
+    fn whole(&self, piece: Piece) -> Result<Piece, Error> {
+        let kind = match piece.kind {
+            Some(Kind::Head(head)) if head.format == FORMAT_PLACED => Some(Kind::Head(Head {
+                format: FORMAT,
+                ..head
+            })),
+            Some(Kind::Row(row)) => Some(Kind::Row(match place(&row, &self.files)? {
+                None => row,
+                Some(place) => Row {
+                    value: place.read()?,
+                    file: 0,
+                    offset: 0,
+                    length: 0,
+                    ..row
+                },
+            })),
+            other => other,
+        };
+        Ok(Piece { kind })
+    }
+}
+
+/// Where the value of a row is, if it is in a file.
+fn place(row: &Row, files: &BTreeMap<u64, Arc<ValueFile>>) -> Result<Option<Place>, Error> {
+    if row.file == 0 {
+        return Ok(None);
+    }
+    let file = files
+        .get(&row.file)
+        .ok_or_else(|| damaged("a row names a file of values that is not there"))?;
+    let end = row.offset.checked_add(row.length.into());
+    if row.tombstone || !row.value.is_empty() || end.is_none_or(|end| end > file.length()) {
+        return Err(damaged(
+            "the place of a value contradicts its row or its file",
+        ));
+    }
+    Ok(Some(Place {
+        file: Arc::clone(file),
+        offset: row.offset,
+        length: row.length,
+    }))
 }
 
 /// A store being rebuilt from chunks.
@@ -290,7 +483,9 @@ fn row(record: &Record, known: bool) -> Row {
 pub struct Import {
     state: State,
     started: bool,
-    buffer: BytesMut,
+    pieces: Pieces,
+    /// The files that rows may name, by number.
+    files: BTreeMap<u64, Arc<ValueFile>>,
     /// The keys whose rows have been read.
     keys: Builder<KeyEntry>,
     /// The key whose rows are being read.
@@ -309,13 +504,23 @@ impl Import {
         Import::default()
     }
 
+    /// Begins one of a checkpoint whose values are in these files.
+    #[must_use]
+    pub fn with_files(files: impl IntoIterator<Item = Arc<ValueFile>>) -> Self {
+        let files = files.into_iter().map(|file| (file.number(), file));
+        Import {
+            files: files.collect(),
+            ..Import::default()
+        }
+    }
+
     /// Takes the next chunk.
     ///
     /// # Errors
     /// [`Error::Checkpoint`] if it does not continue a stream of this format.
     pub fn push(&mut self, chunk: &[u8]) -> Result<(), Error> {
-        self.buffer.extend_from_slice(chunk);
-        while let Some(piece) = self.next_piece()? {
+        self.pieces.push(chunk);
+        while let Some(piece) = self.pieces.next()? {
             self.take(piece)?;
         }
         Ok(())
@@ -327,7 +532,7 @@ impl Import {
     /// [`Error::Checkpoint`] if something is missing or does not add up.
     pub fn finish(mut self) -> Result<Store, Error> {
         let tail = self.tail.ok_or_else(|| damaged("it ends early"))?;
-        if !self.buffer.is_empty() {
+        if !self.pieces.is_empty() {
             return Err(damaged("there is more after its end"));
         }
         if (tail.records, tail.leases) != (self.records, self.leases) {
@@ -343,26 +548,6 @@ impl Import {
             return Err(damaged("its size does not add up"));
         }
         Ok(Store { state: self.state })
-    }
-
-    /// Takes the next piece off the buffer, if it is complete.
-    fn next_piece(&mut self) -> Result<Option<Piece>, Error> {
-        let mut peek = &self.buffer[..];
-        let length = match prost::decode_length_delimiter(&mut peek) {
-            Ok(length) => length,
-            Err(_) if self.buffer.len() < 10 => return Ok(None),
-            Err(error) => return Err(damaged(&error.to_string())),
-        };
-        if peek.len() < length {
-            return Ok(None);
-        }
-        let prefix = self.buffer.len() - peek.len();
-        self.buffer.advance(prefix);
-        // Keys and values are parts of the buffer until they are copied to where they stay.
-        let bytes = self.buffer.split_to(length).freeze();
-        Piece::decode(bytes)
-            .map(Some)
-            .map_err(|error| damaged(&error.to_string()))
     }
 
     fn take(&mut self, piece: Piece) -> Result<(), Error> {
@@ -411,11 +596,14 @@ impl Import {
     }
 
     fn take_head(&mut self, head: Head) -> Result<(), Error> {
-        if head.format > FORMAT {
+        if head.format > FORMAT_PLACED {
             return Err(Error::CheckpointFormat(head.format));
         }
-        if head.format != FORMAT {
-            let text = format!("its format is {}, this version reads {FORMAT}", head.format);
+        if head.format < FORMAT {
+            let text = format!(
+                "its format is {}, there is none below {FORMAT}",
+                head.format
+            );
             return Err(damaged(&text));
         }
         // Nothing that is added to a revision from here on may overflow.
@@ -446,9 +634,10 @@ impl Import {
         if row.main < 1 || !sound {
             return Err(damaged("the revisions of a row contradict each other"));
         }
+        let value = self.value(&row)?;
         let record = Arc::new(Record {
             key,
-            value: Bytes::copy_from_slice(&row.value),
+            value,
             create: row.create,
             main: row.main,
             version: row.version,
@@ -472,6 +661,14 @@ impl Import {
             self.entry = Some(KeyEntry::new(record));
         }
         Ok(())
+    }
+
+    /// The value of a row, or its place in a file.
+    fn value(&self, row: &Row) -> Result<Value, Error> {
+        match place(row, &self.files)? {
+            Some(place) => Ok(Value::placed(place)),
+            None => Ok(Value::new(Bytes::copy_from_slice(&row.value))),
+        }
     }
 
     fn end_key(&mut self) {
@@ -535,7 +732,18 @@ impl Store {
     /// # Errors
     /// [`Error::Checkpoint`].
     pub fn import<C: AsRef<[u8]>>(chunks: impl IntoIterator<Item = C>) -> Result<Store, Error> {
-        let mut import = Import::new();
+        Self::import_with([], chunks)
+    }
+
+    /// The same of a checkpoint whose values are in these files.
+    ///
+    /// # Errors
+    /// [`Error::Checkpoint`].
+    pub fn import_with<C: AsRef<[u8]>>(
+        files: impl IntoIterator<Item = Arc<ValueFile>>,
+        chunks: impl IntoIterator<Item = C>,
+    ) -> Result<Store, Error> {
+        let mut import = Import::with_files(files);
         for chunk in chunks {
             import.push(chunk.as_ref())?;
         }

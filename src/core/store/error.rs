@@ -1,7 +1,7 @@
 //! The store's one error enum. Never carries a gRPC code: the services map each variant onto
 //! etcd's text and code.
 
-use super::{AuthError, Revision};
+use super::{AuthError, DamagedValue, Revision};
 
 /// Why the store refuses a request. A refused command changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -98,6 +98,9 @@ pub enum Error {
     /// would diverge.
     #[error("the log holds a command of an unknown kind")]
     UnknownCommand,
+    /// A value cannot be read from its file. A member that needs it to apply an entry must stop: it would diverge.
+    #[error("a value cannot be read: {0}")]
+    Value(#[from] DamagedValue),
     /// A checkpoint that cannot be read back.
     #[error("the checkpoint of the store is damaged: {0}")]
     Checkpoint(String),

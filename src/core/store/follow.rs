@@ -329,7 +329,7 @@ impl State {
         for FollowedEvent { deleted, kv } in events {
             match deleted {
                 true => change.delete_key(&kv.key),
-                false => change.put_key(kv),
+                false => change.put_key(kv)?,
             }
         }
         change.end();
@@ -442,13 +442,14 @@ impl State {
 
 impl Change<'_> {
     /// Writes a key as it was written elsewhere.
-    fn put_key(&mut self, kv: &KeyValue) {
-        self.put(&Put {
+    fn put_key(&mut self, kv: &KeyValue) -> Result<(), Error> {
+        let put = self.put(&Put {
             key: kv.key.clone(),
             value: kv.value.clone(),
             lease: kv.lease,
             ..Put::default()
         });
+        put.map(drop)
     }
 }
 

@@ -15,7 +15,7 @@ use super::record::Record;
 use super::rows::put_row_key;
 use super::span::Span;
 use super::state::State;
-use super::{Error, KeyValue, Revision};
+use super::{DamagedValue, Error, KeyValue, Revision};
 
 /// A hash of the key space. Two members may be compared only where both revisions are equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub(super) fn hash_kv(
     }
     // Below 0 there is nothing, and etcd hashes that.
     let revision = if revision == 0 { current } else { revision };
-    Ok(hash_between(state, compacted, revision, pace))
+    Ok(hash_between(state, compacted, revision, pace)?)
 }
 
 /// The hash at a revision of a store that was compacted at `compacted` and has reclaimed nothing
@@ -54,28 +54,28 @@ pub(super) fn hash_between(
     compacted: Revision,
     revision: Revision,
     pace: &Pace<'_>,
-) -> KeyHash {
+) -> Result<KeyHash, DamagedValue> {
     let mut hasher = Hasher {
         hash: crc32c::crc32c(b"key"),
         buffer: Vec::new(),
     };
     for record in compacted_records(state, compacted, revision, pace) {
         pace.step();
-        hasher.write(&record);
+        hasher.write(&record)?;
     }
     let log = state
         .log
         .iter_from(state.log.position(compacted.saturating_add(1)));
     for entry in log.take_while(|entry| entry.record.main <= revision) {
         pace.step();
-        hasher.write(&entry.record);
+        hasher.write(&entry.record)?;
     }
-    KeyHash {
+    Ok(KeyHash {
         hash: hasher.hash,
         compact_revision: compacted,
         hash_revision: revision,
         revision: state.revision,
-    }
+    })
 }
 
 /// What a compaction kept and etcd hashes, in order of revision: records that are still current
@@ -112,7 +112,7 @@ struct Hasher {
 }
 
 impl Hasher {
-    fn write(&mut self, record: &Record) {
+    fn write(&mut self, record: &Record) -> Result<(), DamagedValue> {
         self.buffer.clear();
         put_row_key(record.main, record.sub, record.tombstone, &mut self.buffer);
         let kv = if record.tombstone {
@@ -121,10 +121,11 @@ impl Hasher {
                 ..KeyValue::default()
             }
         } else {
-            record.to_kv()
+            record.to_kv()?
         };
         // A vector grows, so encoding into it cannot fail.
         let _ = kv.encode(&mut self.buffer);
         self.hash = crc32c::crc32c_append(self.hash, &self.buffer);
+        Ok(())
     }
 }

@@ -128,11 +128,12 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
+    use crate::store::value::Value;
 
     fn entry(main: Revision) -> LogEntry {
         let record = Record {
             key: Bytes::from_static(b"k"),
-            value: Bytes::new(),
+            value: Value::new(Bytes::new()),
             create: 2,
             main,
             version: 1,

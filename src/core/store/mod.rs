@@ -3,8 +3,8 @@
 //! any thread may read.
 //!
 //! Apply depends on the command, its position and the state alone: it never reads a clock, a
-//! random number, a configuration or a file, and never blocks. Views never change once
-//! published.
+//! random number or a configuration, and never blocks but for a value that is in a file (see [`ValueBytes`]).
+//! What a view shows never changes once it is published.
 
 mod alarm;
 mod auth;
@@ -16,6 +16,7 @@ mod follow;
 mod hash;
 mod lease;
 mod log;
+mod moves;
 mod pace;
 mod range;
 mod record;
@@ -26,6 +27,7 @@ mod state;
 mod state_machine;
 mod tree;
 mod txn;
+mod value;
 mod view;
 mod watch;
 mod watch_index;
@@ -34,7 +36,7 @@ pub use crate::raft::Position;
 pub use alarm::{Alarm, AlarmKind, SetAlarm, SetAlarmResponse};
 pub use auth::*;
 pub use check::{Limits, check, check_range, check_txn};
-pub use checkpoint::{CHUNK_BYTES, Export, Import};
+pub use checkpoint::{CHUNK_BYTES, Export, Import, Inline};
 pub use command::*;
 pub use error::Error;
 pub use follow::{
@@ -43,10 +45,12 @@ pub use follow::{
 };
 pub use hash::KeyHash;
 pub use lease::LeaseInfo;
+pub use moves::Moved;
 pub use pace::Pace;
 pub use range::Counted;
 pub use rows::{Rebuild, Row};
 pub use state_machine::Store;
+pub use value::{DamagedValue, ReadFailure, ValueBytes, ValueFile};
 pub use view::View;
 pub use watch::{CatchUp, Slice, WatchError, WatchSpec, WatcherId, Watchers};
 

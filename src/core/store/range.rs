@@ -8,7 +8,7 @@ use bytes::Bytes;
 use super::pace::Pace;
 use super::span::Span;
 use super::state::State;
-use super::{Error, KeyValue, Range, RangeResponse, Revision, SortOrder, SortTarget};
+use super::{DamagedValue, Error, KeyValue, Range, RangeResponse, Revision, SortOrder, SortTarget};
 
 impl State {
     /// Carries out a range while `current` is the newest revision.
@@ -45,7 +45,8 @@ impl State {
             return Ok(response);
         }
         let limit = fetch_limit(range, order, target);
-        let mut kvs = self.fetch(range, span, revision, limit, pace);
+        let valued = !range.keys_only || target == SortTarget::Value;
+        let mut kvs = self.fetch(range, span, revision, (limit, valued), pace)?;
         kvs.retain(|kv| {
             pace.step();
             keeps(range, kv)
@@ -75,22 +76,31 @@ impl State {
         range: &Range,
         span: Span<'_>,
         revision: Revision,
-        limit: usize,
+        (limit, valued): (usize, bool),
         pace: &Pace<'_>,
-    ) -> Vec<KeyValue> {
-        let mut kvs = Vec::new();
+    ) -> Result<Vec<KeyValue>, DamagedValue> {
+        let (mut kvs, mut failure) = (Vec::new(), None);
         if range.limit > 0 && limit < 1024 {
             kvs.reserve(limit);
         }
         self.visit_paced(span, revision, pace, &mut |record| {
-            kvs.push(record.to_kv());
+            match valued {
+                false => kvs.push(record.without_value()),
+                true => match record.to_kv() {
+                    Ok(kv) => kvs.push(kv),
+                    Err(damaged) => {
+                        failure = Some(damaged);
+                        return ControlFlow::Break(());
+                    }
+                },
+            }
             if kvs.len() >= limit {
                 ControlFlow::Break(())
             } else {
                 ControlFlow::Continue(())
             }
         });
-        kvs
+        failure.map_or(Ok(kvs), Err)
     }
 }
 

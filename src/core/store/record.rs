@@ -6,7 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::tree::Item;
-use super::{Event, EventKind, KeyValue, LeaseId, Revision};
+use super::value::Value;
+use super::{DamagedValue, Event, EventKind, KeyValue, LeaseId, Revision};
 
 /// Assumed overhead of a record in bytes, in addition to its key and value: a constant of the format, because the
 /// logical size of the store is part of its replicated state.
@@ -16,10 +17,10 @@ pub(super) const RECORD_OVERHEAD: u64 = 128;
 const BLOCK: usize = 32;
 
 /// One revision of one key.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) struct Record {
     pub(super) key: Bytes,
-    pub(super) value: Bytes,
+    pub(super) value: Value,
     pub(super) create: Revision,
     pub(super) main: Revision,
     pub(super) version: i64,
@@ -39,35 +40,51 @@ impl Record {
         self.key.len() as u64 + self.value.len() as u64 + RECORD_OVERHEAD
     }
 
-    pub(super) fn to_kv(&self) -> KeyValue {
+    /// # Errors
+    /// If the value cannot be read.
+    #[inline]
+    pub(super) fn to_kv(&self) -> Result<KeyValue, DamagedValue> {
+        let value = self.value.load()?;
+        Ok(self.with(value))
+    }
+
+    /// The same, the value left out.
+    pub(super) fn without_value(&self) -> KeyValue {
+        self.with(Bytes::new())
+    }
+
+    #[inline]
+    fn with(&self, value: Bytes) -> KeyValue {
         KeyValue {
             key: self.key.clone(),
             create_revision: self.create,
             mod_revision: self.main,
             version: self.version,
-            value: self.value.clone(),
+            value,
             lease: self.lease,
         }
     }
 
-    pub(super) fn to_event(&self) -> Event {
+    /// # Errors
+    /// If the value cannot be read.
+    pub(super) fn to_event(&self) -> Result<Event, DamagedValue> {
         if self.tombstone {
             let kv = KeyValue {
                 key: self.key.clone(),
                 mod_revision: self.main,
                 ..KeyValue::default()
             };
-            return Event {
+            return Ok(Event {
                 kind: EventKind::Delete,
                 kv,
                 prev_kv: None,
-            };
+            });
         }
-        Event {
+        Ok(Event {
             kind: EventKind::Put,
-            kv: self.to_kv(),
+            kv: self.to_kv()?,
             prev_kv: None,
-        }
+        })
     }
 }
 
@@ -190,7 +207,7 @@ mod tests {
     fn record(main: Revision, sub: u32) -> Arc<Record> {
         Arc::new(Record {
             key: Bytes::from_static(b"k"),
-            value: Bytes::new(),
+            value: Value::new(Bytes::new()),
             create: 2,
             main,
             version: 1,

@@ -14,8 +14,9 @@ use super::span::Span;
 use super::state::State;
 use super::state_machine::Store;
 use super::tree::Item as _;
+use super::value::Value;
 use super::view::View;
-use super::{Alarm, AuthState, Error, KeyValue, Revision, SetAlarm};
+use super::{Alarm, AuthState, DamagedValue, Error, KeyValue, Revision, SetAlarm};
 
 /// The largest accepted revision: no store reaches it, and none may overflow from it.
 pub(super) const MOST: Revision = 1 << 60;
@@ -44,19 +45,19 @@ pub(super) fn put_row_key(main: Revision, sub: u32, tombstone: bool, into: &mut 
 }
 
 impl Row {
-    fn new(record: &Record) -> Row {
-        Row {
+    fn new(record: &Record) -> Result<Row, DamagedValue> {
+        Ok(Row {
             main: record.main,
             sub: record.sub,
             tombstone: record.tombstone,
             kv: match record.tombstone {
-                false => record.to_kv(),
+                false => record.to_kv()?,
                 true => KeyValue {
                     key: record.key.clone(),
                     ..KeyValue::default()
                 },
             },
-        }
+        })
     }
 
     /// The row's name in etcd's backend: revision, `_`, place, and `t` for a tombstone.
@@ -109,7 +110,10 @@ impl Row {
 impl View {
     /// Every row that etcd's backend would hold after the last compaction is done, in order of
     /// revision. Needs a pointer for each key that was last written before that compaction.
-    pub fn rows(&self) -> impl Iterator<Item = Row> + '_ {
+    ///
+    /// # Errors
+    /// In the place of a row whose value cannot be read.
+    pub fn rows(&self) -> impl Iterator<Item = Result<Row, DamagedValue>> + '_ {
         let state = &self.state;
         let compacted = state.compacted;
         let mut old: Vec<Arc<Record>> = Vec::new();
@@ -200,10 +204,10 @@ impl Rebuild {
         let tombstone = row.tombstone;
         let record = Arc::new(Record {
             key,
-            value: match tombstone {
+            value: Value::new(match tombstone {
                 true => Bytes::new(),
                 false => Bytes::copy_from_slice(&kv.value),
-            },
+            }),
             create: if tombstone { 0 } else { kv.create_revision },
             main: row.main,
             version: if tombstone { 0 } else { kv.version },

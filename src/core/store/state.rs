@@ -15,7 +15,8 @@ use super::record::{KeyEntry, Record};
 use super::span::{End, Span};
 use super::staged::Staged;
 use super::tree::{Reader, Tree};
-use super::{AuthState, Error, Event, Following, LeaseId, Revision};
+use super::value::Value;
+use super::{AuthState, DamagedValue, Error, Event, Following, LeaseId, Revision};
 
 /// The newest records are never reclaimed, so that a reader that misses a few views misses no event: this many (few in
 /// tests, to reach the limit), as long as they are within the limit in bytes.
@@ -177,7 +178,7 @@ impl State {
         let old = last.filter(|last| !last.tombstone);
         let record = Arc::new(Record {
             key: last.map_or_else(|| Bytes::copy_from_slice(key), |last| last.key.clone()),
-            value,
+            value: Value::new(value),
             create: old.map_or(place.0, |old| old.create),
             main: place.0,
             version: old.map_or(0, |old| old.version) + 1,
@@ -206,7 +207,7 @@ impl State {
     pub(super) fn delete(&mut self, old: &Record, place: (Revision, u32)) {
         let tombstone = Arc::new(Record {
             key: old.key.clone(),
-            value: Bytes::new(),
+            value: Value::new(Bytes::new()),
             create: 0,
             main: place.0,
             version: 0,
@@ -270,27 +271,37 @@ impl State {
 
     /// A record of the log as an event. `prev_kv` is the key just before its revision, as long
     /// as that revision can be read.
-    pub(super) fn event(&self, record: &Record, prev_kv: bool) -> Event {
-        let mut event = record.to_event();
+    ///
+    /// # Errors
+    /// If a value cannot be read.
+    pub(super) fn event(&self, record: &Record, prev_kv: bool) -> Result<Event, DamagedValue> {
+        let mut event = record.to_event()?;
         if prev_kv && record.main > self.compacted {
             let before = self.at(&record.key, before(record));
-            event.prev_kv = before.map(|before| before.to_kv());
+            event.prev_kv = before.map(|before| before.to_kv()).transpose()?;
         }
-        event
+        Ok(event)
     }
 
     /// The same for a watcher that was in step before the last compaction: `prev_kv` is there
     /// as long as it has not been reclaimed.
-    pub(super) fn retained_event(&self, record: &Record, prev_kv: bool) -> Event {
+    ///
+    /// # Errors
+    /// If a value cannot be read.
+    pub(super) fn retained_event(
+        &self,
+        record: &Record,
+        prev_kv: bool,
+    ) -> Result<Event, DamagedValue> {
         if record.main <= self.floor {
             return self.event(record, prev_kv);
         }
-        let mut event = record.to_event();
+        let mut event = record.to_event()?;
         if prev_kv {
             let before = self.at(&record.key, before(record));
-            event.prev_kv = before.map(|before| before.to_kv());
+            event.prev_kv = before.map(|before| before.to_kv()).transpose()?;
         }
-        event
+        Ok(event)
     }
 
     /// Whether the log holds everything from a revision on.

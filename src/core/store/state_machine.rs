@@ -60,7 +60,8 @@ impl Store {
     /// is the same on every member.
     ///
     /// # Errors
-    /// Why it was refused. [`Error::UnknownCommand`] must stop the member.
+    /// Why it was refused. [`Error::UnknownCommand`] and [`Error::Value`] must stop the member: they are no refusals, and
+    /// the second may leave a transaction half done.
     pub fn apply(&mut self, command: &Command, position: Position) -> Result<Response, Error> {
         let operation = command.operation.as_ref().ok_or(Error::UnknownCommand)?;
         let state = &mut self.state;
@@ -73,13 +74,13 @@ impl Store {
                 let mut change = Change::begin(state);
                 let response = change.put(put);
                 change.end();
-                Ok(Response::Put(response))
+                response.map(Response::Put)
             }
             Operation::DeleteRange(delete) => {
                 let mut change = Change::begin(state);
                 let response = change.delete_range(delete);
                 change.end();
-                Ok(Response::DeleteRange(response))
+                response.map(Response::DeleteRange)
             }
             Operation::Txn(txn) => state.txn(txn).map(Response::Txn),
             Operation::Compact(compact) => {

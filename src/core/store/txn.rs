@@ -1,7 +1,7 @@
 //! Transactions: which path the compares choose, whether it can be carried out, and doing so.
 //! All compares, nested ones included, and all checks see the state before the transaction; the
-//! operations see one another. Never leaves a transaction half done: everything that can fail
-//! is checked before the first write.
+//! operations see one another. Never leaves a transaction half done: everything that can be refused is
+//! checked before the first write. (A value that cannot be read is no refusal: its member stops.)
 
 use std::cmp::Ordering;
 use std::ops::ControlFlow;
@@ -53,7 +53,9 @@ impl<'a> Change<'a> {
         self.state.revision
     }
 
-    pub(super) fn put(&mut self, put: &Put) -> PutResponse {
+    /// # Errors
+    /// [`Error::Value`], before anything is changed.
+    pub(super) fn put(&mut self, put: &Put) -> Result<PutResponse, Error> {
         let last = self
             .state
             .keys
@@ -61,43 +63,46 @@ impl<'a> Change<'a> {
             .map(|entry| Arc::clone(entry.newest()));
         let old = last.as_deref().filter(|last| !last.tombstone);
         let value = match old {
-            Some(old) if put.ignore_value => old.value.clone(),
+            Some(old) if put.ignore_value => old.value.load()?,
             _ => Bytes::copy_from_slice(&put.value),
         };
         let lease = match old {
             Some(old) if put.ignore_lease => old.lease,
             _ => put.lease,
         };
+        let prev_kv = old.filter(|_| put.prev_kv).map(Record::to_kv).transpose()?;
         let place = self.next_place();
-        let prev_kv = old.filter(|_| put.prev_kv).map(Record::to_kv);
         self.state
             .put(&put.key, last.as_deref(), value, lease, place);
-        PutResponse {
+        Ok(PutResponse {
             revision: place.0,
             prev_kv,
-        }
+        })
     }
 
-    pub(super) fn delete_range(&mut self, delete: &DeleteRange) -> DeleteRangeResponse {
+    /// # Errors
+    /// [`Error::Value`], before anything is changed.
+    pub(super) fn delete_range(
+        &mut self,
+        delete: &DeleteRange,
+    ) -> Result<DeleteRangeResponse, Error> {
         let span = Span::new(&delete.key, &delete.range_end);
         let mut gone = Vec::new();
         self.state.visit(span, Revision::MAX, &mut |record| {
             gone.push(Arc::clone(record));
             ControlFlow::Continue(())
         });
+        let shown = if delete.prev_kv { &gone[..] } else { &[] };
+        let prev_kvs = shown.iter().map(|record| record.to_kv());
+        let prev_kvs = prev_kvs.collect::<Result<_, _>>()?;
         for record in &gone {
             self.delete(record);
         }
-        let prev_kvs = if delete.prev_kv {
-            gone.iter().map(|record| record.to_kv()).collect()
-        } else {
-            Vec::new()
-        };
-        DeleteRangeResponse {
+        Ok(DeleteRangeResponse {
             revision: self.current(),
             deleted: gone.len() as i64,
             prev_kvs,
-        }
+        })
     }
 
     /// Deletes a key by its newest record.
@@ -127,8 +132,10 @@ impl<'a> Change<'a> {
                 Some(Op::Range(range)) => {
                     ResponseOp::Range(self.state.range(range, self.current())?)
                 }
-                Some(Op::Put(put)) => ResponseOp::Put(self.put(put)),
-                Some(Op::DeleteRange(delete)) => ResponseOp::DeleteRange(self.delete_range(delete)),
+                Some(Op::Put(put)) => ResponseOp::Put(self.put(put)?),
+                Some(Op::DeleteRange(delete)) => {
+                    ResponseOp::DeleteRange(self.delete_range(delete)?)
+                }
                 Some(Op::Txn(txn)) => ResponseOp::Txn(self.txn(txn, path)?),
                 None => continue,
             };
@@ -145,23 +152,27 @@ struct Path {
 }
 
 impl Path {
-    fn choose(state: &State, txn: &Txn) -> Path {
+    fn choose(state: &State, txn: &Txn) -> Result<Path, Error> {
         let mut path = Path {
             outcomes: Vec::new(),
             at: 0,
         };
-        path.extend(state, txn);
-        path
+        path.extend(state, txn)?;
+        Ok(path)
     }
 
-    fn extend(&mut self, state: &State, txn: &Txn) {
-        let succeeded = txn.compare.iter().all(|compare| holds(state, compare));
+    fn extend(&mut self, state: &State, txn: &Txn) -> Result<(), Error> {
+        let mut succeeded = true;
+        for compare in &txn.compare {
+            succeeded = succeeded && holds(state, compare)?;
+        }
         self.outcomes.push(succeeded);
         for op in operations(txn, succeeded) {
             if let Some(Op::Txn(nested)) = &op.op {
-                self.extend(state, nested);
+                self.extend(state, nested)?;
             }
         }
+        Ok(())
     }
 
     /// The outcome of the next transaction in the order of execution, which is the order in
@@ -192,7 +203,7 @@ impl State {
     /// # Errors
     /// What [`State::check_txn`] refuses.
     pub(super) fn txn(&mut self, txn: &Txn) -> Result<TxnResponse, Error> {
-        let mut path = Path::choose(self, txn);
+        let mut path = Path::choose(self, txn)?;
         self.check_txn(txn, &mut path)?;
         let mut change = Change::begin(self);
         let result = change.txn(txn, path.again());
@@ -210,7 +221,7 @@ impl State {
         if !txn.is_read_only() {
             return Err(Error::NotReadOnly);
         }
-        let mut path = Path::choose(self, txn);
+        let mut path = Path::choose(self, txn)?;
         self.check_txn(txn, &mut path)?;
         let succeeded = path.again().next();
         let mut responses = Vec::new();
@@ -283,15 +294,18 @@ impl Txn {
     }
 }
 
-fn holds(state: &State, compare: &Compare) -> bool {
+fn holds(state: &State, compare: &Compare) -> Result<bool, Error> {
     let span = Span::new(&compare.key, &compare.range_end);
-    let (mut any, mut all) = (false, true);
+    let (mut any, mut all, mut failure) = (false, true, None);
     state.visit(span, Revision::MAX, &mut |record| {
         any = true;
         let number = match target(compare) {
             Some(CompareTarget::Value) => {
-                all = relates(compare, record.value.cmp(&compare.value));
-                return if all {
+                match record.value.load() {
+                    Ok(value) => all = relates(compare, value.cmp(&compare.value)),
+                    Err(error) => failure = Some(error),
+                }
+                return if all && failure.is_none() {
                     ControlFlow::Continue(())
                 } else {
                     ControlFlow::Break(())
@@ -311,13 +325,16 @@ fn holds(state: &State, compare: &Compare) -> bool {
             ControlFlow::Break(())
         }
     });
-    match target(compare) {
+    if let Some(damaged) = failure {
+        return Err(Error::Value(damaged));
+    }
+    Ok(match target(compare) {
         _ if any => all,
         // An empty value is a value; a missing key has none.
         Some(CompareTarget::Value) => false,
         Some(_) => relates(compare, 0.cmp(&compare.number)),
         None => relates(compare, Ordering::Equal),
-    }
+    })
 }
 
 fn target(compare: &Compare) -> Option<CompareTarget> {

@@ -10,8 +10,8 @@ use super::span::{End, Span};
 use super::state::State;
 use super::tree::Reader;
 use super::{
-    Alarm, AlarmKind, Counted, Error, Event, KeyHash, LeaseId, Range, RangeResponse, Revision, Txn,
-    TxnResponse, hash,
+    Alarm, AlarmKind, Counted, DamagedValue, Error, Event, KeyHash, LeaseId, Range, RangeResponse,
+    Revision, Txn, TxnResponse, hash,
 };
 
 /// A published state. Keep an `Arc` of it only while it is read: it pins its part of memory.
@@ -49,7 +49,7 @@ impl View {
     /// Reads a range. Takes a checked request ([`check_range`](super::check_range)).
     ///
     /// # Errors
-    /// [`Error::Compacted`], [`Error::FutureRevision`], [`Error::InvalidSortOption`].
+    /// [`Error::Compacted`], [`Error::FutureRevision`], [`Error::InvalidSortOption`], [`Error::Value`].
     pub fn range(&self, range: &Range) -> Result<RangeResponse, Error> {
         self.state.range(range, self.state.revision)
     }
@@ -132,7 +132,7 @@ impl View {
     /// one). Takes time proportional to the number of keys: not for a runtime's thread.
     ///
     /// # Errors
-    /// [`Error::Compacted`], [`Error::FutureRevision`].
+    /// [`Error::Compacted`], [`Error::FutureRevision`], [`Error::Value`].
     pub fn hash_kv(&self, revision: Revision) -> Result<KeyHash, Error> {
         self.hash_kv_paced(revision, &Pace::default())
     }
@@ -148,8 +148,15 @@ impl View {
     /// The hash at the revision of a compaction as it was before that, which took the store from
     /// being compacted at `from` (-1: never) to `at`. The view must be one taken after it and
     /// before anything of it was reclaimed. Takes time as [`View::hash_kv`] does.
-    #[must_use]
-    pub fn hash_before_compaction(&self, from: Revision, at: Revision, pace: &Pace<'_>) -> KeyHash {
+    ///
+    /// # Errors
+    /// If a value cannot be read.
+    pub fn hash_before_compaction(
+        &self,
+        from: Revision,
+        at: Revision,
+        pace: &Pace<'_>,
+    ) -> Result<KeyHash, DamagedValue> {
         hash::hash_between(&self.state, from, at, pace)
     }
 
@@ -157,7 +164,7 @@ impl View {
     /// first, with the keys as they were before if `prev_kv`.
     ///
     /// # Errors
-    /// [`Error::Compacted`] if `from` lies below the compacted revision.
+    /// [`Error::Compacted`] if `from` lies below the compacted revision; [`Error::Value`].
     pub fn events(
         &self,
         from: Revision,
@@ -176,9 +183,8 @@ impl View {
         let inside = entries
             .take_while(|entry| entry.record.main <= to)
             .filter(|entry| span.contains(&entry.record.key));
-        Ok(inside
-            .map(|entry| self.state.event(&entry.record, prev_kv))
-            .collect())
+        let events = inside.map(|entry| self.state.event(&entry.record, prev_kv));
+        Ok(events.collect::<Result<_, _>>()?)
     }
 
     /// A lease.

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use super::record::Record;
 use super::view::View;
 use super::watch_index::{GroupIndex, GroupKey};
-use super::{Event, EventKind, Revision};
+use super::{DamagedValue, Event, EventKind, Revision};
 
 /// Name of a watcher within its set, chosen by the caller.
 pub type WatcherId = u64;
@@ -80,6 +80,8 @@ pub enum CatchUp {
     /// The history that it needs has been compacted. It was removed from the set, and must be cancelled with this
     /// revision.
     Compacted(Revision),
+    /// A value that it is to be shown cannot be read. It was removed from the set, and must be cancelled for this reason.
+    Unreadable(DamagedValue),
     /// No watcher of this name is behind.
     NotBehind,
 }
@@ -271,8 +273,13 @@ impl Watchers {
         let mut refused = Vec::new();
         for (key, records) in touched {
             let make = |record: &&Arc<Record>| view.state.retained_event(record, key.prev_kv);
-            let events = Arc::new(records.iter().map(make).collect::<Vec<Event>>());
+            let events = records.iter().map(make).collect::<Result<Vec<Event>, _>>();
             let Some(group) = self.groups.get(&key) else {
+                continue;
+            };
+            let Ok(events) = events.map(Arc::new) else {
+                // Each of them learns why when it catches up.
+                refused.extend(group.synced.iter().map(|id| (*id, next)));
                 continue;
             };
             for id in &group.synced {
@@ -396,11 +403,18 @@ impl Watchers {
             }
             if watcher.group.span().contains(&record.key) && watcher.group.wants(record) {
                 bytes += record.key.len() + record.value.len();
-                events.push(if behind.demoted {
+                let event = if behind.demoted {
                     state.retained_event(record, watcher.group.prev_kv)
                 } else {
                     state.event(record, watcher.group.prev_kv)
-                });
+                };
+                match event {
+                    Ok(event) => events.push(event),
+                    Err(damaged) => {
+                        self.cancel(id);
+                        return CatchUp::Unreadable(damaged);
+                    }
+                }
             }
         }
         watcher.behind = None;

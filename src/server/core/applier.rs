@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 use super::handle::Published;
 use super::queue::Queue;
 use super::state::{RuntimeState, Thread};
-use super::{Worker, disk_stop, open};
-use crate::disk::{Checkpoints, Class};
-use crate::node::{Applied, Input, StateMachine, StopReason};
+use super::{Worker, disk_stop, open, persist_stop};
+use crate::disk::Class;
+use crate::node::{Applied, ApplyError, Input, StateMachine, StopReason};
+use crate::persist::{self, Saver};
 use crate::raft::{Entry, SnapshotMeta};
 use crate::server::maintenance::compaction_hashes::CompactionHashes;
 use crate::server::process::clock;
@@ -39,7 +40,7 @@ pub(super) struct Applier {
     pub(super) machine: StateMachine,
     pub(super) shared: Arc<RuntimeState>,
     pub(super) jobs: Queue<ApplyJob>,
-    pub(super) checkpoints: Checkpoints,
+    pub(super) saver: Arc<Saver>,
     pub(super) background: Worker,
     /// Compactions that were applied and not published yet: the compacted revision before and after
     /// each.
@@ -80,10 +81,7 @@ impl Applier {
                             self.shared.beat(Thread::Applier);
                         }
                         let before = self.machine.compacted();
-                        let applied = self
-                            .machine
-                            .apply(&entry)
-                            .map_err(|error| super::raft_task::stop(&StopReason::Entry(error)))?;
+                        let applied = self.machine.apply(&entry).map_err(not_applied)?;
                         if self.machine.compacted() > before {
                             self.compactions.push((before, self.machine.compacted()));
                         }
@@ -136,22 +134,22 @@ impl Applier {
 
     fn checkpoint(&mut self) {
         let checkpoint = self.machine.checkpoint();
-        let checkpoints = self.checkpoints.clone();
+        let saver = Arc::clone(&self.saver);
         let shared = Arc::clone(&self.shared);
         self.background.run(move || {
             let alive = || shared.beat(Thread::Background);
-            match open::write(&checkpoints, checkpoint, alive) {
-                Ok(info) => shared.report(Input::CheckpointDone(Some(info))),
+            match saver.save(checkpoint, alive) {
+                Ok(info) => shared.report(Input::CheckpointDone(Some(open::info(info)))),
                 // The previous checkpoint and the log hold all of it. Retried when there is more
                 // room.
                 Err(error) if error.class() == Class::DiskFull => {
                     tracing::warn!("no room for a checkpoint: {error}");
-                    match checkpoints.make_room() {
+                    match saver.checkpoints().make_room() {
                         Ok(_) => shared.report(Input::CheckpointDone(None)),
                         Err(error) => shared.stop(disk_stop(&error)),
                     }
                 }
-                Err(error) => shared.stop(disk_stop(&error)),
+                Err(error) => shared.stop(persist_stop(&error)),
             }
         });
     }
@@ -160,11 +158,12 @@ impl Applier {
         let who = (self.shared.phase.load().1.member_id, self.shared.boot_nonce);
         let position = meta.position();
         let alive = || self.shared.beat(Thread::Applier);
-        self.machine = open::restore(&self.checkpoints, position, who, alive)?;
+        let checkpoints = self.saver.checkpoints();
+        self.machine = open::restore(checkpoints, position, who, alive)?;
         alive();
-        self.checkpoints
-            .prune(position)
-            .map_err(|error| disk_stop(&error))?;
+        let pruned = checkpoints.prune(position);
+        // Files of values that nothing needs any more go with the next checkpoint: one may be under way.
+        pruned.map_err(|error| disk_stop(&error))?;
         if !self.machine.view().auth().is_enabled() {
             self.shared.tokens.clear();
         }
@@ -172,6 +171,14 @@ impl Applier {
         self.shared
             .report(Input::Installed(self.machine.take_report()));
         Ok(())
+    }
+}
+
+/// What this version does not know is on a healthy disk; a value that cannot be read is not.
+fn not_applied(error: ApplyError) -> Stop {
+    match error {
+        ApplyError::Entry(unknown) => super::raft_task::stop(&StopReason::Entry(unknown)),
+        ApplyError::Value { value, .. } => persist_stop(&persist::Error::Value(value)),
     }
 }
 

@@ -36,8 +36,9 @@ use tokio::runtime::Handle;
 
 use self::queue::Queue;
 use self::state::{RuntimeState, Thread};
-use crate::disk::{self, Checkpoints, Log};
+use crate::disk::{self, Log};
 use crate::node::{Member, StateMachine};
+use crate::persist::{self, Saver};
 use crate::server::member_runtime::Transport;
 use crate::server::process::exit::{self, Stop};
 
@@ -54,8 +55,8 @@ pub(crate) struct Parts {
     pub machine: StateMachine,
     /// The log.
     pub log: Log,
-    /// The checkpoints.
-    pub checkpoints: Checkpoints,
+    /// Writes the checkpoints.
+    pub saver: Saver,
     /// Milliseconds per tick.
     pub tick_ms: u64,
     /// Ticks to hand over at once.
@@ -98,7 +99,7 @@ impl Core {
             machine: parts.machine,
             shared: Arc::clone(shared),
             jobs: apply.clone(),
-            checkpoints: parts.checkpoints,
+            saver: Arc::new(parts.saver),
             background: background.clone(),
             compactions: Vec::new(),
         };
@@ -204,6 +205,18 @@ fn spawn(
             let _watch = watch;
             body();
         })
+}
+
+/// The stop of the server after a checkpoint could not be written or restored.
+pub(crate) fn persist_stop(error: &persist::Error) -> Stop {
+    match error {
+        persist::Error::Disk(error) => disk_stop(error),
+        error => Stop {
+            code: error.class().exit_code(),
+            class: error.class().name(),
+            message: error.to_string(),
+        },
+    }
 }
 
 /// The stop of the server after a disk failure.

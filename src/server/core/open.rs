@@ -4,15 +4,15 @@
 use prost::Message as _;
 
 use super::state::{RuntimeState, random};
-use super::{Parts, disk_stop};
+use super::{Parts, disk_stop, persist_stop};
 use crate::disk::{
-    self, CheckpointReader, Checkpoints, DataDirectory, LogOptions, MemberFiles, Position,
-    create_member,
+    self, Checkpoints, DataDirectory, LogOptions, MemberFiles, Position, create_member,
 };
 use crate::node::{
-    Checkpoint, CheckpointInfo, CheckpointMeta, CheckpointPolicy, Member, MemberConfig,
-    MemberRestored, Membership, RestoreError, StateMachine,
+    Checkpoint, CheckpointInfo, CheckpointPolicy, Member, MemberConfig, MemberRestored, Membership,
+    StateMachine,
 };
+use crate::persist::{self, Saver};
 use crate::raft::{self, HardState, Restored, SnapshotMeta};
 use crate::server::flags::config::Config;
 use crate::server::process::exit::Stop;
@@ -20,6 +20,8 @@ use crate::store::Export;
 
 /// Bytes of the log's end that are read into memory at start.
 const TAIL_BYTES: u64 = 32 << 20;
+/// Values of at least so many bytes go to files, if any do: the place of a value takes as much memory as a shorter one.
+const VALUES_FROM: usize = 64;
 /// Bytes of an entry beside a client's request.
 const ENTRY_EXTRA: u64 = 64 << 10;
 
@@ -73,6 +75,9 @@ pub(crate) fn open(
         tracing::warn!(%position, "a damaged checkpoint was removed: an older one and the log make up for it");
     }
     let known = checkpoints.known().map_err(disk)?;
+    let to_files = config.maintenance.values_on_disk.then_some(VALUES_FROM);
+    let saver = Saver::new(checkpoints.clone(), to_files);
+    saver.drop_unused().map_err(|error| persist_stop(&error))?;
     let (mut machine, snapshot) = match checkpoint {
         Some(info) => {
             let who = (member_id, shared.boot_nonce);
@@ -114,7 +119,7 @@ pub(crate) fn open(
         member,
         machine,
         log,
-        checkpoints,
+        saver,
         tick_ms,
         first_ticks,
     })
@@ -172,59 +177,15 @@ pub(crate) fn info(info: disk::CheckpointInfo) -> CheckpointInfo {
 }
 
 /// The machine restored from a checkpoint, for a member and its start. `alive` is called with every
-/// chunk: reading a large checkpoint takes longer than a thread may go without a beat.
+/// chunk.
 pub(crate) fn restore(
     checkpoints: &Checkpoints,
     position: Position,
     (member_id, boot_nonce): (u64, u64),
     alive: impl Fn(),
 ) -> Result<StateMachine, Stop> {
-    let mut reader = checkpoints
-        .open(position)
-        .map_err(|error| disk_stop(&error))?;
-    let unusable = |error: RestoreError| {
-        let (class, remedy) = match error.is_newer() {
-            true => (disk::Class::TooNew, "; run the version that wrote it"),
-            false => (disk::Class::Corrupt, ""),
-        };
-        Stop {
-            code: class.exit_code(),
-            class: class.name(),
-            message: format!("the checkpoint at {position}: {error}{remedy}"),
-        }
-    };
-    let meta = CheckpointMeta::read(reader.meta()).map_err(unusable)?;
-    let mut failure = None;
-    let chunks = std::iter::from_fn(|| next(&mut reader, &mut failure)).inspect(|_| alive());
-    let machine = StateMachine::restore(member_id, boot_nonce, meta, chunks);
-    if let Some(error) = failure {
-        return Err(disk_stop(&error));
-    }
-    machine.map_err(unusable)
-}
-
-fn next(reader: &mut CheckpointReader, failure: &mut Option<disk::Error>) -> Option<bytes::Bytes> {
-    match reader.next_chunk() {
-        Ok(chunk) => chunk,
-        Err(error) => {
-            *failure = Some(error);
-            None
-        }
-    }
-}
-
-/// Writes a frozen machine as a checkpoint and removes the checkpoints that are no longer kept.
-pub(crate) fn write(
-    checkpoints: &Checkpoints,
-    checkpoint: Checkpoint,
-    alive: impl Fn(),
-) -> disk::Result<CheckpointInfo> {
-    let position = position(&checkpoint);
-    let meta = checkpoint.meta.encode_to_vec();
-    let chunks = checkpoint.chunks.inspect(|_| alive());
-    let written = checkpoints.write(position, &meta, chunks)?;
-    checkpoints.prune(position)?;
-    Ok(info(written))
+    persist::restore(checkpoints, position, (member_id, boot_nonce), alive)
+        .map_err(|error| persist_stop(&error))
 }
 
 #[cfg(test)]
@@ -269,11 +230,9 @@ mod tests {
         let checkpoints = Checkpoints::new(Arc::new(disk));
         let written = Cell::new(0);
         let count = || written.set(written.get() + 1);
-        let info = write(&checkpoints, machine.checkpoint(), count).expect("it is written");
-        let position = Position {
-            index: info.index,
-            term: info.term,
-        };
+        let saver = Saver::new(checkpoints.clone(), None);
+        let info = saver.save(machine.checkpoint(), count);
+        let position = info.expect("it is written").position;
         let read = Cell::new(0);
         let count = || read.set(read.get() + 1);
         let restored = restore(&checkpoints, position, (1, 1), count).expect("it is restored");

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use super::handle::Published;
 use crate::disk::{self, LogReader};
-use crate::node::{StateMachine, UnknownEntry};
+use crate::node::{ApplyError, StateMachine, UnknownEntry};
+use crate::store::DamagedValue;
 
 /// Bytes of entries that are in memory at once.
 const BATCH: u64 = 4 << 20;
@@ -25,6 +26,18 @@ pub(in crate::server) enum TailError {
     /// An entry of a newer version.
     #[error(transparent)]
     Entry(#[from] UnknownEntry),
+    /// A value that an entry needs is damaged.
+    #[error("a value cannot be read: {0}")]
+    Value(DamagedValue),
+}
+
+impl From<ApplyError> for TailError {
+    fn from(error: ApplyError) -> Self {
+        match error {
+            ApplyError::Entry(unknown) => Self::Entry(unknown),
+            ApplyError::Value { value, .. } => Self::Value(value),
+        }
+    }
 }
 
 /// Applies what the log holds behind the machine's index.

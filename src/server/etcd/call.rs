@@ -631,6 +631,10 @@ pub(super) fn not_a_member() -> Status {
 
 /// The store's error as a gRPC status.
 pub(super) fn refused(error: &store::Error) -> Status {
+    if let store::Error::Value(_) = error {
+        // Another member has it: clients try that one.
+        return Status::unavailable(error.to_string());
+    }
     convert::store_error(error).map_or_else(|| Status::internal(error.to_string()), Status::from)
 }
 

@@ -211,6 +211,7 @@ pub(super) fn store_error(error: &store::Error) -> Option<EtcdError> {
         | store::Error::FollowSuperseded
         | store::Error::FollowIncomplete
         | store::Error::Diverged { .. }
+        | store::Error::Value(_)
         | store::Error::Checkpoint(_)
         | store::Error::CheckpointFormat(_) => {
             return None;

@@ -270,7 +270,7 @@ impl Follow {
                     continue;
                 }
                 CatchUp::Synced(events) => self.events.extend(events),
-                CatchUp::Compacted(_) => return None,
+                CatchUp::Compacted(_) | CatchUp::Unreadable(_) => return None,
                 CatchUp::NotBehind => {}
             }
             if !self.events.is_empty() {

@@ -273,6 +273,16 @@ impl Conversation {
                     ..Default::default()
                 });
             }
+            CatchUp::Unreadable(damaged) => {
+                self.forget(id);
+                self.ready.push_back(etcd::WatchResponse {
+                    header: self.services.header(0),
+                    watch_id: id,
+                    canceled: true,
+                    cancel_reason: format!("a value cannot be read: {damaged}"),
+                    ..Default::default()
+                });
+            }
             CatchUp::NotBehind => {}
         }
     }

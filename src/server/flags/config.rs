@@ -141,6 +141,8 @@ pub struct Maintenance {
     pub compact_check: Option<Duration>,
     /// The leader checkpoints the remaining TTL of long leases.
     pub lease_checkpoints: bool,
+    /// Checkpoints move values to files.
+    pub values_on_disk: bool,
 }
 
 /// The history that automatic compaction keeps.

@@ -9,7 +9,7 @@ use super::table::Class::{self, Accepted, Effect};
 /// One gate.
 #[derive(Clone, Copy, Debug)]
 pub struct FeatureGate {
-    /// etcd's name.
+    /// etcd's name, or ours.
     pub name: &'static str,
     /// Whether etcd lists it as alpha, not as beta.
     pub alpha: bool,
@@ -33,7 +33,7 @@ const fn gate(name: &'static str, alpha: bool, class: Class, help: &'static str)
     }
 }
 
-/// The gates of etcd 3.7, by name.
+/// The gates of etcd 3.7, by name, and one of our own.
 #[rustfmt::skip]
 pub const GATES: &[FeatureGate] = &[
     gate("CompactHashCheck", true, Effect, "The leader compares the members' data after each compaction; see --compact-hash-check-time."),
@@ -45,6 +45,7 @@ pub const GATES: &[FeatureGate] = &[
     gate("SetMemberLocalAddr", true, Accepted("the system chooses the address to dial from"), "Dial from the first advertised address."),
     gate("StopGRPCServiceOnDefrag", true, Accepted("defragmentation stops nothing here"), "Serve no clients during defragmentation."),
     gate("TxnModeWriteWithSharedBuffer", false, Accepted("transactions need no such mode"), "Share a buffer in write transactions."),
+    gate("ValuesOnDisk", true, Effect, "Checkpoints move values of 64 bytes and more to files below the data directory, from which they are read; memory holds the keys."),
 ];
 
 /// The gates that are on.

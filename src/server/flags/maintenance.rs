@@ -36,6 +36,7 @@ pub(in crate::server) fn maintenance(
         check: flags.duration("corrupt-check-time"),
         compact_check: gates.is_on("CompactHashCheck").then_some(compact_check),
         lease_checkpoints: gates.is_on("LeaseCheckpoint"),
+        values_on_disk: gates.is_on("ValuesOnDisk"),
     })
 }
 
@@ -122,6 +123,7 @@ mod tests {
             check: Some(Duration::from_secs(10)),
             compact_check: Some(Duration::from_secs(5)),
             lease_checkpoints: true,
+            values_on_disk: false,
         };
         assert_eq!((maintenance, warnings), (expected, Vec::new()));
         let (maintenance, warnings) = judged(&[times[1]]).expect("valid");

@@ -103,8 +103,16 @@ impl CompactionHashes {
             let hash = view.hash_before_compaction(from, at, &host_facts::pace());
             drop(view);
             let mut state = self.lock();
-            if let Some(kept) = state.kept.iter_mut().find(|kept| kept.at == at) {
-                kept.hash = Hash::Is(hash);
+            match hash {
+                Ok(hash) => state
+                    .kept
+                    .iter_mut()
+                    .filter(|kept| kept.at == at)
+                    .for_each(|kept| kept.hash = Hash::Is(hash)),
+                Err(error) => {
+                    tracing::warn!(revision = at, "cannot hash what was compacted: {error}");
+                    state.kept.retain(|kept| kept.at != at);
+                }
             }
             drop(state);
             self.made.send_replace(());

@@ -88,5 +88,6 @@ fn refusal(error: &TailError) -> Status {
             Status::unavailable("the log has changed while it was read: ask again")
         }
         TailError::Disk(error) => Status::internal(error.to_string()),
+        TailError::Value(_) => Status::data_loss(error.to_string()),
     }
 }

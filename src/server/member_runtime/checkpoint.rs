@@ -11,6 +11,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::MemberRuntime;
 use crate::disk::{self, CheckpointWriter, Checkpoints, Class, Position};
 use crate::node::{CheckpointMeta, Input};
+use crate::persist::{self, WholeCheckpoint};
 use crate::server::core::{disk_stop, open};
 use crate::server::link::Io;
 use crate::server::link::dial::{DialError, within};
@@ -37,7 +38,7 @@ pub(super) async fn send(
     let checkpoints = local.checkpoints.get().cloned().ok_or_else(not_running)?;
     let mut reader = blocking(move || {
         let position = find(&checkpoints, index)?;
-        checkpoints.open(position)
+        WholeCheckpoint::open(&checkpoints, position)
     })
     .await?;
     let endpoints = local.endpoints(to);
@@ -229,7 +230,7 @@ async fn disk_act<T: Send + 'static>(
 
 /// Reads from this disk: a failure is returned.
 async fn blocking<T: Send + 'static>(
-    act: impl FnOnce() -> disk::Result<T> + Send + 'static,
+    act: impl FnOnce() -> Result<T, persist::Error> + Send + 'static,
 ) -> Result<T, Error> {
     let result = spawn_blocking(act).await.map_err(Error::other)?;
     result.map_err(|error| Error::other(error.to_string()))

@@ -138,7 +138,10 @@ async fn hash(published: &Published, revision: Revision) -> Result<u32, Status> 
     let view = Arc::clone(&published.view);
     let hashed = tokio::task::spawn_blocking(move || view.hash_kv(revision)).await;
     let hashed = hashed.map_err(|error| Status::internal(error.to_string()))?;
-    let hashed = hashed.map_err(|error| Status::out_of_range(error.to_string()))?;
+    let hashed = hashed.map_err(|error| match error {
+        StoreError::Value(_) => Status::unavailable(error.to_string()),
+        error => Status::out_of_range(error.to_string()),
+    })?;
     Ok(hashed.hash)
 }
 

@@ -403,7 +403,7 @@ fn describe(local: &MemberRuntime) -> proto::DescribeResponse {
         retiring_ms: local.shared.retiring_ms(),
         peer_security: local.shared.ports.peer.get().map(|read| secured(read())),
         client_security: local.shared.ports.client.get().map(|read| secured(read())),
-        readable_since: crate::disk::READABLE_SINCE.to_owned(),
+        readable_since: readable_since(local).to_owned(),
         space: alarmed::space(local),
         comparisons: match status.role {
             Role::Leader => alarmed::comparisons(local, status.term),
@@ -414,6 +414,14 @@ fn describe(local: &MemberRuntime) -> proto::DescribeResponse {
         last_append_ms: local.log.get().and_then(LogReader::grown_ms).unwrap_or(0),
         archived: local.shared.archived.load().as_deref().cloned(),
         following: follow::described(local, &published.view),
+    }
+}
+
+/// The oldest version that can read this member's disk as it is now.
+fn readable_since(local: &MemberRuntime) -> &'static str {
+    match local.checkpoints.get() {
+        Some(checkpoints) => checkpoints.readable_since(),
+        None => crate::disk::READABLE_SINCE,
     }
 }
 

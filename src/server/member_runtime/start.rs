@@ -462,7 +462,7 @@ async fn run_core(
     .await
     .map_err(|error| identity_stop(format!("a thread ended early: {error}")))??;
     // Set once: a server becomes a member once in its life.
-    let _ = local.checkpoints.set(parts.checkpoints.clone());
+    let _ = local.checkpoints.set(parts.saver.checkpoints().clone());
     let _ = local.log.set(parts.log.reader());
     let core = Core::start(parts, &local.shared, Transport::new(local), &local.raft)?;
     *lock(&local.core) = Some(core);

@@ -188,7 +188,9 @@ fn unusable(error: &Failed) -> Content {
         (Failed::Newer(_) | Failed::Tail(TailError::Entry(_)), _) | (_, Some(Class::TooNew)) => {
             "newer"
         }
-        (Failed::Damaged(_), _) | (_, Some(Class::Corrupt | Class::Bug)) => "damaged",
+        (Failed::Tail(TailError::Value(value)), _) if value.io => "unreadable",
+        (Failed::Damaged(_) | Failed::Tail(TailError::Value(_)), _)
+        | (_, Some(Class::Corrupt | Class::Bug)) => "damaged",
         _ => "unreadable",
     };
     Content::Unusable { state, why }

@@ -1,6 +1,6 @@
 //! Checkpoints: whole states of the machine, each a file of its own that is complete or absent.
 //! Two are kept, so that damage to the newest is survivable while the log still reaches back to
-//! the older one. Never interprets what the node puts into the chunks.
+//! the older one. One that needs files of values names them. Never interprets what the node puts into the chunks.
 
 mod reader;
 mod writer;
@@ -8,20 +8,27 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
+use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::device::Disk;
 use super::directory::CHECKPOINTS;
 use super::error::{Error, MOVE_AWAY, Result};
 use super::frame;
 use super::reserve::Reserve;
+use super::values::ValueFiles;
+use super::{READABLE_SINCE, VALUES_READABLE_SINCE};
 use crate::mutants::mutant;
 use crate::raft::{LogShape, Position};
 pub use reader::CheckpointReader;
 pub use writer::CheckpointWriter;
 
-/// Newest checkpoint format that this release reads and writes.
+/// The format of a checkpoint that is complete by itself.
 pub(crate) const FORMAT: u32 = 1;
+/// The format of one that needs files of values, and the newest that this release reads and writes.
+pub(crate) const FORMAT_VALUES: u32 = 2;
 pub(crate) const MAGIC: [u8; 8] = *b"QUORCHKP";
 /// Largest chunk, and largest `meta`, in bytes.
 pub const MAX_CHUNK_BYTES: usize = 4 << 20;
@@ -33,6 +40,8 @@ pub(crate) const FRAME_HEAD: usize = 1 + 4 + 4;
 pub(crate) const FRAME_META: u8 = 1;
 pub(crate) const FRAME_CHUNK: u8 = 2;
 pub(crate) const FRAME_END: u8 = 3;
+/// Behind the description: the numbers of the files of values, each u64.
+pub(crate) const FRAME_VALUES: u8 = 4;
 /// How many checkpoints are kept.
 const KEPT: usize = 2;
 /// The remedy for a damaged checkpoint that the log cannot make up for.
@@ -78,6 +87,8 @@ pub fn passing_checkpoint_bytes(disk: &dyn Disk) -> Result<u64> {
 #[derive(Clone, Debug)]
 pub struct Checkpoints {
     disk: Arc<dyn Disk>,
+    /// Whether there are files of values; clones share it.
+    with_values: Arc<AtomicBool>,
 }
 
 /// Seed of a frame's checksum: frames cannot be swapped between places or files.
@@ -111,7 +122,10 @@ fn parse_name(file_name: &str) -> Option<Position> {
 impl Checkpoints {
     /// The checkpoints in an open data directory.
     pub fn new(disk: Arc<dyn Disk>) -> Self {
-        Self { disk }
+        Self {
+            disk,
+            with_values: Arc::default(),
+        }
     }
 
     /// Begins a checkpoint; nothing counts before [`CheckpointWriter::finish`]. `received`: it
@@ -125,7 +139,58 @@ impl Checkpoints {
         meta: &[u8],
         received: bool,
     ) -> Result<CheckpointWriter> {
-        CheckpointWriter::new(Arc::clone(&self.disk), position, meta, received)
+        CheckpointWriter::new(Arc::clone(&self.disk), position, (meta, &[]), received)
+    }
+
+    /// Begins a checkpoint of the local state that needs these files of values, which are durable.
+    ///
+    /// # Errors
+    /// Any of this room's.
+    pub fn begin_with(
+        &self,
+        position: Position,
+        meta: &[u8],
+        files: &[u64],
+    ) -> Result<CheckpointWriter> {
+        CheckpointWriter::new(Arc::clone(&self.disk), position, (meta, files), false)
+    }
+
+    /// The files of values of the data directory.
+    #[must_use]
+    pub fn values(&self) -> ValueFiles {
+        ValueFiles::new(Arc::clone(&self.disk))
+    }
+
+    /// The oldest version that can read this data directory, as of the last call of
+    /// [`Checkpoints::drop_unused_values`]. Reads nothing.
+    #[must_use]
+    pub fn readable_since(&self) -> &'static str {
+        match self.with_values.load(Ordering::Relaxed) {
+            false => READABLE_SINCE,
+            true => VALUES_READABLE_SINCE,
+        }
+    }
+
+    /// Removes the files of values that no checkpoint names and that are not among `also`, which the state in memory
+    /// needs. Nothing is removed while a checkpoint is damaged that could name any.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Sync`], [`Error::Stray`].
+    pub fn drop_unused_values(&self, also: &BTreeSet<u64>) -> Result<()> {
+        let mut used = also.clone();
+        for position in self.list()? {
+            match self.open(position) {
+                Ok(reader) => used.extend(reader.files()),
+                Err(Error::Corrupt { .. } | Error::TooNew { .. }) => return Ok(()),
+                // It was pruned meanwhile.
+                Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        mutant!(ValuesOfOlderDropped => used.clone_from(also));
+        let left = self.values().keep_only(&used)?;
+        self.with_values.store(left, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Writes a whole checkpoint of the local state. Durable when it returns.
@@ -182,6 +247,9 @@ impl Checkpoints {
     /// As [`Checkpoints::open`].
     pub fn verify(&self, position: Position) -> Result<CheckpointInfo> {
         let mut reader = self.open(position)?;
+        for file in reader.files() {
+            self.values().open(*file)?;
+        }
         while reader.next_chunk()?.is_some() {}
         Ok(reader.info())
     }
@@ -314,6 +382,7 @@ impl Checkpoints {
         for position in self.list()? {
             frame::remove_if_there(&*self.disk, &name(position))?;
         }
-        frame::sync_directory(&*self.disk, CHECKPOINTS)
+        frame::sync_directory(&*self.disk, CHECKPOINTS)?;
+        self.values().keep_only(&BTreeSet::new()).map(drop)
     }
 }

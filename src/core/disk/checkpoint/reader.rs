@@ -5,8 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{
-    CheckpointInfo, FLAG_RECEIVED, FORMAT, FRAME_CHUNK, FRAME_END, FRAME_HEAD, FRAME_META, HEAD,
-    MAGIC, MAX_CHUNK_BYTES, REMEDY, frame_seed, name,
+    CheckpointInfo, FLAG_RECEIVED, FORMAT, FORMAT_VALUES, FRAME_CHUNK, FRAME_END, FRAME_HEAD,
+    FRAME_META, FRAME_VALUES, HEAD, MAGIC, MAX_CHUNK_BYTES, REMEDY, frame_seed, name,
 };
 use crate::disk::device::{Disk, DiskFile, read_exact};
 use crate::disk::error::{Error, Result};
@@ -21,6 +21,8 @@ pub struct CheckpointReader {
     file: Arc<dyn DiskFile>,
     info: CheckpointInfo,
     meta: Bytes,
+    format: u32,
+    files: Vec<u64>,
     at: u64,
     frames: u64,
     chunks: u64,
@@ -49,6 +51,8 @@ impl CheckpointReader {
             file,
             info,
             meta: Bytes::new(),
+            format: FORMAT,
+            files: Vec::new(),
             at: HEAD as u64,
             frames: 0,
             chunks: 0,
@@ -61,7 +65,23 @@ impl CheckpointReader {
             (FRAME_META, meta) => reader.meta = meta,
             _ => return Err(reader.damaged(HEAD as u64, "it does not begin with its description")),
         }
+        if reader.format == FORMAT_VALUES {
+            reader.read_files()?;
+        }
         Ok(reader)
+    }
+
+    fn read_files(&mut self) -> Result<()> {
+        let at = self.at;
+        let (FRAME_VALUES, numbers) = self.frame()? else {
+            return Err(self.damaged(at, "the files of its values are not named"));
+        };
+        let mut cursor = Cursor(&numbers);
+        self.files = std::iter::from_fn(|| cursor.u64()).collect();
+        match cursor.0.is_empty() && !self.files.is_empty() {
+            true => Ok(()),
+            false => Err(self.damaged(at, "the names of the files of its values are short")),
+        }
     }
 
     fn head(&mut self) -> Result<()> {
@@ -76,16 +96,17 @@ impl CheckpointReader {
         };
         let checksum =
             |format: u32| crc32c::crc32c_append(crc32c::crc32c(&format.to_le_bytes()), cursor.0);
-        if found > FORMAT && !frame::rotten(FORMAT, sum, checksum) {
+        if found > FORMAT_VALUES && !frame::rotten(FORMAT_VALUES, sum, checksum) {
             return Err(Error::TooNew {
                 file: self.path.clone(),
                 found,
-                supported: FORMAT,
+                supported: FORMAT_VALUES,
             });
         }
         if checksum(found) != sum {
             return Err(self.damaged(8, "its head does not match its checksum"));
         }
+        self.format = found;
         let (Some(index), Some(term), Some(flags)) = (cursor.u64(), cursor.u64(), cursor.u32())
         else {
             return Err(self.damaged(8, "its head is short"));
@@ -100,6 +121,11 @@ impl CheckpointReader {
     /// What the node wrote in addition to the chunks.
     pub fn meta(&self) -> &Bytes {
         &self.meta
+    }
+
+    /// The files of values that it needs, by number.
+    pub fn files(&self) -> &[u64] {
+        &self.files
     }
 
     /// What is known of the file.

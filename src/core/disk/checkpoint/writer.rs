@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::{
-    CheckpointInfo, FLAG_RECEIVED, FORMAT, FRAME_CHUNK, FRAME_END, FRAME_META, MAGIC,
-    MAX_CHUNK_BYTES, frame_seed, name,
+    CheckpointInfo, FLAG_RECEIVED, FORMAT, FORMAT_VALUES, FRAME_CHUNK, FRAME_END, FRAME_META,
+    FRAME_VALUES, MAGIC, MAX_CHUNK_BYTES, frame_seed, name,
 };
 use crate::disk::device::{Disk, DiskFile};
 use crate::disk::directory::CHECKPOINTS;
@@ -41,7 +41,7 @@ impl CheckpointWriter {
     pub(crate) fn new(
         disk: Arc<dyn Disk>,
         position: Position,
-        meta: &[u8],
+        (meta, files): (&[u8], &[u64]),
         received: bool,
     ) -> Result<Self> {
         let origin = if received { "received" } else { "local" };
@@ -67,8 +67,15 @@ impl CheckpointWriter {
             spare: 0,
             finished: false,
         };
-        writer.head();
+        writer.head(match files {
+            [] => FORMAT,
+            _ => FORMAT_VALUES,
+        });
         writer.frame(FRAME_META, meta)?;
+        if !files.is_empty() {
+            let numbers: Vec<u8> = files.iter().flat_map(|it| it.to_le_bytes()).collect();
+            writer.frame(FRAME_VALUES, &numbers)?;
+        }
         Ok(writer)
     }
 
@@ -80,15 +87,15 @@ impl CheckpointWriter {
         self
     }
 
-    fn head(&mut self) {
+    fn head(&mut self, format: u32) {
         let mut fields = Vec::with_capacity(20);
         fields.extend_from_slice(&self.position.index.to_le_bytes());
         fields.extend_from_slice(&self.position.term.to_le_bytes());
         let flags = if self.received { FLAG_RECEIVED } else { 0 };
         fields.extend_from_slice(&flags.to_le_bytes());
-        let sum = crc32c::crc32c_append(crc32c::crc32c(&FORMAT.to_le_bytes()), &fields);
+        let sum = crc32c::crc32c_append(crc32c::crc32c(&format.to_le_bytes()), &fields);
         self.buffer.extend_from_slice(&MAGIC);
-        self.buffer.extend_from_slice(&FORMAT.to_le_bytes());
+        self.buffer.extend_from_slice(&format.to_le_bytes());
         self.buffer.extend_from_slice(&sum.to_le_bytes());
         self.buffer.extend_from_slice(&fields);
     }

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::sync::{Arc, Weak};
 
 use super::SECTOR;
 
@@ -35,12 +36,27 @@ pub(crate) struct Image {
     durable: BTreeMap<String, Node>,
     journal: Vec<Change>,
     directories: BTreeSet<String>,
+    /// Alive as long as a handle of the file is.
+    open: BTreeMap<Node, Weak<()>>,
     next: u64,
 }
 
 impl Image {
     pub(crate) fn fork(&self) -> Self {
-        self.clone()
+        Image {
+            open: BTreeMap::new(),
+            ..self.clone()
+        }
+    }
+
+    /// What a handle of a file holds.
+    pub(crate) fn hold(&mut self, node: Node) -> Arc<()> {
+        if let Some(held) = self.open.get(&node).and_then(Weak::upgrade) {
+            return held;
+        }
+        let held = Arc::new(());
+        self.open.insert(node, Arc::downgrade(&held));
+        held
     }
 
     pub(crate) fn create_directory(&mut self, directory: &str) {
@@ -260,16 +276,11 @@ impl Image {
             .chain(self.durable.values())
             .copied()
             .collect();
-        // Handles of removed files must stay readable while the process lives: keep the last few.
-        let unnamed: Vec<Node> = self
-            .files
-            .keys()
-            .filter(|node| !named.contains(node))
-            .copied()
-            .collect();
-        for node in unnamed.iter().rev().skip(8) {
-            self.files.remove(node);
-        }
+        // Handles of removed files stay readable while the process lives.
+        self.open.retain(|_, handles| handles.strong_count() > 0);
+        let open = &self.open;
+        self.files
+            .retain(|node, _| named.contains(node) || open.contains_key(node));
     }
 }
 

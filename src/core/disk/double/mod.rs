@@ -299,14 +299,14 @@ impl Disk for MemoryDisk {
     fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
         let mut state = self.state();
         let node = state.write(|image| image.create(name))?;
-        Ok(self.handle(&state, name, node))
+        Ok(self.handle(&mut state, name, node))
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
-        let state = self.state();
+        let mut state = self.state();
         state.check()?;
         let node = state.image.find(name)?;
-        Ok(self.handle(&state, name, node))
+        Ok(self.handle(&mut state, name, node))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -378,8 +378,9 @@ impl Disk for MemoryDisk {
 }
 
 impl MemoryDisk {
-    fn handle(&self, state: &State, name: &str, node: Node) -> Arc<dyn DiskFile> {
+    fn handle(&self, state: &mut State, name: &str, node: Node) -> Arc<dyn DiskFile> {
         Arc::new(MemoryFile {
+            _held: state.image.hold(node),
             disk: self.clone(),
             name: name.to_owned(),
             node,
@@ -410,6 +411,7 @@ struct MemoryFile {
     disk: MemoryDisk,
     name: String,
     node: Node,
+    _held: Arc<()>,
     life: u64,
 }
 

@@ -192,7 +192,8 @@ impl Chaos {
                 );
             }
         }
-        let (index, hash) = (server.machine.index(), server.machine.hash());
+        let hash = server.machine.hash().expect("every value is in memory");
+        let index = server.machine.index();
         let (first, expected) = *self.hashes.entry(index).or_insert((id, hash));
         assert_eq!(
             hash, expected,

@@ -573,7 +573,7 @@ impl Cluster {
             .filter(|s| !s.removed)
             .map(|s| {
                 assert_eq!(Some(s.machine.index()), last);
-                s.machine.hash()
+                s.machine.hash().expect("every value is in memory")
             })
             .collect();
         assert_eq!(hashes.len(), 1);

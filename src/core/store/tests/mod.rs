@@ -15,6 +15,6 @@ mod rows;
 mod rules;
 mod tree;
 mod tree_cost;
-mod values_cost;
+mod values;
 mod watch_model;
 mod watching;

@@ -1,10 +1,11 @@
 //! Random operations: the store must answer and refuse as the model does, whatever has been
-//! reclaimed, exported or frozen in between. `SEEDS` and `OPS` make it longer, `SEED` runs one.
+//! reclaimed, exported, moved to files or frozen in between. `SEEDS` and `OPS` make it longer, `SEED` runs one.
 
 use std::sync::Arc;
 
 use super::generator::Generator;
 use super::model::Model;
+use super::values::{Files, whole};
 use super::watch_model::Audience;
 use crate::store::*;
 
@@ -21,6 +22,7 @@ struct Run {
     model: Model,
     audience: Audience,
     frozen: Vec<(Arc<View>, Model)>,
+    files: Files,
     term: u64,
 }
 
@@ -43,12 +45,18 @@ fn store_equals_a_naive_model() {
             model,
             audience,
             frozen: Vec::new(),
+            files: Files::default(),
             term: 1,
         };
         for op in 0..ops {
             run.step(&format!("seed {seed}, operation {op}"));
         }
         run.check_frozen(&format!("seed {seed}"));
+        let (files, read) = run.files.counts();
+        assert!(
+            files > 3 && read > 100,
+            "seed {seed}: {files} files, {read} reads"
+        );
         run.audience.finish(&run.store.publish(), &run.model);
     }
 }
@@ -56,7 +64,7 @@ fn store_equals_a_naive_model() {
 impl Run {
     fn step(&mut self, at: &str) {
         let (low, high) = (self.model.compacted.max(0), self.model.revision);
-        let operation = match self.generator.below(40) {
+        let operation = match self.generator.below(41) {
             0..=14 => Operation::Put(self.generator.put()),
             15..=18 => Operation::DeleteRange(self.generator.delete()),
             19..=29 => Operation::Txn(self.generator.txn(2, low, high)),
@@ -87,6 +95,7 @@ impl Run {
             }
             37 if self.generator.one_in(4) => return self.rebuild(at),
             38 => return self.freeze(),
+            39 => return self.move_values(at),
             _ => return self.watch(at),
         };
         let command = Command::from(operation);
@@ -180,9 +189,33 @@ impl Run {
         );
     }
 
-    /// Goes on with a store made from an export, or leaves an interrupted import behind.
+    /// Moves values to a file, as a checkpoint does, and empties worn ones.
+    fn move_values(&mut self, at: &str) {
+        let view = self.store.publish();
+        let from = self.generator.between(1, 4) as usize;
+        self.files
+            .take(&view, from)
+            .unwrap_or_else(|error| panic!("{at}: {error}"));
+    }
+
+    /// Goes on with a store made from an export: with the values in it, or with places of them.
     fn rebuild(&mut self, at: &str) {
         let view = self.store.publish();
+        let placed = view.export().placed().collect::<Vec<_>>();
+        let files = self.files.all();
+        let store =
+            Store::import_with(files, &placed).unwrap_or_else(|error| panic!("{at}: {error}"));
+        let again = store.publish();
+        assert_eq!(again.hash_kv(0), view.hash_kv(0), "{at}");
+        assert!(
+            again.export().eq(view.export()),
+            "{at}: the same bytes again"
+        );
+        assert_eq!(self.files.inline(&placed), whole(&view), "{at}");
+        if self.generator.between(0, 1) == 0 {
+            self.store = store;
+            return;
+        }
         let chunks: Vec<_> = view.export().collect();
         let store = Store::import(&chunks).unwrap_or_else(|error| panic!("{at}: {error}"));
         let rebuilt = store.publish();

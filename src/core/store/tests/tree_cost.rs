@@ -10,6 +10,7 @@ use bytes::Bytes;
 use super::generator::Generator;
 use crate::store::record::{KeyEntry, Record};
 use crate::store::tree::Tree;
+use crate::store::value::Value;
 
 pub(super) const KEYS: u64 = 1_000_000;
 const OPERATIONS: u64 = 500_000;
@@ -25,7 +26,7 @@ pub(super) fn key(number: u64) -> Bytes {
 pub(super) fn record(key: Bytes, main: u64) -> Arc<Record> {
     Arc::new(Record {
         key,
-        value: Bytes::copy_from_slice(&[7; 256]),
+        value: Value::new(Bytes::copy_from_slice(&[7; 256])),
         create: 1,
         main: main as i64,
         version: 1,

@@ -149,6 +149,7 @@ impl Audience {
                 );
                 received.check(model, model.revision, false);
             }
+            CatchUp::Unreadable(damaged) => panic!("{at}: {damaged}"),
             CatchUp::NotBehind => panic!("{at}: it was reported as behind"),
         }
     }

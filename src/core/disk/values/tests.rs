@@ -1,0 +1,139 @@
+//! Files of values: readable after any crash once they are finished, gone before that, and no damage is read.
+
+use std::sync::Arc;
+
+use super::*;
+use crate::disk::double::{Faults, Keep, MemoryDisk};
+
+fn files(disk: &MemoryDisk) -> ValueFiles {
+    ValueFiles::new(Arc::new(disk.clone()))
+}
+
+fn written(disk: &MemoryDisk) -> (ValueReader, Vec<(u64, Vec<u8>)>) {
+    let mut writer = files(disk).begin(0).unwrap();
+    let values: Vec<Vec<u8>> = vec![b"first".to_vec(), Vec::new(), vec![3; 5000]];
+    let places = values.into_iter().map(|value| {
+        let offset = writer.put(&value).unwrap();
+        (offset, value)
+    });
+    let places = places.collect();
+    (writer.finish().unwrap(), places)
+}
+
+fn check(reader: &ValueReader, places: &[(u64, Vec<u8>)]) {
+    for (offset, value) in places {
+        let read = reader.read(*offset, value.len() as u32).unwrap();
+        assert_eq!(read, *value);
+    }
+}
+
+#[test]
+fn finished_file_survives_a_crash() {
+    for seed in 0..50 {
+        let disk = MemoryDisk::new();
+        let (reader, places) = written(&disk);
+        check(&reader, &places);
+        let keep = match seed {
+            0 => Keep::Nothing,
+            seed => Keep::Seeded(seed),
+        };
+        disk.crash(keep);
+        check(&files(&disk).open(1).unwrap(), &places);
+    }
+}
+
+#[test]
+fn unfinished_file_is_gone_and_its_number_is_free() {
+    let disk = MemoryDisk::new();
+    let mut writer = files(&disk).begin(0).unwrap();
+    writer.put(b"value").unwrap();
+    drop(writer);
+    assert_eq!(files(&disk).list().unwrap(), [0; 0]);
+    assert_eq!(files(&disk).begin(0).unwrap().number(), 1);
+    assert_eq!(files(&disk).begin(7).unwrap().number(), 8);
+}
+
+#[test]
+fn every_flipped_bit_is_detected() {
+    let disk = MemoryDisk::new();
+    let (reader, places) = written(&disk);
+    for at in 0..reader.length() {
+        for bit in 0..8 {
+            let name = "values/0000000000000001.values";
+            disk.flip_bit(name, at, bit).unwrap();
+            let open = files(&disk).open(1);
+            let found = match open {
+                Err(error) => Some(error),
+                Ok(reader) => places
+                    .iter()
+                    .find_map(|(offset, value)| reader.read(*offset, value.len() as u32).err()),
+            };
+            let error = found.unwrap_or_else(|| panic!("bit {bit} of byte {at}"));
+            assert!(matches!(error, Error::Corrupt { .. }), "{error}");
+            disk.flip_bit(name, at, bit).unwrap();
+        }
+    }
+    check(&files(&disk).open(1).unwrap(), &places);
+}
+
+#[test]
+fn value_of_another_place_or_file_is_refused() {
+    let disk = MemoryDisk::new();
+    let (reader, places) = written(&disk);
+    let (offset, value) = &places[0];
+    let length = value.len() as u32;
+    assert!(reader.read(offset + 1, length).is_err());
+    assert!(reader.read(*offset, length - 1).is_err());
+    assert!(reader.read(reader.length() - 2, length).is_err());
+    let disk: Arc<dyn Disk> = Arc::new(disk);
+    let name = |number: u64| format!("values/{number:016x}.values");
+    disk.rename(&name(1), &name(2)).unwrap();
+    let renamed = ValueFiles::new(Arc::clone(&disk)).open(2).unwrap_err();
+    assert!(renamed.to_string().contains("renamed"), "{renamed}");
+    let missing = ValueFiles::new(disk).open(1).unwrap_err();
+    assert!(missing.to_string().contains("missing"), "{missing}");
+}
+
+#[test]
+fn newer_format_and_strays_are_named() {
+    let disk = MemoryDisk::new();
+    drop(written(&disk));
+    let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+    let name = "values/0000000000000001.values";
+    let file = shared.open(name).unwrap();
+    let mut newer = head(1);
+    newer[8..12].copy_from_slice(&2_u32.to_le_bytes());
+    let sum = crc32c::crc32c(&newer[8..20]);
+    newer[20..].copy_from_slice(&sum.to_le_bytes());
+    file.write_at(0, &newer).unwrap();
+    let error = files(&disk).open(1).unwrap_err();
+    assert!(matches!(error, Error::TooNew { found: 2, .. }), "{error}");
+    shared.create("values/notes").unwrap();
+    let error = files(&disk).list().unwrap_err();
+    assert!(matches!(error, Error::Stray { .. }), "{error}");
+}
+
+#[test]
+fn failed_write_leaves_nothing() {
+    let disk = MemoryDisk::new();
+    for fail in 1..=3 {
+        disk.set_faults(Faults {
+            fail_sync: Some(fail),
+            ..Faults::default()
+        });
+        let mut writer = match files(&disk).begin(0) {
+            Ok(writer) => writer,
+            Err(error) => panic!("{error}"),
+        };
+        writer.put(&[1; 100]).unwrap();
+        let finished = writer.finish();
+        let synced = disk.counts().syncs;
+        if fail <= synced {
+            assert!(matches!(finished, Err(Error::Sync { .. })), "sync {fail}");
+            assert_eq!(files(&disk).list().unwrap(), [0; 0]);
+        }
+        disk.set_faults(Faults::default());
+        let kept = BTreeSet::new();
+        files(&disk).keep_only(&kept).unwrap();
+    }
+}

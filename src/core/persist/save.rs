@@ -1,0 +1,160 @@
+//! A frozen machine to a checkpoint, with the values that are in memory moved to a file of their own. Never leaves a
+//! checkpoint that names a file which is not durable, and never removes a file that a checkpoint names.
+
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
+
+use prost::Message as _;
+
+use super::{Error, file};
+use crate::disk::{CheckpointInfo, Checkpoints, Class, Position, ValueWriter};
+use crate::node::Checkpoint;
+use crate::store::Export;
+
+/// Bytes of values that one checkpoint takes out of worn files at most.
+const MOST_TAKEN: u64 = 256 << 20;
+/// More files than this are joined, the smallest first.
+const MOST_FILES: usize = 16;
+/// Bytes of values between two signs of life.
+const ALIVE_EVERY: usize = 1 << 20;
+
+/// Writes the checkpoints of one member.
+#[derive(Debug)]
+pub struct Saver {
+    checkpoints: Checkpoints,
+    /// Values of at least so many bytes go to files of their own; `None`: none does.
+    to_files: Option<usize>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Files that the next checkpoint empties.
+    worn: BTreeSet<u64>,
+    /// The newest number that was used.
+    newest: u64,
+}
+
+impl Saver {
+    /// For these checkpoints. `to_files`: values of at least so many bytes go to files of their own; without it every
+    /// checkpoint is complete by itself.
+    #[must_use]
+    pub fn new(checkpoints: Checkpoints, to_files: Option<usize>) -> Self {
+        Self {
+            checkpoints,
+            to_files,
+            state: Mutex::default(),
+        }
+    }
+
+    /// The checkpoints.
+    #[must_use]
+    pub fn checkpoints(&self) -> &Checkpoints {
+        &self.checkpoints
+    }
+
+    /// Writes a frozen machine as a checkpoint and removes the checkpoints, and the files of values, that are no longer
+    /// kept. Durable when it returns. From then on moved values are read from their file.
+    ///
+    /// # Errors
+    /// Those of the disk; a value in a file that cannot be read.
+    pub fn save(&self, checkpoint: Checkpoint, alive: impl Fn()) -> Result<CheckpointInfo, Error> {
+        let position = Position {
+            index: checkpoint.meta.index,
+            term: checkpoint.meta.term,
+        };
+        let meta = checkpoint.meta.encode_to_vec();
+        let (chunks, files) = match self.to_files {
+            None => (checkpoint.chunks, BTreeSet::new()),
+            Some(from) => {
+                let files = self.move_values(&checkpoint.chunks, from, &alive);
+                let files = files.inspect_err(|error| self.rest(error))?;
+                match files.is_empty() {
+                    true => (checkpoint.chunks, files),
+                    false => (checkpoint.chunks.placed(), files),
+                }
+            }
+        };
+        let written = self.write(position, &meta, &files, chunks, alive);
+        let written = written.inspect_err(|error| self.rest(error))?;
+        self.checkpoints.prune(position)?;
+        self.checkpoints.drop_unused_values(&files)?;
+        Ok(written)
+    }
+
+    /// Removes the files of values that no checkpoint names: what an earlier process left unfinished.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub fn drop_unused(&self) -> Result<(), Error> {
+        Ok(self.checkpoints.drop_unused_values(&BTreeSet::new())?)
+    }
+
+    /// Moves values to a new file, if there are any to move; returns the files that the state needs then.
+    fn move_values(
+        &self,
+        chunks: &Export,
+        from: usize,
+        alive: &impl Fn(),
+    ) -> Result<BTreeSet<u64>, Error> {
+        let (worn, newest) = {
+            let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            (state.worn.clone(), state.newest)
+        };
+        let mut writer: Option<ValueWriter> = None;
+        let mut bytes = 0;
+        let moved = chunks
+            .view()
+            .move_values(from, (&worn, MOST_TAKEN), |value| {
+                bytes += value.len();
+                if bytes >= ALIVE_EVERY {
+                    bytes = 0;
+                    alive();
+                }
+                let writer = match &mut writer {
+                    Some(writer) => writer,
+                    none => none.insert(self.checkpoints.values().begin(newest)?),
+                };
+                Ok::<u64, Error>(writer.put(value)?)
+            })?;
+        let mut files: BTreeSet<u64> = moved.others().collect();
+        let worn = moved.worn(MOST_FILES);
+        if let Some(writer) = writer {
+            let file = file(writer.finish()?);
+            files.insert(file.number());
+            moved.settle(&file);
+        }
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.worn = worn;
+        state.newest = files.last().copied().unwrap_or(0).max(newest);
+        Ok(files)
+    }
+
+    /// On a full disk nothing is taken out of worn files by the next attempt.
+    fn rest(&self, error: &Error) {
+        if error.class() == Class::DiskFull {
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            state.worn.clear();
+        }
+    }
+
+    fn write(
+        &self,
+        position: Position,
+        meta: &[u8],
+        files: &BTreeSet<u64>,
+        mut chunks: Export,
+        alive: impl Fn(),
+    ) -> Result<CheckpointInfo, Error> {
+        let files: Vec<u64> = files.iter().copied().collect();
+        let mut writer = self.checkpoints.begin_with(position, meta, &files)?;
+        for chunk in &mut chunks {
+            alive();
+            writer.chunk(&chunk)?;
+        }
+        match chunks.failure() {
+            Some(damaged) => Err(damaged.clone().into()),
+            None => Ok(writer.finish()?),
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! Checkpoints with files of values: restored after any crash, sent as those of a member without such files, and
+//! rid of what nobody needs.
+
+use std::sync::Arc;
+
+use super::*;
+use crate::disk::double::{Faults, Keep, MemoryDisk};
+use crate::disk::{CheckpointInfo, Disk as _};
+use crate::node::{InitialMember, LogPayload, Membership, StateMachine};
+use crate::raft::Entry;
+use crate::store::{Compact, Operation, Put, Range};
+
+struct Member {
+    disk: MemoryDisk,
+    saver: Saver,
+    machine: StateMachine,
+}
+
+fn founded() -> StateMachine {
+    let first = InitialMember {
+        name: "a".to_owned(),
+        peer_urls: vec!["http://a:2380".to_owned()],
+        ..InitialMember::default()
+    };
+    StateMachine::founded(Membership::bootstrap("", 0, "", &[first]).unwrap())
+}
+
+fn saver(disk: &MemoryDisk, to_files: Option<usize>) -> Saver {
+    Saver::new(Checkpoints::new(Arc::new(disk.clone())), to_files)
+}
+
+impl Member {
+    fn new(to_files: Option<usize>) -> Self {
+        let disk = MemoryDisk::new();
+        disk.create_directory("checkpoints").unwrap();
+        Member {
+            saver: saver(&disk, to_files),
+            machine: founded(),
+            disk,
+        }
+    }
+
+    fn apply(&mut self, operation: Operation) {
+        let data = LogPayload::command(None, operation.into());
+        let entry = Entry::normal(self.machine.term(), self.machine.index() + 1, data);
+        self.machine.apply(&entry).unwrap();
+    }
+
+    fn put(&mut self, key: &str, value: &str) {
+        self.apply(Operation::Put(Put {
+            key: key.to_owned().into(),
+            value: value.to_owned().into(),
+            ..Put::default()
+        }));
+    }
+
+    fn save(&mut self) -> Result<CheckpointInfo, Error> {
+        self.saver.save(self.machine.checkpoint(), || ())
+    }
+
+    fn hash(&self) -> u64 {
+        self.machine.hash().unwrap()
+    }
+
+    fn restored(&self, info: &CheckpointInfo) -> StateMachine {
+        restore(self.saver.checkpoints(), info.position, (1, 1), || ()).unwrap()
+    }
+
+    fn value_files(&self) -> Vec<u64> {
+        self.saver.checkpoints().values().list().unwrap()
+    }
+}
+
+#[test]
+fn machine_with_files_is_restored_after_a_crash() {
+    let mut member = Member::new(Some(4));
+    for round in 0..5 {
+        member.put("small", "s");
+        member.put("key", &format!("value {round}"));
+        member.put(&format!("other {round}"), "value that stays");
+        let info = member.save().unwrap();
+        member.disk.crash(Keep::Seeded(round));
+        let restored = member.restored(&info);
+        assert_eq!(
+            restored.hash().unwrap(),
+            member.machine_of_memory(round).hash().unwrap()
+        );
+        member.saver = saver(&member.disk, Some(4));
+        member.saver.drop_unused().unwrap();
+        member.machine = restored;
+    }
+    assert!(member.value_files().len() > 2);
+}
+
+impl Member {
+    /// The same writes on a member that has no disk.
+    fn machine_of_memory(&self, rounds: u64) -> StateMachine {
+        let mut other = Member::new(None);
+        for round in 0..=rounds {
+            other.put("small", "s");
+            other.put("key", &format!("value {round}"));
+            other.put(&format!("other {round}"), "value that stays");
+        }
+        other.machine
+    }
+}
+
+/// Equal states are sent as equal bytes, whatever a member has on its disk: a receiver needs no file of the sender's.
+#[test]
+fn stream_is_that_of_a_member_without_files() {
+    let mut sent = Vec::new();
+    for to_files in [Some(1), None] {
+        let mut member = Member::new(to_files);
+        for number in 0..300 {
+            member.put(&format!("key {number}"), &"value ".repeat(number * 7));
+        }
+        member.save().unwrap();
+        // A second one, in which all values are in files already.
+        let info = member.save().unwrap();
+        assert_eq!(member.value_files().is_empty(), to_files.is_none());
+        let mut whole = WholeCheckpoint::open(member.saver.checkpoints(), info.position).unwrap();
+        let mut bytes = Vec::new();
+        while let Some(chunk) = whole.next_chunk().unwrap() {
+            bytes.extend_from_slice(&chunk);
+        }
+        assert!(whole.next_chunk().unwrap().is_none(), "it stays at its end");
+        sent.push(bytes);
+    }
+    assert!(sent[0].len() > 200_000);
+    assert!(sent[0] == sent[1], "the streams differ");
+}
+
+/// Two checkpoints are kept, and a start falls back on the older one if the newer is damaged: what only the older one
+/// needs must be there.
+#[test]
+fn older_checkpoint_keeps_its_values() {
+    let mut member = Member::new(Some(1));
+    member.put("key", "old value");
+    let older = member.save().unwrap();
+    let hash = member.hash();
+    member.put("key", "new value");
+    let revision = member.machine.view().revision();
+    member.apply(Operation::Compact(Compact { revision }));
+    member.machine.reclaim(1000);
+    member.save().unwrap();
+    assert_eq!(member.restored(&older).hash().unwrap(), hash);
+    for round in 0..3 {
+        member.put("another", &format!("{round}"));
+        member.save().unwrap();
+    }
+    assert!(
+        !member.value_files().contains(&1),
+        "{:?}",
+        member.value_files()
+    );
+}
+
+/// The disk was full, or the sync failed: no value may be read from a file that is not whole, nor be gone.
+#[test]
+fn failed_file_leaves_values_in_memory() {
+    let mut member = Member::new(Some(1));
+    member.put("key", "value");
+    for fail in 1..6 {
+        member.disk.set_faults(Faults {
+            fail_sync: Some(fail),
+            ..Faults::default()
+        });
+        let saved = member.save();
+        let struck = member.disk.tripped();
+        member.disk.set_faults(Faults::default());
+        let range = Range {
+            key: "key".into(),
+            ..Range::default()
+        };
+        let found = member.machine.view().range(&range).unwrap();
+        assert_eq!(found.kvs[0].value, "value", "after a failed sync {fail}");
+        if !struck {
+            saved.unwrap();
+            return;
+        }
+        assert!(matches!(saved, Err(Error::Disk(disk::Error::Sync { .. }))));
+        // As after a crash: the next process knows only what was durable.
+        let number = member.value_files();
+        assert!(number.len() <= 1, "{number:?}");
+    }
+    panic!("every sync failed");
+}
+
+/// With the gate off again, the next checkpoint is complete by itself, and after the one behind it no file is left.
+#[test]
+fn values_come_back_into_the_checkpoint() {
+    let mut member = Member::new(Some(1));
+    member.put("key", "value");
+    let info = member.save().unwrap();
+    assert_eq!(member.saver.checkpoints().readable_since(), "0.2.0");
+    member.machine = member.restored(&info);
+    member.saver = saver(&member.disk, None);
+    for round in 0..2 {
+        member.put("round", &format!("{round}"));
+        let info = member.save().unwrap();
+        let reader = member.saver.checkpoints().open(info.position).unwrap();
+        assert_eq!(reader.files(), [0; 0]);
+    }
+    assert_eq!(member.value_files(), [0; 0]);
+    assert_eq!(member.saver.checkpoints().readable_since(), "0.1.0");
+    let found = member.machine.view().range(&Range {
+        key: "key".into(),
+        ..Range::default()
+    });
+    assert_eq!(
+        found.unwrap().kvs[0].value,
+        "value",
+        "open files stay readable"
+    );
+}
+
+/// A checkpoint whose file of values is gone or damaged at its head is a damaged checkpoint: a start takes the older
+/// one if the log makes up for it, or refuses.
+#[test]
+fn missing_file_is_damage_of_its_checkpoint() {
+    let mut member = Member::new(Some(1));
+    member.put("key", "value");
+    let info = member.save().unwrap();
+    let checkpoints = member.saver.checkpoints();
+    checkpoints.verify(info.position).unwrap();
+    member
+        .disk
+        .flip_bit("values/0000000000000001.values", 3, 1)
+        .unwrap();
+    let error = checkpoints.verify(info.position).unwrap_err();
+    assert_eq!(error.class(), Class::Corrupt, "{error}");
+    member
+        .disk
+        .remove("values/0000000000000001.values")
+        .unwrap();
+    let error = checkpoints.verify(info.position).unwrap_err();
+    assert_eq!(error.class(), Class::Corrupt, "{error}");
+    let error = restore(checkpoints, info.position, (1, 1), || ()).unwrap_err();
+    assert_eq!(error.class(), Class::Corrupt, "{error}");
+}

@@ -1,0 +1,291 @@
+//! Values in files: a double of the files, and what a damaged one does to whoever needs it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+
+use super::helpers::{bytes, compact, do_put, filled, put, read, run};
+use crate::store::*;
+
+/// Files of values in memory.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Files {
+    all: BTreeMap<u64, Arc<ValueFile>>,
+    worn: BTreeSet<u64>,
+    newest: u64,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    damaged: AtomicBool,
+    reads: AtomicU64,
+}
+
+/// One of them. A value begins with a byte that is not its own, as the disk's have a head.
+#[derive(Debug)]
+struct Double {
+    content: Arc<Mutex<Vec<u8>>>,
+    shared: Arc<Shared>,
+}
+
+impl ValueBytes for Double {
+    fn read(&self, offset: u64, length: u32) -> Result<Bytes, ReadFailure> {
+        self.shared.reads.fetch_add(1, Ordering::Relaxed);
+        if self.shared.damaged.load(Ordering::Relaxed) {
+            return Err(ReadFailure::Damaged("the double is damaged".to_owned()));
+        }
+        let content = self.content.lock().expect("nobody panics with it");
+        let from = offset as usize + 1;
+        let value = content.get(from..from + length as usize);
+        value
+            .map(Bytes::copy_from_slice)
+            .ok_or_else(|| ReadFailure::Damaged("it ends early".to_owned()))
+    }
+
+    fn length(&self) -> u64 {
+        self.content.lock().expect("nobody panics with it").len() as u64
+    }
+}
+
+impl Files {
+    /// Moves values of at least `from` bytes, as a checkpoint does.
+    pub(super) fn take(&mut self, view: &View, from: usize) -> Result<(), DamagedValue> {
+        let mut content = vec![0; 7];
+        let put = |value: &[u8]| {
+            let offset = content.len() as u64;
+            content.push(0xff);
+            content.extend_from_slice(value);
+            Ok::<u64, DamagedValue>(offset)
+        };
+        let moved = view.move_values(from, (&self.worn, 20), put)?;
+        let used: BTreeSet<u64> = moved.others().collect();
+        assert!(used.iter().all(|number| self.all.contains_key(number)));
+        self.worn = moved.worn(3);
+        assert!(self.worn.is_subset(&used));
+        self.all.retain(|number, _| used.contains(number));
+        if !moved.is_empty() {
+            self.newest += 1;
+            let double = Double {
+                content: Arc::new(Mutex::new(content)),
+                shared: Arc::clone(&self.shared),
+            };
+            let file = ValueFile::new(self.newest, double);
+            moved.settle(&file);
+            self.all.insert(self.newest, file);
+        }
+        Ok(())
+    }
+
+    pub(super) fn all(&self) -> Vec<Arc<ValueFile>> {
+        self.all.values().cloned().collect()
+    }
+
+    /// What others receive of a stream with places.
+    pub(super) fn inline(&self, placed: &[Bytes]) -> Vec<u8> {
+        let mut inline = Inline::new(self.all());
+        let mut out = Vec::new();
+        for chunk in placed {
+            inline.push(chunk);
+            while let Some(chunk) = inline.next_chunk().expect("every value is readable") {
+                out.extend_from_slice(&chunk);
+            }
+        }
+        out.extend(inline.finish().expect("it is whole").into_iter().flatten());
+        out
+    }
+
+    /// How many files there were, and how often one was read.
+    pub(super) fn counts(&self) -> (u64, u64) {
+        (self.newest, self.shared.reads.load(Ordering::Relaxed))
+    }
+
+    fn damage(&self, damaged: bool) {
+        self.shared.damaged.store(damaged, Ordering::Relaxed);
+    }
+}
+
+/// The stream with every value in it.
+pub(super) fn whole(view: &Arc<View>) -> Vec<u8> {
+    view.export().flatten().collect()
+}
+
+fn moved(store: &Store) -> Files {
+    let mut files = Files::default();
+    let view = store.publish();
+    files.take(&view, 1).expect("all is in memory");
+    files
+}
+
+/// Whoever needs a value that cannot be read gets an error that names it, never another value, and whoever needs none
+/// is served.
+#[test]
+fn damaged_value_is_an_error_for_whoever_needs_it() {
+    let mut store = filled(&["a", "b"]);
+    let files = moved(&store);
+    files.damage(true);
+    let view = store.publish();
+    let unreadable = |error: Error| match error {
+        Error::Value(damaged) => assert_eq!(damaged.to_string(), "the double is damaged"),
+        other => panic!("{other}"),
+    };
+    unreadable(
+        view.range(&read("a", ""))
+            .expect_err("its value is damaged"),
+    );
+    unreadable(view.hash_kv(0).expect_err("it has every value in it"));
+    unreadable(
+        view.events(2, 3, b"a", b"", false)
+            .expect_err("the event has the value"),
+    );
+    assert!(view.rows().any(|row| row.is_err()));
+    let keys_only = Range {
+        keys_only: true,
+        ..read("a", "c")
+    };
+    assert_eq!(view.range(&keys_only).expect("keys").kvs.len(), 2);
+    let count_only = Range {
+        count_only: true,
+        ..read("a", "c")
+    };
+    assert_eq!(view.range(&count_only).expect("a count").count, 2);
+    do_put(&mut store, "a", "new");
+    assert_eq!(
+        store
+            .publish()
+            .range(&read("a", ""))
+            .expect("in memory")
+            .kvs[0]
+            .value,
+        bytes("new")
+    );
+}
+
+/// A command that needs a damaged value is no refusal: the state is what it was, and the member stops.
+#[test]
+fn command_that_needs_a_damaged_value_changes_nothing() {
+    let mut store = filled(&["a"]);
+    let files = moved(&store);
+    files.damage(true);
+    let before = store.publish();
+    let needs = [
+        Operation::Put(Put {
+            ignore_value: true,
+            value: Bytes::new(),
+            ..put("a", "")
+        }),
+        Operation::Put(Put {
+            prev_kv: true,
+            ..put("a", "x")
+        }),
+        Operation::DeleteRange(DeleteRange {
+            key: bytes("a"),
+            prev_kv: true,
+            ..DeleteRange::default()
+        }),
+        Operation::Txn(Txn {
+            compare: vec![Compare {
+                target: CompareTarget::Value as i32,
+                key: bytes("a"),
+                value: bytes("v"),
+                ..Compare::default()
+            }],
+            ..Txn::default()
+        }),
+    ];
+    for operation in needs {
+        let answer = run(&mut store, operation.clone());
+        assert!(
+            matches!(answer, Err(Error::Value(_))),
+            "{operation:?}: {answer:?}"
+        );
+        let now = store.publish();
+        assert_eq!(
+            (now.revision(), now.db_size()),
+            (before.revision(), before.db_size()),
+            "{operation:?}"
+        );
+    }
+    files.damage(false);
+    assert_eq!(store.publish().hash_kv(0), before.hash_kv(0));
+}
+
+/// An export that meets a damaged value ends, says why, and is no state for whoever got a part of it.
+#[test]
+fn export_with_a_damaged_value_is_no_state() {
+    let store = filled(&["a", "b"]);
+    let files = moved(&store);
+    files.damage(true);
+    let mut export = store.publish().export();
+    let chunks: Vec<Bytes> = export.by_ref().collect();
+    assert!(export.failure().is_some());
+    assert!(matches!(Store::import(&chunks), Err(Error::Checkpoint(_))));
+    let mut placed = store.publish().export().placed();
+    let chunks: Vec<Bytes> = placed.by_ref().collect();
+    assert!(placed.failure().is_none(), "places need no values");
+    assert!(Store::import_with(files.all(), &chunks).is_ok());
+    let missing = Store::import(&chunks).expect_err("its file is not there");
+    assert!(missing.to_string().contains("is not there"), "{missing}");
+}
+
+/// A watcher that is to be shown a value that cannot be read learns why; one that is in step is not shown
+/// another one either.
+#[test]
+fn watcher_learns_why_it_is_not_shown_a_value() {
+    let mut store = filled(&["a"]);
+    let mut watchers = Watchers::new(&store.publish());
+    let spec = |start_revision| WatchSpec {
+        key: bytes("a"),
+        start_revision,
+        ..WatchSpec::default()
+    };
+    watchers.create(1, spec(0)).expect("a watcher");
+    watchers.create(2, spec(1)).expect("a watcher");
+    do_put(&mut store, "a", "later");
+    let files = moved(&store);
+    files.damage(true);
+    let view = store.publish();
+    watchers.advance(&view, &mut |_, _| panic!("no value is readable"));
+    for id in [1, 2] {
+        let outcome = watchers.catch_up(id, &view, Slice::default());
+        assert!(
+            matches!(outcome, CatchUp::Unreadable(_)),
+            "{id}: {outcome:?}"
+        );
+    }
+    assert!(watchers.is_empty());
+}
+
+/// A file is emptied when most of what is in it is needed no more, and the smallest are joined.
+#[test]
+fn worn_and_small_files_are_emptied() {
+    let mut store = filled(&["a", "b", "c", "d"]);
+    let mut files = moved(&store);
+    for key in ["a", "b", "c"] {
+        do_put(&mut store, key, "another one");
+    }
+    let revision = store.publish().revision();
+    compact(&mut store, revision).expect("a compaction");
+    store.reclaim(100);
+    let view = store.publish();
+    files.take(&view, 1).expect("readable");
+    assert_eq!(files.worn, BTreeSet::from([1]), "one of four is needed");
+    files.take(&view, 1).expect("readable");
+    assert!(!files.all.contains_key(&1));
+    assert_eq!(
+        store
+            .publish()
+            .range(&read("d", ""))
+            .expect("moved twice")
+            .kvs
+            .len(),
+        1
+    );
+    for number in 0..6 {
+        do_put(&mut store, &format!("k{number}"), "one value a file");
+        files.take(&store.publish(), 1).expect("readable");
+    }
+    assert!(files.all.len() <= 5, "{}", files.all.len());
+}

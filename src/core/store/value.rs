@@ -1,0 +1,201 @@
+//! The value of a record: what it is never changes, where it is may. It is in memory until a checkpoint has written
+//! it to a file of values; from then on it is read from there.
+//!
+//! Never opens, writes or removes a file: whoever owns the files gives readable ones, and who asks for a value
+//! that is in one waits for it.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
+
+/// Why a value cannot be read from its file.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what}")]
+pub struct DamagedValue {
+    /// The number of the file.
+    pub file: u64,
+    /// Where the value is in it, in bytes.
+    pub offset: u64,
+    /// What is wrong there, with the name of the file.
+    pub what: String,
+    /// Whether the file could not be read, which says nothing of what is in it.
+    pub io: bool,
+}
+
+/// Why a file gives no value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReadFailure {
+    /// It could not be read now.
+    Io(String),
+    /// What was read is not what was written.
+    Damaged(String),
+}
+
+/// What the store asks of a file of values.
+pub trait ValueBytes: Debug + Send + Sync {
+    /// Reads the value at an offset and checks it.
+    ///
+    /// # Errors
+    /// What is wrong, as text that names the file.
+    fn read(&self, offset: u64, length: u32) -> Result<Bytes, ReadFailure>;
+
+    /// Length of the file, in bytes.
+    fn length(&self) -> u64;
+}
+
+/// A file of values. Records refer to it, so it stays open as long as one of them lives.
+#[derive(Debug)]
+pub struct ValueFile {
+    number: u64,
+    bytes: Box<dyn ValueBytes>,
+}
+
+impl ValueFile {
+    /// The file of this number, which no other file of the member has or had.
+    pub fn new(number: u64, bytes: impl ValueBytes + 'static) -> Arc<Self> {
+        Arc::new(ValueFile {
+            number,
+            bytes: Box::new(bytes),
+        })
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Its length in bytes.
+    #[must_use]
+    pub fn length(&self) -> u64 {
+        self.bytes.length()
+    }
+
+    pub(super) fn read(&self, offset: u64, length: u32) -> Result<Bytes, DamagedValue> {
+        let read = self.bytes.read(offset, length);
+        read.map_err(|failure| {
+            let (what, io) = match failure {
+                ReadFailure::Io(what) => (what, true),
+                ReadFailure::Damaged(what) => (what, false),
+            };
+            let file = self.number;
+            DamagedValue {
+                file,
+                offset,
+                what,
+                io,
+            }
+        })
+    }
+}
+
+/// Where a value is in a file.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    pub(super) file: Arc<ValueFile>,
+    pub(super) offset: u64,
+    pub(super) length: u32,
+}
+
+impl Place {
+    pub(super) fn read(&self) -> Result<Bytes, DamagedValue> {
+        self.file.read(self.offset, self.length)
+    }
+}
+
+/// A value, wherever it is.
+#[derive(Debug)]
+pub(super) struct Value(Mutex<At>);
+
+#[derive(Debug)]
+enum At {
+    Memory(Bytes),
+    File(Place),
+}
+
+impl Value {
+    pub(super) fn new(value: Bytes) -> Self {
+        Value(Mutex::new(At::Memory(value)))
+    }
+
+    pub(super) fn placed(place: Place) -> Self {
+        Value(Mutex::new(At::File(place)))
+    }
+
+    /// Held for a few instructions at a time, never while a file is read.
+    #[inline]
+    fn at(&self) -> MutexGuard<'_, At> {
+        self.0.lock()
+    }
+
+    /// Its length in bytes.
+    pub(super) fn len(&self) -> usize {
+        match &*self.at() {
+            At::Memory(value) => value.len(),
+            At::File(place) => place.length as usize,
+        }
+    }
+
+    /// The value itself.
+    ///
+    /// # Errors
+    /// If its file is damaged or cannot be read.
+    #[inline]
+    pub(super) fn load(&self) -> Result<Bytes, DamagedValue> {
+        if let At::Memory(value) = &*self.at() {
+            return Ok(value.clone());
+        }
+        self.read()
+    }
+
+    #[cold]
+    fn read(&self) -> Result<Bytes, DamagedValue> {
+        let place = match &*self.at() {
+            At::Memory(value) => return Ok(value.clone()),
+            At::File(place) => place.clone(),
+        };
+        place.read()
+    }
+
+    /// Where it is, if it is in a file.
+    pub(super) fn place(&self) -> Option<Place> {
+        match &*self.at() {
+            At::Memory(_) => None,
+            At::File(place) => Some(place.clone()),
+        }
+    }
+
+    /// From here on it is read from this place, which holds the same value durably.
+    pub(super) fn settle(&self, file: &Arc<ValueFile>, offset: u64) {
+        let mut at = self.at();
+        let length = match &*at {
+            // Its length came from a request or a checkpoint, which have limits far below this.
+            At::Memory(value) => u32::try_from(value.len()).unwrap_or(u32::MAX),
+            At::File(place) => place.length,
+        };
+        let place = Place {
+            file: Arc::clone(file),
+            offset,
+            length,
+        };
+        let before = std::mem::replace(&mut *at, At::File(place));
+        // What is freed is freed without the lock.
+        drop(at);
+        drop(before);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A record of a key without a lease and with a place takes 128 bytes with its counters; a larger one
+    /// would fall into the allocator's next class.
+    #[test]
+    fn place_takes_no_more_memory_than_a_handle_of_bytes() {
+        assert_eq!(size_of::<At>(), size_of::<Bytes>());
+        assert_eq!(size_of::<Value>(), size_of::<Bytes>() + 8);
+    }
+}

@@ -1,0 +1,264 @@
+//! Values in files (`--feature-gates=ValuesOnDisk=true`): they are moved there by checkpoints, read from there by every
+//! call, sent to members without such files, come back into the checkpoint once the gate is off, and one that is damaged
+//! is an error on its member alone.
+
+use std::path::{Path, PathBuf};
+
+use quorate::wire::etcd::maintenance_client::MaintenanceClient;
+use quorate::wire::etcd::{
+    Compare, HashKvRequest, MemberAddRequest, MemberPromoteRequest, PutRequest, RangeRequest,
+    RequestOp, TxnRequest, compare, request_op,
+};
+use tonic::Code;
+
+use super::fixture::{Server, by_hand, initial_cluster, until};
+
+/// More than the log may hold beyond a checkpoint: 64 MiB.
+const VALUES: usize = 70;
+const VALUE: usize = 1 << 20;
+
+fn value(number: usize) -> Vec<u8> {
+    let word = format!("value {number} ");
+    word.bytes().cycle().take(VALUE).collect()
+}
+
+fn key(number: usize) -> Vec<u8> {
+    format!("key {number:03}").into_bytes()
+}
+
+async fn fill(server: &Server) {
+    let mut kv = server.kv().max_decoding_message_size(usize::MAX);
+    for number in 0..VALUES {
+        let put = PutRequest {
+            key: key(number).into(),
+            value: value(number).into(),
+            ..PutRequest::default()
+        };
+        until("a large value is stored", server, async || {
+            kv.put(put.clone()).await.ok()
+        })
+        .await;
+    }
+}
+
+/// Reads one key on this member alone.
+async fn read(server: &Server, number: usize) -> Result<Vec<u8>, tonic::Status> {
+    let range = RangeRequest {
+        key: key(number).into(),
+        serializable: true,
+        ..RangeRequest::default()
+    };
+    let found = server.kv().range(range).await?.into_inner();
+    Ok(found
+        .kvs
+        .first()
+        .map(|kv| kv.value.to_vec())
+        .unwrap_or_default())
+}
+
+async fn all_are_right(server: &Server) {
+    for number in 0..VALUES {
+        let found = read(server, number).await.expect("a read");
+        assert!(found == value(number), "{}: key {number}", server.name);
+    }
+}
+
+async fn hash(server: &Server) -> Option<(i64, u32)> {
+    let mut client = MaintenanceClient::new(server.channel());
+    let hash = client.hash_kv(HashKvRequest { revision: 0 }).await.ok()?;
+    let hash = hash.into_inner();
+    Some((hash.hash_revision, hash.hash))
+}
+
+/// All of them hash what they store alike, each from where it has it.
+async fn hashes_are_equal(servers: &[&Server]) {
+    until("all members hash alike", servers[0], async || {
+        let first = hash(servers[0]).await?;
+        for server in &servers[1..] {
+            if hash(server).await? != first {
+                return None;
+            }
+        }
+        Some(())
+    })
+    .await;
+}
+
+fn value_files(data: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(data.join("values")) else {
+        return Vec::new();
+    };
+    entries.map(|entry| entry.unwrap().path()).collect()
+}
+
+/// A checkpoint names files of values: until then a file may be half written, and a start removes it.
+async fn values_are_in_files(server: &Server) {
+    let names_files = |path: PathBuf| {
+        let whole = path.extension().is_none_or(|it| it != "tmp");
+        // One that is removed meanwhile is not the newest.
+        let head = std::fs::read(&path).unwrap_or_default();
+        let format = head.get(8..12).map(|it| it.try_into().expect("four bytes"));
+        whole && format.map(u32::from_le_bytes) == Some(2)
+    };
+    until("values are in files", server, async || {
+        let mut entries = std::fs::read_dir(server.data.join("checkpoints")).ok()?;
+        entries
+            .any(|entry| names_files(entry.unwrap().path()))
+            .then_some(())
+    })
+    .await;
+}
+
+/// Flips a bit in each copy of this value in this member's files, and says how many there were: a put that was repeated is
+/// there more than once.
+fn damage(server: &Server, number: usize) -> usize {
+    let word = format!("value {number} ").into_bytes();
+    let begin = word.repeat(2);
+    let mut damaged = 0;
+    for path in value_files(&server.data) {
+        let mut bytes = std::fs::read(&path).unwrap();
+        let begins =
+            |at: &usize| bytes[*at..].starts_with(&begin) && !bytes[..*at].ends_with(&word);
+        let copies: Vec<usize> = (0..bytes.len()).filter(begins).collect();
+        damaged += copies.len();
+        for copy in copies {
+            bytes[copy + 1000] ^= 1;
+        }
+        std::fs::write(&path, bytes).unwrap();
+    }
+    damaged
+}
+
+fn with_gate(servers: &mut [Server]) {
+    for server in servers {
+        server.arguments.extend([
+            "--feature-gates=ValuesOnDisk=true".to_owned(),
+            "--snapshot-count=10".to_owned(),
+        ]);
+    }
+}
+
+async fn compared(server: &Server, number: usize, expected: Vec<u8>) -> bool {
+    let compare = Compare {
+        result: compare::CompareResult::Equal.into(),
+        target: compare::CompareTarget::Value.into(),
+        key: key(number).into(),
+        target_union: Some(compare::TargetUnion::Value(expected.into())),
+        ..Compare::default()
+    };
+    let put = PutRequest {
+        key: b"compared".to_vec().into(),
+        value: b"yes".to_vec().into(),
+        ..PutRequest::default()
+    };
+    let txn = TxnRequest {
+        compare: vec![compare],
+        success: vec![RequestOp {
+            request: Some(request_op::Request::RequestPut(put)),
+        }],
+        failure: Vec::new(),
+    };
+    let answer = server.kv().txn(txn).await.expect("a transaction");
+    answer.into_inner().succeeded
+}
+
+#[tokio::test]
+async fn values_are_read_from_files() {
+    let home = tempfile::tempdir().unwrap();
+    let mut servers = by_hand(home.path(), &["a", "b"]);
+    with_gate(&mut servers);
+    for server in &mut servers {
+        server.start();
+    }
+    for server in &servers {
+        server.serves("ready").await;
+    }
+    fill(&servers[0]).await;
+    for server in &servers {
+        values_are_in_files(server).await;
+        until("all values are here", server, async || {
+            (read(server, VALUES - 1).await.ok()? == value(VALUES - 1)).then_some(())
+        })
+        .await;
+        all_are_right(server).await;
+    }
+    // The log's thread applies what compares with a value that is in a file.
+    assert!(compared(&servers[0], 0, value(0)).await);
+    assert!(!compared(&servers[0], 0, value(1)).await);
+    hashes_are_equal(&[&servers[0], &servers[1]]).await;
+
+    // A crash: the checkpoint names its files.
+    servers[1].kill();
+    servers[1].start();
+    servers[1].serves("again").await;
+    all_are_right(&servers[1]).await;
+
+    // One that has its values in memory receives them from one that has not.
+    let mut joiner = Server::new(home.path(), "c");
+    let known = format!("{},c={}", initial_cluster(&servers), joiner.peer_url());
+    joiner.arguments.extend([
+        format!("--initial-cluster={known}"),
+        "--initial-cluster-state=existing".to_owned(),
+    ]);
+    let add = MemberAddRequest {
+        peer_ur_ls: vec![joiner.peer_url()],
+        is_learner: true,
+    };
+    let added = servers[0].cluster().member_add(add).await.unwrap();
+    let id = added.into_inner().member.unwrap().id;
+    joiner.start();
+    until("it is promoted", &joiner, async || {
+        let promote = MemberPromoteRequest { id };
+        servers[0].cluster().member_promote(promote).await.ok()
+    })
+    .await;
+    all_are_right(&joiner).await;
+    assert_eq!(value_files(&joiner.data), Vec::<PathBuf>::new());
+    hashes_are_equal(&[&servers[0], &servers[1], &joiner]).await;
+
+    // The gate is off again: what is in files is read until the next checkpoint has it.
+    servers[1].terminate().await;
+    servers[1]
+        .arguments
+        .retain(|it| !it.contains("ValuesOnDisk"));
+    servers[1].start();
+    servers[1].serves("without the gate").await;
+    all_are_right(&servers[1]).await;
+    hashes_are_equal(&[&servers[0], &servers[1], &joiner]).await;
+}
+
+/// A value that is damaged on the disk of one member: that member says so, whoever asks another one gets the value, and
+/// nobody gets another value.
+#[tokio::test]
+async fn damaged_value_is_an_error_on_its_member_alone() {
+    let home = tempfile::tempdir().unwrap();
+    let mut servers = by_hand(home.path(), &["a", "b", "c"]);
+    with_gate(&mut servers[..1]);
+    for server in &mut servers {
+        server.start();
+    }
+    for server in &servers {
+        server.serves("ready").await;
+    }
+    fill(&servers[1]).await;
+    values_are_in_files(&servers[0]).await;
+    servers[0].kill();
+    assert!(damage(&servers[0], 0) > 0, "no file has the value");
+    servers[0].start();
+    servers[0].serves("again").await;
+    let refusal = read(&servers[0], 0).await.expect_err("it is damaged");
+    assert_eq!(refusal.code(), Code::Unavailable, "{refusal}");
+    let text = refusal.message();
+    assert!(
+        text.contains(".values is damaged at offset ") && text.contains("remove this member"),
+        "{text}"
+    );
+    assert!(read(&servers[0], 1).await.expect("another one") == value(1));
+    all_are_right(&servers[1]).await;
+    assert_eq!(hash(&servers[0]).await, None, "a hash would need it");
+    // To apply this it needs the value: going on without would make it differ from the others.
+    assert!(compared(&servers[1], 0, value(0)).await);
+    let status = servers[0].ended().await;
+    assert_eq!(status.code(), Some(20), "{}", servers[0].log());
+    servers[2].serves("without it").await;
+}
