@@ -60,6 +60,8 @@ pub trait DiskFile: Debug + Send + Sync + 'static {
     fn sync(&self) -> io::Result<()>;
     /// Length in bytes.
     fn length(&self) -> io::Result<u64>;
+    /// These bytes are read soon: the disk may fetch them meanwhile. Does not wait, and changes nothing else.
+    fn read_ahead(&self, _offset: u64, _length: u64) {}
     /// When it was last written, in Unix milliseconds, where the disk knows.
     fn modified_ms(&self) -> Option<i64> {
         None

@@ -163,6 +163,10 @@ impl DiskFile for OpenFile {
         Ok(self.0.metadata()?.len())
     }
 
+    fn read_ahead(&self, offset: u64, length: u64) {
+        read_ahead(&self.0, offset, length);
+    }
+
     fn modified_ms(&self) -> Option<i64> {
         let modified = self.0.metadata().ok()?.modified().ok()?;
         let since = modified.duration_since(UNIX_EPOCH).ok()?;
@@ -222,6 +226,26 @@ fn create_directories(path: &Path) -> io::Result<()> {
 fn sync_directory(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
+
+/// A hint: whoever reads later waits for the disk if it was not heard.
+#[cfg(target_os = "linux")]
+#[expect(
+    unsafe_code,
+    reason = "posix_fadvise has no wrapper in the standard library"
+)]
+fn read_ahead(file: &File, offset: u64, length: u64) {
+    use std::os::fd::AsRawFd;
+    let (Ok(offset), Ok(length)) = (libc::off_t::try_from(offset), libc::off_t::try_from(length))
+    else {
+        return;
+    };
+    // SAFETY: the descriptor belongs to `file`, which outlives the call; no memory is passed.
+    let _ =
+        unsafe { libc::posix_fadvise(file.as_raw_fd(), offset, length, libc::POSIX_FADV_WILLNEED) };
+}
+
+#[cfg(not(target_os = "linux"))]
+fn read_ahead(_: &File, _: u64, _: u64) {}
 
 /// Takes up space without writing it, where the file system can; else by writing zeros.
 #[cfg(target_os = "linux")]

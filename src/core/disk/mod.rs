@@ -28,6 +28,7 @@ pub const READABLE_SINCE: &str = "0.1.0";
 /// The oldest one that can read a directory with files of values in it.
 pub(crate) const VALUES_READABLE_SINCE: &str = "0.2.0";
 
+mod append;
 mod checkpoint;
 mod device;
 mod directory;
@@ -48,7 +49,6 @@ mod values;
 pub use crate::raft::Position;
 pub use checkpoint::{
     CheckpointInfo, CheckpointReader, CheckpointWriter, Checkpoints, MAX_CHUNK_BYTES,
-    passing_checkpoint_bytes,
 };
 pub use device::{Disk, DiskFile, DiskLock, SECTOR};
 pub use directory::DataDirectory;

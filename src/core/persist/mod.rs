@@ -3,6 +3,7 @@
 //!
 //! Never starts a thread, never applies an entry, and never sends anything.
 
+mod receive;
 mod restore;
 mod save;
 mod send;
@@ -17,6 +18,7 @@ use crate::disk::{self, CheckpointReader, Checkpoints, Class, Position, ValueRea
 use crate::node::RestoreError;
 use crate::store::{self, DamagedValue, ReadFailure, ValueBytes, ValueFile};
 
+pub use receive::ReceivedCheckpoint;
 pub use restore::restore;
 pub use save::Saver;
 pub use send::WholeCheckpoint;
@@ -101,14 +103,30 @@ struct Readable(ValueReader);
 
 impl ValueBytes for Readable {
     fn read(&self, offset: u64, length: u32) -> Result<Bytes, ReadFailure> {
-        let read = self.0.read(offset, length);
-        read.map(Bytes::from).map_err(|error| match error.class() {
-            Class::Corrupt => ReadFailure::Damaged(error.to_string()),
-            _ => ReadFailure::Io(in_full(&error)),
-        })
+        self.0.read(offset, length).map_err(failure)
+    }
+
+    fn read_many(
+        &self,
+        places: &[(u64, u32)],
+        each: &mut dyn FnMut(usize, Bytes),
+    ) -> Result<(), (u64, ReadFailure)> {
+        let read = self.0.read_many(places, each);
+        read.map_err(|(offset, error)| (offset, failure(error)))
+    }
+
+    fn read_ahead(&self, offset: u64, length: u32) {
+        self.0.read_ahead(offset, length);
     }
 
     fn length(&self) -> u64 {
         self.0.length()
+    }
+}
+
+fn failure(error: disk::Error) -> ReadFailure {
+    match error.class() {
+        Class::Corrupt => ReadFailure::Damaged(error.to_string()),
+        _ => ReadFailure::Io(in_full(&error)),
     }
 }

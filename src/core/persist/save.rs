@@ -2,7 +2,7 @@
 //! checkpoint that names a file which is not durable, and never removes a file that a checkpoint names.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use prost::Message as _;
 
@@ -24,15 +24,8 @@ pub struct Saver {
     checkpoints: Checkpoints,
     /// Values of at least so many bytes go to files of their own; `None`: none does.
     to_files: Option<usize>,
-    state: Mutex<State>,
-}
-
-#[derive(Debug, Default)]
-struct State {
     /// Files that the next checkpoint empties.
-    worn: BTreeSet<u64>,
-    /// The newest number that was used.
-    newest: u64,
+    worn: Mutex<BTreeSet<u64>>,
 }
 
 impl Saver {
@@ -43,7 +36,7 @@ impl Saver {
         Self {
             checkpoints,
             to_files,
-            state: Mutex::default(),
+            worn: Mutex::default(),
         }
     }
 
@@ -51,6 +44,10 @@ impl Saver {
     #[must_use]
     pub fn checkpoints(&self) -> &Checkpoints {
         &self.checkpoints
+    }
+
+    pub(super) fn to_files(&self) -> Option<usize> {
+        self.to_files
     }
 
     /// Writes a frozen machine as a checkpoint and removes the checkpoints, and the files of values, that are no longer
@@ -78,7 +75,7 @@ impl Saver {
         let written = self.write(position, &meta, &files, chunks, alive);
         let written = written.inspect_err(|error| self.rest(error))?;
         self.checkpoints.prune(position)?;
-        self.checkpoints.drop_unused_values(&files)?;
+        self.checkpoints.drop_unused_values()?;
         Ok(written)
     }
 
@@ -87,7 +84,7 @@ impl Saver {
     /// # Errors
     /// Those of the disk.
     pub fn drop_unused(&self) -> Result<(), Error> {
-        Ok(self.checkpoints.drop_unused_values(&BTreeSet::new())?)
+        Ok(self.checkpoints.drop_unused_values()?)
     }
 
     /// Moves values to a new file, if there are any to move; returns the files that the state needs then.
@@ -97,10 +94,7 @@ impl Saver {
         from: usize,
         alive: &impl Fn(),
     ) -> Result<BTreeSet<u64>, Error> {
-        let (worn, newest) = {
-            let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-            (state.worn.clone(), state.newest)
-        };
+        let worn = self.worn().clone();
         let mut writer: Option<ValueWriter> = None;
         let mut bytes = 0;
         let moved = chunks
@@ -113,28 +107,29 @@ impl Saver {
                 }
                 let writer = match &mut writer {
                     Some(writer) => writer,
-                    none => none.insert(self.checkpoints.values().begin(newest)?),
+                    none => none.insert(self.checkpoints.values().begin()?),
                 };
                 Ok::<u64, Error>(writer.put(value)?)
             })?;
         let mut files: BTreeSet<u64> = moved.others().collect();
-        let worn = moved.worn(MOST_FILES);
+        *self.worn() = moved.worn(MOST_FILES);
         if let Some(writer) = writer {
             let file = file(writer.finish()?);
             files.insert(file.number());
             moved.settle(&file);
         }
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.worn = worn;
-        state.newest = files.last().copied().unwrap_or(0).max(newest);
         Ok(files)
+    }
+
+    /// Nothing that is done under the lock leaves it half done.
+    fn worn(&self) -> MutexGuard<'_, BTreeSet<u64>> {
+        self.worn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// On a full disk nothing is taken out of worn files by the next attempt.
     fn rest(&self, error: &Error) {
         if error.class() == Class::DiskFull {
-            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-            state.worn.clear();
+            self.worn().clear();
         }
     }
 
@@ -147,7 +142,9 @@ impl Saver {
         alive: impl Fn(),
     ) -> Result<CheckpointInfo, Error> {
         let files: Vec<u64> = files.iter().copied().collect();
-        let mut writer = self.checkpoints.begin_with(position, meta, &files)?;
+        let mut writer = self
+            .checkpoints
+            .begin_with(position, (meta, &files), false)?;
         for chunk in &mut chunks {
             alive();
             writer.chunk(&chunk)?;

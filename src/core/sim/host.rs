@@ -347,12 +347,12 @@ impl Process {
         chunks: &[Bytes],
     ) -> Result<(CheckpointInfo, SnapshotMeta), String> {
         let read = CheckpointMeta::read(meta).map_err(|e| e.to_string())?;
-        let begun = self.checkpoints.begin(position, meta, true);
-        let mut writer = begun.map_err(|e| e.to_string())?;
+        let begun = self.saver.receive(position, meta, 0);
+        let mut received = begun.map_err(|e| e.to_string())?;
         for chunk in chunks {
-            writer.chunk(chunk).map_err(|e| e.to_string())?;
+            received.chunk(chunk).map_err(|e| e.to_string())?;
         }
-        let info = writer.finish().map_err(|e| e.to_string())?;
+        let info = received.finish().map_err(|e| e.to_string())?;
         Ok((info_of(info), read.snapshot()))
     }
 

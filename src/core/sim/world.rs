@@ -303,9 +303,11 @@ impl World {
         config.health_ms = 200;
         config.max_learners = random.random_range(1..=3);
         config.strict_reconfig = random.random_bool(0.5);
+        let log_bytes = [500, 5_000, 50_000][random.random_range(0..3)];
         config.checkpoints = CheckpointPolicy {
-            log_bytes: [500, 5_000, 50_000][random.random_range(0..3)],
+            log_bytes,
             entries: random.random_range(1..60),
+            most_log_bytes: 8 * log_bytes,
             hold_bytes: [0, 2_000, 100_000][random.random_range(0..3)],
         };
         config.lease_note_ms = [0, 400][random.random_range(0..2)];

@@ -6,127 +6,33 @@
 //! checked here. A value that is in a file of values is read for a stream that leaves the member; a
 //! checkpoint of its own has the place of it instead.
 //!
-//! The stream is a sequence of length-delimited items: a head, the leases, users and roles,
-//! the records by key and age, an end with totals. A chunk may end anywhere.
+//! What the stream consists of is in [`super::pieces`].
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use crate::mutants::mutant;
-use bytes::{Buf, Bytes, BytesMut};
-use prost::Message;
+use bytes::{Bytes, BytesMut};
+use prost::Message as _;
 
 use super::lease::LeaseInfo;
 use super::log::LogEntry;
+use super::pieces::{
+    FORMAT, FORMAT_PLACED, Head, Kind, Lease, Piece, Pieces, Row, Tail, damaged, place,
+};
 use super::record::{KeyEntry, Record};
 use super::rows::MOST;
 use super::span::{End, Span};
 use super::state::State;
 use super::state_machine::Store;
 use super::tree::{Builder, Item as _};
-use super::value::{Place, Value};
+use super::value::Value;
 use super::view::View;
-use super::{
-    Alarm, Auth, AuthState, DamagedValue, Error, FollowedRevision, Following, LeaseId, Revision,
-    SetAlarm, ValueFile,
-};
+use super::{Alarm, AuthState, DamagedValue, Error, Revision, SetAlarm, ValueFile};
 
 /// The largest chunk, in bytes.
 pub const CHUNK_BYTES: usize = 1 << 20;
-/// The format of a stream that has every value in it.
-const FORMAT: u32 = 1;
-/// The format of one in which values are named by their places in files.
-const FORMAT_PLACED: u32 = 2;
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct Piece {
-    #[prost(oneof = "Kind", tags = "1, 2, 3, 4, 20, 40, 42, 43")]
-    kind: Option<Kind>,
-}
-
-#[derive(Clone, PartialEq, prost::Oneof)]
-enum Kind {
-    #[prost(message, tag = "1")]
-    Head(Head),
-    #[prost(message, tag = "2")]
-    Lease(Lease),
-    #[prost(message, tag = "3")]
-    Row(Row),
-    #[prost(message, tag = "4")]
-    Tail(Tail),
-    #[prost(message, tag = "40")]
-    Alarm(SetAlarm),
-    /// Absent in checkpoints of versions without users, and if there never was one.
-    #[prost(message, tag = "20")]
-    Auth(Auth),
-    /// The cluster that is followed. Absent if none is.
-    #[prost(message, tag = "42")]
-    Following(Following),
-    /// A part of its next revision, which is not whole yet.
-    #[prost(message, tag = "43")]
-    Staged(FollowedRevision),
-}
-
-#[derive(Clone, Copy, PartialEq, prost::Message)]
-struct Head {
-    #[prost(uint32, tag = "1")]
-    format: u32,
-    #[prost(int64, tag = "2")]
-    revision: Revision,
-    #[prost(int64, tag = "3")]
-    compacted: Revision,
-}
-
-#[derive(Clone, Copy, PartialEq, prost::Message)]
-struct Lease {
-    #[prost(int64, tag = "1")]
-    id: LeaseId,
-    #[prost(int64, tag = "2")]
-    ttl: i64,
-    #[prost(int64, tag = "3")]
-    remaining: i64,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct Row {
-    /// Empty: the key of the row before.
-    #[prost(bytes = "bytes", tag = "1")]
-    key: Bytes,
-    #[prost(bytes = "bytes", tag = "2")]
-    value: Bytes,
-    #[prost(int64, tag = "3")]
-    create: Revision,
-    #[prost(int64, tag = "4")]
-    main: Revision,
-    #[prost(int64, tag = "5")]
-    version: i64,
-    #[prost(int64, tag = "6")]
-    lease: LeaseId,
-    #[prost(uint32, tag = "7")]
-    sub: u32,
-    #[prost(bool, tag = "8")]
-    tombstone: bool,
-    /// The number of the file that the value is in; 0: it is here.
-    #[prost(uint64, tag = "9")]
-    file: u64,
-    #[prost(uint64, tag = "10")]
-    offset: u64,
-    #[prost(uint32, tag = "11")]
-    length: u32,
-}
-
-#[derive(Clone, Copy, PartialEq, prost::Message)]
-struct Tail {
-    #[prost(uint64, tag = "1")]
-    records: u64,
-    #[prost(uint64, tag = "2")]
-    leases: u64,
-    #[prost(uint64, tag = "3")]
-    db_size: u64,
-    #[prost(uint64, tag = "40")]
-    alarms: u64,
-}
 
 /// The chunks of a view's state, generated lazily.
 #[derive(Debug)]
@@ -345,137 +251,6 @@ fn row(record: &Record, known: bool, placed: bool) -> Result<Row, DamagedValue> 
         offset,
         length,
     })
-}
-
-/// Bytes of a stream, taken apart into its items.
-#[derive(Debug, Default)]
-struct Pieces(BytesMut);
-
-impl Pieces {
-    fn push(&mut self, chunk: &[u8]) {
-        self.0.extend_from_slice(chunk);
-    }
-
-    fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Takes the next piece off the buffer, if it is complete.
-    fn next(&mut self) -> Result<Option<Piece>, Error> {
-        let mut peek = &self.0[..];
-        let length = match prost::decode_length_delimiter(&mut peek) {
-            Ok(length) => length,
-            Err(_) if self.0.len() < 10 => return Ok(None),
-            Err(error) => return Err(damaged(&error.to_string())),
-        };
-        if peek.len() < length {
-            return Ok(None);
-        }
-        let prefix = self.0.len() - peek.len();
-        self.0.advance(prefix);
-        // Keys and values are parts of the buffer until they are copied to where they stay.
-        let bytes = self.0.split_to(length).freeze();
-        Piece::decode(bytes)
-            .map(Some)
-            .map_err(|error| damaged(&error.to_string()))
-    }
-}
-
-/// A stream with places of values, made into one that has the values: what is sent to other members
-/// and read by versions without files of values. With a bounded part of it in memory.
-#[derive(Debug)]
-pub struct Inline {
-    pieces: Pieces,
-    files: BTreeMap<u64, Arc<ValueFile>>,
-    out: BytesMut,
-}
-
-impl Inline {
-    /// Begins; `files` are those that the stream may name.
-    #[must_use]
-    pub fn new(files: impl IntoIterator<Item = Arc<ValueFile>>) -> Self {
-        let files = files.into_iter().map(|file| (file.number(), file));
-        Inline {
-            pieces: Pieces::default(),
-            files: files.collect(),
-            out: BytesMut::new(),
-        }
-    }
-
-    /// Takes the next chunk of the stream. Reads no value.
-    pub fn push(&mut self, chunk: &[u8]) {
-        self.pieces.push(chunk);
-    }
-
-    /// The next full chunk of the other stream; `None`: another [`push`](Self::push) has to come first.
-    ///
-    /// # Errors
-    /// [`Error::Checkpoint`], [`Error::Value`].
-    pub fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
-        loop {
-            if self.out.len() >= CHUNK_BYTES {
-                return Ok(Some(self.out.split_to(CHUNK_BYTES).freeze()));
-            }
-            let Some(piece) = self.pieces.next()? else {
-                return Ok(None);
-            };
-            // A buffer that grows cannot be too small.
-            let _ = self.whole(piece)?.encode_length_delimited(&mut self.out);
-        }
-    }
-
-    /// What is left after the last chunk.
-    ///
-    /// # Errors
-    /// [`Error::Checkpoint`] if the stream ends within an item.
-    pub fn finish(self) -> Result<Option<Bytes>, Error> {
-        match self.pieces.is_empty() {
-            true => Ok((!self.out.is_empty()).then(|| self.out.freeze())),
-            false => Err(damaged("it ends early")),
-        }
-    }
-
-    fn whole(&self, piece: Piece) -> Result<Piece, Error> {
-        let kind = match piece.kind {
-            Some(Kind::Head(head)) if head.format == FORMAT_PLACED => Some(Kind::Head(Head {
-                format: FORMAT,
-                ..head
-            })),
-            Some(Kind::Row(row)) => Some(Kind::Row(match place(&row, &self.files)? {
-                None => row,
-                Some(place) => Row {
-                    value: place.read()?,
-                    file: 0,
-                    offset: 0,
-                    length: 0,
-                    ..row
-                },
-            })),
-            other => other,
-        };
-        Ok(Piece { kind })
-    }
-}
-
-/// Where the value of a row is, if it is in a file.
-fn place(row: &Row, files: &BTreeMap<u64, Arc<ValueFile>>) -> Result<Option<Place>, Error> {
-    if row.file == 0 {
-        return Ok(None);
-    }
-    let file = files
-        .get(&row.file)
-        .ok_or_else(|| damaged("a row names a file of values that is not there"))?;
-    let end = row.offset.checked_add(row.length.into());
-    if row.tombstone || !row.value.is_empty() || end.is_none_or(|end| end > file.length()) {
-        return Err(damaged(
-            "the place of a value contradicts its row or its file",
-        ));
-    }
-    Ok(Some(Place {
-        file: Arc::clone(file),
-        offset: row.offset,
-        length: row.length,
-    }))
 }
 
 /// A store being rebuilt from chunks.
@@ -720,10 +495,6 @@ pub(super) fn index_log(state: &mut State, mut recent: Vec<Recent>) {
         });
     }
     state.frees = frees;
-}
-
-fn damaged(text: &str) -> Error {
-    Error::Checkpoint(text.to_owned())
 }
 
 impl Store {

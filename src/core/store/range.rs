@@ -6,6 +6,7 @@ use std::ops::ControlFlow;
 use bytes::Bytes;
 
 use super::pace::Pace;
+use super::reads::Reads;
 use super::span::Span;
 use super::state::State;
 use super::{DamagedValue, Error, KeyValue, Range, RangeResponse, Revision, SortOrder, SortTarget};
@@ -79,20 +80,20 @@ impl State {
         (limit, valued): (usize, bool),
         pace: &Pace<'_>,
     ) -> Result<Vec<KeyValue>, DamagedValue> {
-        let (mut kvs, mut failure) = (Vec::new(), None);
+        let (mut kvs, mut reads) = (Vec::new(), Reads::default());
         if range.limit > 0 && limit < 1024 {
             kvs.reserve(limit);
         }
         self.visit_paced(span, revision, pace, &mut |record| {
             match valued {
                 false => kvs.push(record.without_value()),
-                true => match record.to_kv() {
-                    Ok(kv) => kvs.push(kv),
-                    Err(damaged) => {
-                        failure = Some(damaged);
-                        return ControlFlow::Break(());
+                true => {
+                    let (kv, place) = record.to_kv_here();
+                    if let Some(place) = place {
+                        reads.want(kvs.len(), place);
                     }
-                },
+                    kvs.push(kv);
+                }
             }
             if kvs.len() >= limit {
                 ControlFlow::Break(())
@@ -100,7 +101,8 @@ impl State {
                 ControlFlow::Continue(())
             }
         });
-        failure.map_or(Ok(kvs), Err)
+        reads.fill(&mut kvs, pace)?;
+        Ok(kvs)
     }
 }
 

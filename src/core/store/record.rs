@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::tree::Item;
-use super::value::Value;
+use super::value::{Place, Value};
 use super::{DamagedValue, Event, EventKind, KeyValue, LeaseId, Revision};
 
 /// Assumed overhead of a record in bytes, in addition to its key and value: a constant of the format, because the
@@ -46,6 +46,15 @@ impl Record {
     pub(super) fn to_kv(&self) -> Result<KeyValue, DamagedValue> {
         let value = self.value.load()?;
         Ok(self.with(value))
+    }
+
+    /// The same if the value is in memory, else the key without it and where it is.
+    #[inline]
+    pub(super) fn to_kv_here(&self) -> (KeyValue, Option<Place>) {
+        match self.value.here() {
+            Ok(value) => (self.with(value), None),
+            Err(place) => (self.without_value(), Some(place)),
+        }
     }
 
     /// The same, the value left out.

@@ -41,6 +41,20 @@ pub trait ValueBytes: Debug + Send + Sync {
     /// What is wrong, as text that names the file.
     fn read(&self, offset: u64, length: u32) -> Result<Bytes, ReadFailure>;
 
+    /// Reads values whose offsets ascend, neighbours together. `each` gets the number of a place among these, and the value
+    /// that is there.
+    ///
+    /// # Errors
+    /// The offset at which it failed, and why.
+    fn read_many(
+        &self,
+        places: &[(u64, u32)],
+        each: &mut dyn FnMut(usize, Bytes),
+    ) -> Result<(), (u64, ReadFailure)>;
+
+    /// The value at an offset is read soon. Does not wait.
+    fn read_ahead(&self, offset: u64, length: u32);
+
     /// Length of the file, in bytes.
     fn length(&self) -> u64;
 }
@@ -75,19 +89,31 @@ impl ValueFile {
 
     pub(super) fn read(&self, offset: u64, length: u32) -> Result<Bytes, DamagedValue> {
         let read = self.bytes.read(offset, length);
-        read.map_err(|failure| {
-            let (what, io) = match failure {
-                ReadFailure::Io(what) => (what, true),
-                ReadFailure::Damaged(what) => (what, false),
-            };
-            let file = self.number;
-            DamagedValue {
-                file,
-                offset,
-                what,
-                io,
-            }
-        })
+        read.map_err(|failure| self.damaged(offset, failure))
+    }
+
+    /// As [`ValueBytes::read_many`].
+    pub(super) fn read_many(
+        &self,
+        places: &[(u64, u32)],
+        each: &mut dyn FnMut(usize, Bytes),
+    ) -> Result<(), DamagedValue> {
+        let read = self.bytes.read_many(places, each);
+        read.map_err(|(offset, failure)| self.damaged(offset, failure))
+    }
+
+    fn damaged(&self, offset: u64, failure: ReadFailure) -> DamagedValue {
+        let (what, io) = match failure {
+            ReadFailure::Io(what) => (what, true),
+            ReadFailure::Damaged(what) => (what, false),
+        };
+        let file = self.number;
+        DamagedValue {
+            file,
+            offset,
+            what,
+            io,
+        }
     }
 }
 
@@ -102,6 +128,10 @@ pub(super) struct Place {
 impl Place {
     pub(super) fn read(&self) -> Result<Bytes, DamagedValue> {
         self.file.read(self.offset, self.length)
+    }
+
+    pub(super) fn read_ahead(&self) {
+        self.file.bytes.read_ahead(self.offset, self.length);
     }
 }
 
@@ -148,6 +178,15 @@ impl Value {
             return Ok(value.clone());
         }
         self.read()
+    }
+
+    /// The value itself if it is in memory, else where it is.
+    #[inline]
+    pub(super) fn here(&self) -> Result<Bytes, Place> {
+        match &*self.at() {
+            At::Memory(value) => Ok(value.clone()),
+            At::File(place) => Err(place.clone()),
+        }
     }
 
     #[cold]

@@ -1,8 +1,11 @@
 //! A frozen state of the store that any thread may read for as long as it likes. Never changes,
 //! and never makes the owner of the store wait.
 
+use std::ops::ControlFlow;
+
 use bytes::Bytes;
 
+use super::checkpoint::kept;
 use super::lease::LeaseInfo;
 use super::pace::Pace;
 use super::range::shown;
@@ -38,6 +41,23 @@ impl View {
     #[must_use]
     pub fn db_size(&self) -> u64 {
         self.state.db_size()
+    }
+
+    /// Bytes of the values that are in files, as [`View::db_size`] counts them. Examines every record: not for a
+    /// runtime's thread.
+    #[must_use]
+    pub fn bytes_in_files(&self, pace: &Pace<'_>) -> u64 {
+        let mut bytes = 0;
+        self.state.keys.visit(Span::ALL, &mut |entry| {
+            let records = kept(entry, self.state.compacted);
+            let in_files = records.filter_map(|record| {
+                pace.step();
+                record.value.place()
+            });
+            bytes += in_files.map(|place| u64::from(place.length)).sum::<u64>();
+            ControlFlow::Continue(())
+        });
+        bytes
     }
 
     /// Number of keys.

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use super::queue::Queue;
 use super::state::{RuntimeState, Thread};
 use super::{ApplyJob, Worker, disk_stop};
-use crate::disk::{self, Class, Log};
-use crate::node::Input;
-use crate::raft::{Persist, SnapshotMeta};
+use crate::disk::{self, Class, Log, ValueFiles};
+use crate::node::{Input, LogPayload, PayloadBody};
+use crate::raft::{Entry, Persist, SnapshotMeta};
 
 /// A job of the log thread.
 #[derive(Debug)]
@@ -36,6 +36,8 @@ pub(super) struct Writer {
     pub(super) segments: Worker,
     /// When the next segment was last requested.
     pub(super) asked: Option<Instant>,
+    /// Where values are that entries may read.
+    pub(super) values: ValueFiles,
 }
 
 /// Interval until the next attempt after the volume had no room for the next segment.
@@ -59,6 +61,7 @@ impl Writer {
     fn run_job(&mut self, job: LogJob) -> disk::Result<()> {
         match job {
             LogJob::Write(persist) => {
+                self.read_ahead(&persist.entries);
                 let began = Instant::now();
                 self.log
                     .append(persist.hard_state.as_ref(), &persist.entries)?;
@@ -73,6 +76,24 @@ impl Writer {
             LogJob::Drop { before } => self.log.drop_before(before)?,
         }
         Ok(())
+    }
+
+    /// The applier must not wait for a disk: what it will read is fetched while the entries wait for their quorum.
+    fn read_ahead(&self, entries: &[Entry]) {
+        if !self.values.are_there() {
+            return;
+        }
+        let published = Arc::clone(&self.shared.published.borrow());
+        for entry in entries {
+            // What cannot be decoded is found when it is applied.
+            let payload = LogPayload::of(entry).ok().flatten();
+            let Some(PayloadBody::Command(command)) = payload.and_then(|it| it.body) else {
+                continue;
+            };
+            if let Some(operation) = &command.operation {
+                published.view.read_ahead(operation);
+            }
+        }
     }
 
     /// Has the next segment filled with zeros ahead of its use.

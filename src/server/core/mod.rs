@@ -56,7 +56,7 @@ pub(crate) struct Parts {
     /// The log.
     pub log: Log,
     /// Writes the checkpoints.
-    pub saver: Saver,
+    pub saver: Arc<Saver>,
     /// Milliseconds per tick.
     pub tick_ms: u64,
     /// Ticks to hand over at once.
@@ -95,11 +95,12 @@ impl Core {
             Worker::start("background", Some((shared, Thread::Background))).map_err(failed)?;
         let segments = Worker::start("segments", None).map_err(failed)?;
         let reader = Worker::start("log-reader", None).map_err(failed)?;
+        let values = parts.saver.checkpoints().values().clone();
         let applier = applier::Applier {
             machine: parts.machine,
             shared: Arc::clone(shared),
             jobs: apply.clone(),
-            saver: Arc::new(parts.saver),
+            saver: parts.saver,
             background: background.clone(),
             compactions: Vec::new(),
         };
@@ -107,6 +108,7 @@ impl Core {
         let writer = log::Writer {
             segments: segments.clone(),
             asked: None,
+            values,
             log: parts.log,
             shared: Arc::clone(shared),
             jobs: log.clone(),

@@ -1,6 +1,8 @@
 //! From a founded state to a member's files, and from files to a running member: restore the machine from its
 //! checkpoint, the consensus half from the log. Never repairs anything.
 
+use std::sync::Arc;
+
 use prost::Message as _;
 
 use super::state::{RuntimeState, random};
@@ -111,6 +113,10 @@ pub(crate) fn open(
     let policy = &mut settings.checkpoints;
     policy.log_bytes = policy.log_bytes.min(sizes.segment_bytes);
     policy.hold_bytes = policy.hold_bytes.min(4 * sizes.segment_bytes);
+    if config.maintenance.values_on_disk {
+        // What a checkpoint has not moved to a file yet is in memory, however few entries it came with.
+        policy.most_log_bytes = 2 * policy.log_bytes;
+    }
     let tick_ms = settings.tick_ms;
     let first_ticks = first_ticks(config, machine.membership(), member_id);
     let member =
@@ -119,7 +125,7 @@ pub(crate) fn open(
         member,
         machine,
         log,
-        saver,
+        saver: Arc::new(saver),
         tick_ms,
         first_ticks,
     })

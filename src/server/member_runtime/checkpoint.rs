@@ -9,10 +9,10 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::MemberRuntime;
-use crate::disk::{self, CheckpointWriter, Checkpoints, Class, Position};
+use crate::disk::{self, Checkpoints, Class, Position};
 use crate::node::{CheckpointMeta, Input};
-use crate::persist::{self, WholeCheckpoint};
-use crate::server::core::{disk_stop, open};
+use crate::persist::{self, ReceivedCheckpoint, WholeCheckpoint};
+use crate::server::core::{open, persist_stop};
 use crate::server::link::Io;
 use crate::server::link::dial::{DialError, within};
 use crate::server::link::frame::{self, FRAME_LIMIT, HELLO_LIMIT};
@@ -35,10 +35,10 @@ pub(super) async fn send(
     index: u64,
 ) -> Result<(), DialError> {
     let _one = local.sending.acquire().await.map_err(Error::other)?;
-    let checkpoints = local.checkpoints.get().cloned().ok_or_else(not_running)?;
+    let saver = local.saver.get().cloned().ok_or_else(not_running)?;
     let mut reader = blocking(move || {
-        let position = find(&checkpoints, index)?;
-        WholeCheckpoint::open(&checkpoints, position)
+        let position = find(saver.checkpoints(), index)?;
+        WholeCheckpoint::open(saver.checkpoints(), position)
     })
     .await?;
     let endpoints = local.endpoints(to);
@@ -139,7 +139,7 @@ async fn take(local: &MemberRuntime, from: u64, io: &mut Io) -> Result<(), Error
         .receiving
         .try_acquire()
         .map_err(|_| Error::other("another checkpoint is being received"))?;
-    let checkpoints = local.checkpoints.get().cloned().ok_or_else(not_running)?;
+    let saver = local.saver.get().cloned().ok_or_else(not_running)?;
     let head: Option<CheckpointHead> = patiently(frame::read(io, FRAME_LIMIT)).await?;
     let head = head.ok_or_else(|| Error::from(ErrorKind::UnexpectedEof))?;
     let meta = CheckpointMeta::read(&head.meta)
@@ -160,13 +160,9 @@ async fn take(local: &MemberRuntime, from: u64, io: &mut Io) -> Result<(), Error
     let description = head.meta.clone();
     // Writes in the meantime need the next segments of the log.
     let spare = 2 * local.log_options().segment_bytes;
-    let writer = disk_act(local, move || {
-        let writer = checkpoints.begin(position, &description, true)?;
-        Ok(writer.leaving(spare))
-    })
-    .await?;
-    let writer = parts(local, io, writer).await?;
-    let info = disk_act(local, move || writer.finish()).await?;
+    let received = disk_act(local, move || saver.receive(position, &description, spare)).await?;
+    let received = parts(local, io, received).await?;
+    let info = disk_act(local, move || received.finish()).await?;
     local.shared.report(Input::SnapshotReceived {
         from,
         term: head.leader_term,
@@ -179,20 +175,20 @@ async fn take(local: &MemberRuntime, from: u64, io: &mut Io) -> Result<(), Error
 async fn parts(
     local: &MemberRuntime,
     io: &mut Io,
-    mut writer: CheckpointWriter,
-) -> Result<CheckpointWriter, Error> {
+    mut received: ReceivedCheckpoint,
+) -> Result<ReceivedCheckpoint, Error> {
     loop {
         let part: Option<CheckpointPart> = patiently(frame::read(io, FRAME_LIMIT)).await?;
         let part = part.ok_or_else(|| Error::from(ErrorKind::UnexpectedEof))?;
         if part.end > 0 {
-            if part.end != writer.chunks() + 1 {
+            if part.end != received.chunks() + 1 {
                 return Err(Error::new(ErrorKind::InvalidData, "chunks are missing"));
             }
-            return Ok(writer);
+            return Ok(received);
         }
-        writer = disk_act(local, move || {
-            writer.chunk(&part.chunk)?;
-            Ok(writer)
+        received = disk_act(local, move || {
+            received.chunk(&part.chunk)?;
+            Ok(received)
         })
         .await?;
     }
@@ -204,28 +200,29 @@ fn find(checkpoints: &Checkpoints, index: u64) -> disk::Result<Position> {
     wanted.ok_or_else(|| disk::Error::Misuse(format!("there is no checkpoint of {index} any more")))
 }
 
-/// Writes to this disk: a failure ends the server, unless the disk is full. The data on disk stays
-/// intact then, and the sender retries.
+/// Writes to this disk: a failure of it ends the server, unless the disk is full. The data on disk stays
+/// intact then, and the sender retries, as it does if it sent what is no checkpoint.
 async fn disk_act<T: Send + 'static>(
     local: &MemberRuntime,
-    act: impl FnOnce() -> disk::Result<T> + Send + 'static,
+    act: impl FnOnce() -> Result<T, persist::Error> + Send + 'static,
 ) -> Result<T, Error> {
-    match spawn_blocking(act).await.map_err(Error::other)? {
-        Ok(value) => Ok(value),
-        Err(error) => {
-            let text = error.to_string();
-            let room = match (error.class(), local.checkpoints.get().cloned()) {
-                (Class::DiskFull, Some(checkpoints)) => {
-                    spawn_blocking(move || checkpoints.make_room()).await
-                }
-                _ => Ok(Err(error)),
-            };
-            if let Err(error) = room.map_err(Error::other)? {
-                local.shared.stop(disk_stop(&error));
-            }
-            Err(Error::other(text))
+    let error = match spawn_blocking(act).await.map_err(Error::other)? {
+        Ok(value) => return Ok(value),
+        Err(error) => error,
+    };
+    let text = error.to_string();
+    let stop = match (error, local.saver.get().cloned()) {
+        (error @ persist::Error::Disk(_), Some(saver)) if error.class() == Class::DiskFull => {
+            let room = spawn_blocking(move || saver.checkpoints().make_room()).await;
+            room.map_err(Error::other)?.err().map(Into::into)
         }
+        (error @ persist::Error::Disk(_), _) => Some(error),
+        (persist::Error::Restore { .. } | persist::Error::Value(_), _) => None,
+    };
+    if let Some(error) = stop {
+        local.shared.stop(persist_stop(&error));
     }
+    Err(Error::other(text))
 }
 
 /// Reads from this disk: a failure is returned.

@@ -12,6 +12,7 @@ use super::join::ROUND;
 use super::{MemberRuntime, alarmed, lock};
 use crate::disk::{self, Class, Disk, Reserve};
 use crate::node::Input;
+use crate::persist::Saver;
 use crate::server::core::handle::{QUOTA_IS_USED_UP, RequestError, Role};
 use crate::server::core::state::VolumeSpace;
 use crate::server::flags::config::AutoCompaction;
@@ -131,7 +132,8 @@ async fn watch_volume(local: &MemberRuntime) {
     loop {
         let stored = local.handle.published().view.db_size();
         let needed = stored.saturating_add(2 * segment);
-        let free = on_disk(&disk, room);
+        let saver = local.saver.get().cloned();
+        let free = on_disk(&disk, move |disk| room(disk, saver.as_deref()));
         let Some(free) = free.await else {
             sleep(SIZE).await;
             continue;
@@ -170,8 +172,8 @@ async fn watch_volume(local: &MemberRuntime) {
 
 /// The bytes that are free or will become free without any action: `needed` includes the room for a
 /// checkpoint, so the one that is being written must not count as used.
-fn room(disk: &dyn Disk) -> disk::Result<u64> {
-    let passing = disk::passing_checkpoint_bytes(disk)?;
+fn room(disk: &dyn Disk, saver: Option<&Saver>) -> disk::Result<u64> {
+    let passing = saver.map_or(Ok(0), |saver| saver.checkpoints().passing_bytes())?;
     let free = disk.free_bytes();
     let free = free.map_err(|e| disk::Error::io("measure", disk.describe(""), e))?;
     Ok(free.saturating_add(passing))

@@ -36,14 +36,13 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
-use crate::disk::{
-    self, Checkpoints, DataDirectory, Identity, LogOptions, LogReader, Start, Starts,
-};
+use crate::disk::{self, DataDirectory, Identity, LogOptions, LogReader, Start, Starts};
 use crate::node::{
     ForwardedOutcome, ForwardedOutcomeKind, ForwardedOutcomes, Input, PeerBody, PeerMessage,
     PeerReports, RequestId, TryAgain,
 };
 use crate::server::core::Core;
+use crate::persist::Saver;
 use crate::server::core::handle::{MemberHandle, Phase};
 use crate::server::core::state::{RuntimeState, Who};
 use crate::server::flags::config::{ClusterState, Config, Formation};
@@ -121,7 +120,7 @@ pub(crate) struct MemberRuntime {
     /// Whether there are core threads to which messages can be passed.
     running: AtomicBool,
     core: Mutex<Option<Core>>,
-    checkpoints: OnceLock<Checkpoints>,
+    saver: OnceLock<Arc<Saver>>,
     /// The log on the disk, from the moment at which it is read.
     log: OnceLock<LogReader>,
     runtime: tokio::runtime::Handle,

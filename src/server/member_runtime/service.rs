@@ -419,8 +419,8 @@ fn describe(local: &MemberRuntime) -> proto::DescribeResponse {
 
 /// The oldest version that can read this member's disk as it is now.
 fn readable_since(local: &MemberRuntime) -> &'static str {
-    match local.checkpoints.get() {
-        Some(checkpoints) => checkpoints.readable_since(),
+    match local.saver.get() {
+        Some(saver) => saver.checkpoints().readable_since(),
         None => crate::disk::READABLE_SINCE,
     }
 }

@@ -125,7 +125,7 @@ pub(crate) fn start(
         happenings,
         running: AtomicBool::new(false),
         core: Mutex::new(None),
-        checkpoints: OnceLock::new(),
+        saver: OnceLock::new(),
         log: OnceLock::new(),
         runtime: runtime.handle().clone(),
         raft: raft.handle().clone(),
@@ -462,7 +462,7 @@ async fn run_core(
     .await
     .map_err(|error| identity_stop(format!("a thread ended early: {error}")))??;
     // Set once: a server becomes a member once in its life.
-    let _ = local.checkpoints.set(parts.saver.checkpoints().clone());
+    let _ = local.saver.set(Arc::clone(&parts.saver));
     let _ = local.log.set(parts.log.reader());
     let core = Core::start(parts, &local.shared, Transport::new(local), &local.raft)?;
     *lock(&local.core) = Some(core);

@@ -11,7 +11,6 @@ mod tests;
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::device::Disk;
 use super::directory::CHECKPOINTS;
@@ -59,36 +58,11 @@ pub struct CheckpointInfo {
     pub bytes: u64,
 }
 
-/// Bytes that are freed automatically: of checkpoints that are being written or received, and of those older than the
-/// two that are kept.
-///
-/// # Errors
-/// [`Error::Io`], [`Error::Stray`].
-pub fn passing_checkpoint_bytes(disk: &dyn Disk) -> Result<u64> {
-    let names = disk.list(CHECKPOINTS);
-    let names = names.map_err(|e| Error::io("list", disk.describe(CHECKPOINTS), e))?;
-    let (unfinished, whole): (Vec<_>, Vec<_>) =
-        names.into_iter().partition(|name| name.ends_with(".tmp"));
-    // Names sort as the checkpoints do.
-    let older = whole.len().saturating_sub(KEPT);
-    let passing = unfinished.iter().chain(&whole[..older]);
-    let mut bytes = 0;
-    for name in passing {
-        let name = format!("{CHECKPOINTS}/{name}");
-        // One that is deleted or complete meanwhile uses no further space.
-        let Ok(file) = disk.open(&name) else { continue };
-        let length = file.length();
-        bytes += length.map_err(|e| Error::io("measure", disk.describe(&name), e))?;
-    }
-    Ok(bytes)
-}
-
 /// The checkpoints of a data directory.
 #[derive(Clone, Debug)]
 pub struct Checkpoints {
     disk: Arc<dyn Disk>,
-    /// Whether there are files of values; clones share it.
-    with_values: Arc<AtomicBool>,
+    values: ValueFiles,
 }
 
 /// Seed of a frame's checksum: frames cannot be swapped between places or files.
@@ -122,10 +96,8 @@ fn parse_name(file_name: &str) -> Option<Position> {
 impl Checkpoints {
     /// The checkpoints in an open data directory.
     pub fn new(disk: Arc<dyn Disk>) -> Self {
-        Self {
-            disk,
-            with_values: Arc::default(),
-        }
+        let values = ValueFiles::new(Arc::clone(&disk));
+        Self { disk, values }
     }
 
     /// Begins a checkpoint; nothing counts before [`CheckpointWriter::finish`]. `received`: it
@@ -139,58 +111,102 @@ impl Checkpoints {
         meta: &[u8],
         received: bool,
     ) -> Result<CheckpointWriter> {
-        CheckpointWriter::new(Arc::clone(&self.disk), position, (meta, &[]), received)
+        self.begin_with(position, (meta, &[]), received)
     }
 
-    /// Begins a checkpoint of the local state that needs these files of values, which are durable.
+    /// Begins a checkpoint that needs these files of values, which have to be durable before it is finished.
     ///
     /// # Errors
     /// Any of this room's.
     pub fn begin_with(
         &self,
         position: Position,
-        meta: &[u8],
-        files: &[u64],
+        (meta, files): (&[u8], &[u64]),
+        received: bool,
     ) -> Result<CheckpointWriter> {
-        CheckpointWriter::new(Arc::clone(&self.disk), position, (meta, files), false)
+        CheckpointWriter::new(Arc::clone(&self.disk), position, (meta, files), received)
     }
 
     /// The files of values of the data directory.
     #[must_use]
-    pub fn values(&self) -> ValueFiles {
-        ValueFiles::new(Arc::clone(&self.disk))
+    pub fn values(&self) -> &ValueFiles {
+        &self.values
     }
 
-    /// The oldest version that can read this data directory, as of the last call of
-    /// [`Checkpoints::drop_unused_values`]. Reads nothing.
+    /// The oldest version that can read this data directory, once [`Checkpoints::drop_unused_values`] has looked. Reads
+    /// nothing.
     #[must_use]
     pub fn readable_since(&self) -> &'static str {
-        match self.with_values.load(Ordering::Relaxed) {
+        match self.values.are_there() {
             false => READABLE_SINCE,
             true => VALUES_READABLE_SINCE,
         }
     }
 
-    /// Removes the files of values that no checkpoint names and that are not among `also`, which the state in memory
-    /// needs. Nothing is removed while a checkpoint is damaged that could name any.
+    /// Removes the files of values that no checkpoint names and that this process has not open. Nothing is removed while a
+    /// checkpoint is damaged that could name any.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::Sync`], [`Error::Stray`].
-    pub fn drop_unused_values(&self, also: &BTreeSet<u64>) -> Result<()> {
-        let mut used = also.clone();
+    pub fn drop_unused_values(&self) -> Result<()> {
+        if self.values.look()? {
+            let named = self.named_values()?;
+            mutant!(ValuesOfOlderDropped => return self.values.keep_only(&BTreeSet::new()));
+            if let Some(named) = named {
+                self.values.keep_only(&named)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The files of values that any checkpoint names; `None` while one is damaged that could name more.
+    fn named_values(&self) -> Result<Option<BTreeSet<u64>>> {
+        let mut named = BTreeSet::new();
         for position in self.list()? {
             match self.open(position) {
-                Ok(reader) => used.extend(reader.files()),
-                Err(Error::Corrupt { .. } | Error::TooNew { .. }) => return Ok(()),
+                Ok(reader) => named.extend(reader.files()),
+                Err(Error::Corrupt { .. } | Error::TooNew { .. }) => return Ok(None),
                 // It was pruned meanwhile.
                 Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
             }
         }
-        mutant!(ValuesOfOlderDropped => used.clone_from(also));
-        let left = self.values().keep_only(&used)?;
-        self.with_values.store(left, Ordering::Relaxed);
-        Ok(())
+        Ok(Some(named))
+    }
+
+    /// Bytes that are freed, or take the place of others, without any action: of checkpoints that are being written or
+    /// received, of those older than the two that are kept, and of files of values that no checkpoint names.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Stray`].
+    pub fn passing_bytes(&self) -> Result<u64> {
+        let names = self.disk.list(CHECKPOINTS);
+        let names = names.map_err(|e| Error::io("list", self.disk.describe(CHECKPOINTS), e))?;
+        let (unfinished, whole): (Vec<_>, Vec<_>) =
+            names.into_iter().partition(|name| name.ends_with(".tmp"));
+        // Names sort as the checkpoints do.
+        let older = whole.len().saturating_sub(KEPT);
+        let mut bytes = 0;
+        for name in unfinished.iter().chain(&whole[..older]) {
+            let name = format!("{CHECKPOINTS}/{name}");
+            // One that is deleted or complete meanwhile uses no further space.
+            let Ok(file) = self.disk.open(&name) else {
+                continue;
+            };
+            let length = file.length();
+            bytes += length.map_err(|e| Error::io("measure", self.disk.describe(&name), e))?;
+        }
+        match self.values.are_there() {
+            true => Ok(bytes + self.passing_values()?),
+            false => Ok(bytes),
+        }
+    }
+
+    fn passing_values(&self) -> Result<u64> {
+        match self.named_values()? {
+            Some(named) => self.values.bytes_beside(&named),
+            None => Ok(0),
+        }
     }
 
     /// Writes a whole checkpoint of the local state. Durable when it returns.
@@ -248,7 +264,7 @@ impl Checkpoints {
     pub fn verify(&self, position: Position) -> Result<CheckpointInfo> {
         let mut reader = self.open(position)?;
         for file in reader.files() {
-            self.values().open(*file)?;
+            self.values.open(*file)?;
         }
         while reader.next_chunk()?.is_some() {}
         Ok(reader.info())
@@ -355,13 +371,14 @@ impl Checkpoints {
         Ok(!older.is_empty())
     }
 
-    /// Makes room on a full volume: the older checkpoint is deleted, then the reserve. Returns whether
-    /// anything was left to give.
+    /// Makes room on a full volume: the older checkpoint is deleted, with the values that only it needs, then the
+    /// reserve. Returns whether anything was left to give.
     ///
     /// # Errors
-    /// As [`Checkpoints::keep_newest`].
+    /// As [`Checkpoints::keep_newest`] and [`Checkpoints::drop_unused_values`].
     pub fn make_room(&self) -> Result<bool> {
         let older = self.keep_newest()?;
+        self.drop_unused_values()?;
         Ok(Reserve::new(Arc::clone(&self.disk)).give_up()? || older)
     }
 
@@ -383,6 +400,6 @@ impl Checkpoints {
             frame::remove_if_there(&*self.disk, &name(position))?;
         }
         frame::sync_directory(&*self.disk, CHECKPOINTS)?;
-        self.values().keep_only(&BTreeSet::new()).map(drop)
+        self.values.keep_only(&BTreeSet::new())
     }
 }

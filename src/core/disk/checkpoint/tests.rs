@@ -243,7 +243,7 @@ fn full_disk_keeps_the_old_file() {
 #[test]
 fn checkpoint_in_progress_takes_no_room() {
     let disk = memory();
-    let passing = || passing_checkpoint_bytes(&disk).unwrap();
+    let passing = || checkpoints(&disk).passing_bytes().unwrap();
     let size = |name: &str| disk.open(name).unwrap().length().unwrap();
     let write = |index| checkpoints(&disk).write(at(index), b"", chunks()).unwrap();
     write(6);

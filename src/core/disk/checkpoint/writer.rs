@@ -6,35 +6,24 @@ use super::{
     CheckpointInfo, FLAG_RECEIVED, FORMAT, FORMAT_VALUES, FRAME_CHUNK, FRAME_END, FRAME_META,
     FRAME_VALUES, MAGIC, MAX_CHUNK_BYTES, frame_seed, name,
 };
-use crate::disk::device::{Disk, DiskFile};
+use crate::disk::append::Appender;
+use crate::disk::device::Disk;
 use crate::disk::directory::CHECKPOINTS;
 use crate::disk::error::{Error, Result};
 use crate::disk::frame;
 use crate::mutants::mutant;
 use crate::raft::Position;
 
-/// Written in pieces of this size.
-const BUFFER: usize = 1 << 20;
-/// Maximum bytes between syncs, so that no sync delays the log's for long.
-const SYNC_EVERY: u64 = 8 << 20;
-
 /// A checkpoint in the making. Dropping it unfinished removes it.
 #[derive(Debug)]
 pub struct CheckpointWriter {
-    disk: Arc<dyn Disk>,
-    file: Arc<dyn DiskFile>,
-    temporary: String,
+    out: Appender,
     position: Position,
     received: bool,
-    buffer: Vec<u8>,
-    written: u64,
-    synced: u64,
     frames: u64,
     chunks: u64,
     bytes: u64,
     total: u32,
-    spare: u64,
-    finished: bool,
 }
 
 impl CheckpointWriter {
@@ -48,24 +37,14 @@ impl CheckpointWriter {
         let (index, term) = (position.index, position.term);
         let temporary = format!("{CHECKPOINTS}/{index:016x}-{term:016x}-{origin}.tmp");
         frame::remove_if_there(&*disk, &temporary)?;
-        let file = disk
-            .create(&temporary)
-            .map_err(|e| Error::io("create", disk.describe(&temporary), e))?;
         let mut writer = Self {
-            disk,
-            file,
-            temporary,
+            out: Appender::create(disk, temporary)?,
             position,
             received,
-            buffer: Vec::with_capacity(BUFFER),
-            written: 0,
-            synced: 0,
             frames: 0,
             chunks: 0,
             bytes: 0,
             total: 0,
-            spare: 0,
-            finished: false,
         };
         writer.head(match files {
             [] => FORMAT,
@@ -83,7 +62,7 @@ impl CheckpointWriter {
     /// that the log needs meanwhile.
     #[must_use]
     pub fn leaving(mut self, spare: u64) -> Self {
-        self.spare = spare;
+        self.out.leave(spare);
         self
     }
 
@@ -94,10 +73,10 @@ impl CheckpointWriter {
         let flags = if self.received { FLAG_RECEIVED } else { 0 };
         fields.extend_from_slice(&flags.to_le_bytes());
         let sum = crc32c::crc32c_append(crc32c::crc32c(&format.to_le_bytes()), &fields);
-        self.buffer.extend_from_slice(&MAGIC);
-        self.buffer.extend_from_slice(&format.to_le_bytes());
-        self.buffer.extend_from_slice(&sum.to_le_bytes());
-        self.buffer.extend_from_slice(&fields);
+        self.out.push(&MAGIC);
+        self.out.push(&format.to_le_bytes());
+        self.out.push(&sum.to_le_bytes());
+        self.out.push(&fields);
     }
 
     /// Adds the next chunk, at most [`MAX_CHUNK_BYTES`].
@@ -127,21 +106,20 @@ impl CheckpointWriter {
         end.extend_from_slice(&self.bytes.to_le_bytes());
         end.extend_from_slice(&self.total.to_le_bytes());
         self.frame(FRAME_END, &end)?;
-        self.flush()?;
+        self.out.flush()?;
         if !mutant!(RenameBeforeSync) {
-            self.sync()?;
+            self.out.sync()?;
         }
-        let path = || self.disk.describe(&self.temporary);
-        self.disk
-            .rename(&self.temporary, &name(self.position))
-            .map_err(|e| Error::io("rename", path(), e))?;
-        self.finished = true;
-        frame::sync_directory(&*self.disk, CHECKPOINTS)?;
-        mutant!(RenameBeforeSync => self.sync()?);
+        let disk = Arc::clone(self.out.disk());
+        disk.rename(self.out.name(), &name(self.position))
+            .map_err(|e| Error::io("rename", self.out.path(), e))?;
+        self.out.keep();
+        frame::sync_directory(&*disk, CHECKPOINTS)?;
+        mutant!(RenameBeforeSync => self.out.sync()?);
         Ok(CheckpointInfo {
             position: self.position,
             received: self.received,
-            bytes: self.written,
+            bytes: self.out.length(),
         })
     }
 
@@ -155,57 +133,11 @@ impl CheckpointWriter {
         let length = payload.len() as u32;
         let seed = frame_seed(self.position, self.frames, kind, length);
         self.frames += 1;
-        self.buffer.push(kind);
-        self.buffer.extend_from_slice(&length.to_le_bytes());
-        self.buffer
-            .extend_from_slice(&crc32c::crc32c_append(seed, payload).to_le_bytes());
-        self.buffer.extend_from_slice(payload);
-        if self.buffer.len() >= BUFFER {
-            self.flush()?;
-            if self.written - self.synced >= SYNC_EVERY {
-                self.sync()?;
-            }
-        }
-        Ok(())
-    }
-
-    fn flush(&mut self) -> Result<()> {
-        let path = || self.disk.describe(&self.temporary);
-        if self.spare > 0 {
-            let free = self.disk.free_bytes();
-            let free = free.map_err(|e| Error::io("measure the volume of", path(), e))?;
-            if free < self.spare.saturating_add(self.buffer.len() as u64) {
-                return Err(Error::NoRoom {
-                    file: path(),
-                    written: self.written,
-                    spare: self.spare,
-                });
-            }
-        }
-        self.file
-            .write_at(self.written, &self.buffer)
-            .map_err(|e| Error::io("write", path(), e))?;
-        self.written += self.buffer.len() as u64;
-        self.buffer.clear();
-        Ok(())
-    }
-
-    fn sync(&mut self) -> Result<()> {
-        let path = || self.disk.describe(&self.temporary);
-        self.file.sync().map_err(|source| Error::Sync {
-            file: path(),
-            source,
-        })?;
-        self.synced = self.written;
-        Ok(())
-    }
-}
-
-impl Drop for CheckpointWriter {
-    fn drop(&mut self) {
-        if !self.finished {
-            // What stays behind is removed at the next start.
-            let _ = self.disk.remove(&self.temporary);
-        }
+        self.out.push(&[kind]);
+        self.out.push(&length.to_le_bytes());
+        let sum = crc32c::crc32c_append(seed, payload);
+        self.out.push(&sum.to_le_bytes());
+        self.out.push(payload);
+        self.out.step()
     }
 }

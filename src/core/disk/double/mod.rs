@@ -56,6 +56,8 @@ pub struct Counts {
     pub writes: u64,
     /// Syncs of files and directories.
     pub syncs: u64,
+    /// Reads of files.
+    pub reads: u64,
 }
 
 /// A disk in memory. Clones share one state.
@@ -429,7 +431,8 @@ impl MemoryFile {
 
 impl DiskFile for MemoryFile {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
-        let state = self.state()?;
+        let mut state = self.state()?;
+        state.counts.reads += 1;
         if state
             .faults
             .unreadable

@@ -1,8 +1,9 @@
 //! Files of values: what checkpoints have moved out of memory, each value with a checksum that covers its file, its
 //! place and its length. A file is written once, by one checkpoint, and named by those that need it.
 //!
-//! Never decides which values are moved, and never removes a file that a checkpoint names.
+//! Never decides which values are moved, and never removes a file that a checkpoint names or that this process has open.
 
+mod known;
 mod reader;
 #[cfg(test)]
 mod tests;
@@ -10,8 +11,9 @@ mod writer;
 
 use std::collections::BTreeSet;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
+use known::{Claim, Known};
 pub use reader::ValueReader;
 pub use writer::ValueWriter;
 
@@ -28,10 +30,14 @@ pub(crate) const HEAD: usize = 8 + 4 + 8 + 4;
 /// Checksum and length, before each value.
 pub(crate) const VALUE_HEAD: usize = 4 + 4;
 
-/// The files of values of a data directory.
+/// Behind the last value: length of all before it, checksum of that and the number. A file without it was not finished.
+pub(crate) const FOOT: usize = 8 + 4;
+
+/// The files of values of a data directory. Clones share what is known of them.
 #[derive(Clone, Debug)]
 pub struct ValueFiles {
     disk: Arc<dyn Disk>,
+    known: Arc<Mutex<Known>>,
 }
 
 fn name(number: u64) -> String {
@@ -53,6 +59,14 @@ fn head(number: u64) -> [u8; HEAD] {
     head
 }
 
+fn foot(number: u64, length: u64) -> [u8; FOOT] {
+    let mut foot = [0; FOOT];
+    foot[..8].copy_from_slice(&length.to_le_bytes());
+    let sum = crc32c::crc32c_append(crc32c::crc32c(&number.to_le_bytes()), &foot[..8]);
+    foot[8..].copy_from_slice(&sum.to_le_bytes());
+    foot
+}
+
 /// The checksum of a value: one that is read from another place, or from another file, does not match.
 fn checksum(number: u64, offset: u64, value: &[u8]) -> u32 {
     let mut seed = [0; 20];
@@ -65,7 +79,29 @@ fn checksum(number: u64, offset: u64, value: &[u8]) -> u32 {
 impl ValueFiles {
     /// Those of an open data directory.
     pub fn new(disk: Arc<dyn Disk>) -> Self {
-        Self { disk }
+        Self {
+            disk,
+            known: Arc::default(),
+        }
+    }
+
+    /// Whether there are any, as far as this process has looked or written. Reads nothing.
+    #[must_use]
+    pub fn are_there(&self) -> bool {
+        known::lock(&self.known).any == Some(true)
+    }
+
+    /// Looks whether there are any, unless it is known that there is none.
+    ///
+    /// # Errors
+    /// As [`ValueFiles::list`].
+    pub(in crate::disk) fn look(&self) -> Result<bool> {
+        if known::lock(&self.known).any == Some(false) {
+            return Ok(false);
+        }
+        let any = !self.list()?.is_empty();
+        known::lock(&self.known).saw(any);
+        Ok(any)
     }
 
     /// The numbers of all files, in order.
@@ -88,14 +124,15 @@ impl ValueFiles {
         names.iter().map(number).collect()
     }
 
-    /// Begins the next file; nothing may refer to it before [`ValueWriter::finish`]. `after`: no number up to this one
-    /// is used again.
+    /// Begins the next file; nothing may refer to it before [`ValueWriter::finish`]. No number is used twice by one
+    /// process, nor one that a checkpoint names.
     ///
     /// # Errors
     /// Any of this room's.
-    pub fn begin(&self, after: u64) -> Result<ValueWriter> {
+    pub fn begin(&self) -> Result<ValueWriter> {
         let newest = self.list()?.last().copied().unwrap_or(0);
-        ValueWriter::new(Arc::clone(&self.disk), newest.max(after) + 1)
+        let number = known::lock(&self.known).next(newest);
+        ValueWriter::new(Arc::clone(&self.disk), Claim::of(&self.known, number))
     }
 
     /// Opens a file for reading. It stays readable if it is removed meanwhile.
@@ -103,22 +140,47 @@ impl ValueFiles {
     /// # Errors
     /// [`Error::Corrupt`] also if it is missing: whoever asks has a checkpoint that names it.
     pub fn open(&self, number: u64) -> Result<ValueReader> {
-        ValueReader::open(&self.disk, number)
+        ValueReader::open(&self.disk, Claim::of(&self.known, number))
     }
 
-    /// Removes the files that are not among these; returns whether any is left.
+    /// Removes the files that are not among these and that this process has not open: what it has open belongs to a value
+    /// in memory, to a reader, or to a checkpoint in the making.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::Sync`], [`Error::Stray`].
-    pub fn keep_only(&self, kept: &BTreeSet<u64>) -> Result<bool> {
+    pub fn keep_only(&self, kept: &BTreeSet<u64>) -> Result<()> {
+        // Before it is known which are open: one that is begun from here on is not in the list.
         let all = self.list()?;
-        let (left, gone): (Vec<u64>, Vec<u64>) = all.into_iter().partition(|it| kept.contains(it));
+        let (left, gone): (Vec<u64>, Vec<u64>) = {
+            let known = known::lock(&self.known);
+            let stays = |number: &u64| kept.contains(number) || known.is_open(*number);
+            all.into_iter().partition(stays)
+        };
         for number in &gone {
             frame::remove_if_there(&*self.disk, &name(*number))?;
         }
         if !gone.is_empty() {
             frame::sync_directory(&*self.disk, VALUES)?;
         }
-        Ok(!left.is_empty())
+        known::lock(&self.known).saw(!left.is_empty());
+        Ok(())
+    }
+
+    /// Bytes of the files that are not among these: of those that are being written, or that the next checkpoint removes.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Stray`].
+    pub fn bytes_beside(&self, named: &BTreeSet<u64>) -> Result<u64> {
+        let mut bytes = 0;
+        for number in self.list()?.into_iter().filter(|it| !named.contains(it)) {
+            let name = name(number);
+            // One that is removed meanwhile uses no further space.
+            let Ok(file) = self.disk.open(&name) else {
+                continue;
+            };
+            let length = file.length();
+            bytes += length.map_err(|e| Error::io("measure", self.disk.describe(&name), e))?;
+        }
+        Ok(bytes)
     }
 }

@@ -10,7 +10,7 @@ fn files(disk: &MemoryDisk) -> ValueFiles {
 }
 
 fn written(disk: &MemoryDisk) -> (ValueReader, Vec<(u64, Vec<u8>)>) {
-    let mut writer = files(disk).begin(0).unwrap();
+    let mut writer = files(disk).begin().unwrap();
     let values: Vec<Vec<u8>> = vec![b"first".to_vec(), Vec::new(), vec![3; 5000]];
     let places = values.into_iter().map(|value| {
         let offset = writer.put(&value).unwrap();
@@ -45,12 +45,67 @@ fn finished_file_survives_a_crash() {
 #[test]
 fn unfinished_file_is_gone_and_its_number_is_free() {
     let disk = MemoryDisk::new();
-    let mut writer = files(&disk).begin(0).unwrap();
+    let files = files(&disk);
+    let mut writer = files.begin().unwrap();
     writer.put(b"value").unwrap();
     drop(writer);
-    assert_eq!(files(&disk).list().unwrap(), [0; 0]);
-    assert_eq!(files(&disk).begin(0).unwrap().number(), 1);
-    assert_eq!(files(&disk).begin(7).unwrap().number(), 8);
+    assert_eq!(files.list().unwrap(), [0; 0]);
+    assert_eq!(files.begin().unwrap().number(), 2, "none is used twice");
+    files.open(7).unwrap_err();
+    assert_eq!(files.begin().unwrap().number(), 8, "a checkpoint names 7");
+}
+
+/// A value in memory may be in a file that no checkpoint names yet, as after one that found no room.
+#[test]
+fn file_that_is_open_is_kept() {
+    let disk = MemoryDisk::new();
+    let files = files(&disk);
+    assert!(!files.are_there());
+    let mut writer = files.begin().unwrap();
+    let offset = writer.put(b"value").unwrap();
+    files.keep_only(&BTreeSet::new()).unwrap();
+    let reader = writer.finish().unwrap();
+    let again = files.open(1).unwrap();
+    drop(reader);
+    files.keep_only(&BTreeSet::new()).unwrap();
+    assert_eq!(again.read(offset, 5).unwrap(), "value");
+    assert_eq!(files.list().unwrap(), [1]);
+    assert_eq!(
+        files.bytes_beside(&BTreeSet::new()).unwrap(),
+        again.length()
+    );
+    assert_eq!(files.bytes_beside(&BTreeSet::from([1])).unwrap(), 0);
+    assert!(files.are_there());
+    drop(again);
+    files.keep_only(&BTreeSet::new()).unwrap();
+    assert_eq!(files.list().unwrap(), [0; 0]);
+    assert!(!files.are_there());
+}
+
+/// A start that found a shorter file did not look at the older checkpoint.
+#[test]
+fn file_that_lost_its_end_is_damaged() {
+    let disk = MemoryDisk::new();
+    let (reader, places) = written(&disk);
+    let length = reader.length();
+    let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+    let name = "values/0000000000000001.values";
+    let mut bytes = vec![0; length as usize];
+    let file = shared.open(name).unwrap();
+    crate::disk::device::read_exact(&*file, 0, &mut bytes).unwrap();
+    for short in 0..bytes.len() {
+        shared.remove(name).unwrap();
+        let file = shared.create(name).unwrap();
+        file.write_at(0, &bytes[..short]).unwrap();
+        let error = files(&disk).open(1).unwrap_err();
+        assert!(matches!(error, Error::Corrupt { .. }), "{short}: {error}");
+    }
+    let file = shared.open(name).unwrap();
+    file.write_at(0, &bytes).unwrap();
+    check(&files(&disk).open(1).unwrap(), &places);
+    file.write_at(length, b"more").unwrap();
+    let error = files(&disk).open(1).unwrap_err();
+    assert!(error.to_string().contains("does not end"), "{error}");
 }
 
 #[test]
@@ -95,6 +150,39 @@ fn value_of_another_place_or_file_is_refused() {
 }
 
 #[test]
+fn neighbours_are_read_together() {
+    let disk = MemoryDisk::new();
+    let mut writer = files(&disk).begin().unwrap();
+    let value = |number: usize| vec![number as u8; number * number % 90_000];
+    let put = |number: usize| {
+        let offset = writer.put(&value(number)).unwrap();
+        (offset, value(number).len() as u32)
+    };
+    let places: Vec<(u64, u32)> = (0..400).map(put).collect();
+    let reader = writer.finish().unwrap();
+    for step in [1, 2, 7, 150] {
+        let some: Vec<(u64, u32)> = places.iter().copied().step_by(step).collect();
+        let mut found = Vec::new();
+        let before = disk.counts().reads;
+        let each = |number: usize, read: bytes::Bytes| {
+            assert!(read == value(number * step), "{number}");
+            found.push(number);
+        };
+        reader.read_many(&some, each).unwrap();
+        assert!(found.iter().copied().eq(0..some.len()));
+        let reads = disk.counts().reads - before;
+        assert!(step > 1 || reads < 60, "{reads} reads of 400 values");
+    }
+    let (offset, _) = places[350];
+    let name = "values/0000000000000001.values";
+    disk.flip_bit(name, offset + 20, 3).unwrap();
+    let mut before = 0;
+    let failed = reader.read_many(&places, |number, _| before = number + 1);
+    let (at, error) = failed.unwrap_err();
+    assert_eq!((at, before), (offset, 350), "{error}");
+}
+
+#[test]
 fn newer_format_and_strays_are_named() {
     let disk = MemoryDisk::new();
     drop(written(&disk));
@@ -121,7 +209,7 @@ fn failed_write_leaves_nothing() {
             fail_sync: Some(fail),
             ..Faults::default()
         });
-        let mut writer = match files(&disk).begin(0) {
+        let mut writer = match files(&disk).begin() {
             Ok(writer) => writer,
             Err(error) => panic!("{error}"),
         };

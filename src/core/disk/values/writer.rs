@@ -2,55 +2,40 @@
 
 use std::sync::Arc;
 
-use super::{VALUE_HEAD, ValueReader, checksum, head, name};
-use crate::disk::device::{Disk, DiskFile};
+use super::{Claim, ValueReader, checksum, foot, head, name};
+use crate::disk::append::Appender;
+use crate::disk::device::Disk;
 use crate::disk::directory::VALUES;
 use crate::disk::error::{Error, Result};
 use crate::disk::frame;
 use crate::mutants::mutant;
 
-/// Written in pieces of this size.
-const BUFFER: usize = 1 << 20;
-/// Maximum bytes between syncs, so that no sync delays the log's for long.
-const SYNC_EVERY: u64 = 8 << 20;
-
 /// A file of values in the making. Dropping it unfinished removes it.
 #[derive(Debug)]
 pub struct ValueWriter {
-    disk: Arc<dyn Disk>,
-    file: Arc<dyn DiskFile>,
-    number: u64,
-    buffer: Vec<u8>,
-    written: u64,
-    synced: u64,
-    finished: bool,
+    claim: Claim,
+    out: Appender,
 }
 
 impl ValueWriter {
-    pub(super) fn new(disk: Arc<dyn Disk>, number: u64) -> Result<Self> {
-        let name = name(number);
-        let path = || disk.describe(&name);
+    pub(super) fn new(disk: Arc<dyn Disk>, claim: Claim) -> Result<Self> {
         disk.create_directory(VALUES)
             .map_err(|e| Error::io("create", disk.describe(VALUES), e))?;
-        let file = disk
-            .create(&name)
-            .map_err(|e| Error::io("create", path(), e))?;
-        let mut buffer = Vec::with_capacity(BUFFER);
-        buffer.extend_from_slice(&head(number));
-        Ok(Self {
-            disk,
-            file,
-            number,
-            buffer,
-            written: 0,
-            synced: 0,
-            finished: false,
-        })
+        let mut out = Appender::create(disk, name(claim.number()))?;
+        out.push(&head(claim.number()));
+        Ok(Self { claim, out })
     }
 
     /// Its number.
     pub fn number(&self) -> u64 {
-        self.number
+        self.claim.number()
+    }
+
+    /// From here on this many bytes of the volume stay free.
+    #[must_use]
+    pub fn leaving(mut self, spare: u64) -> Self {
+        self.out.leave(spare);
+        self
     }
 
     /// Adds a value and returns its offset, under which it is read.
@@ -60,18 +45,12 @@ impl ValueWriter {
     pub fn put(&mut self, value: &[u8]) -> Result<u64> {
         let length = u32::try_from(value.len())
             .map_err(|_| Error::Misuse(format!("a value of {} bytes", value.len())))?;
-        let offset = self.written + self.buffer.len() as u64;
-        let sum = checksum(self.number, offset, value);
-        self.buffer.extend_from_slice(&sum.to_le_bytes());
-        self.buffer.extend_from_slice(&length.to_le_bytes());
-        self.buffer.extend_from_slice(value);
-        if self.buffer.len() >= BUFFER {
-            self.flush()?;
-            if self.written - self.synced >= SYNC_EVERY {
-                self.sync()?;
-            }
-        }
-        debug_assert!(offset >= VALUE_HEAD as u64);
+        let offset = self.out.length();
+        let sum = checksum(self.number(), offset, value);
+        self.out.push(&sum.to_le_bytes());
+        self.out.push(&length.to_le_bytes());
+        self.out.push(value);
+        self.out.step()?;
         Ok(offset)
     }
 
@@ -80,47 +59,19 @@ impl ValueWriter {
     /// # Errors
     /// Any of this room's.
     pub fn finish(mut self) -> Result<ValueReader> {
-        self.flush()?;
+        self.out.push(&foot(self.number(), self.out.length()));
+        self.out.flush()?;
         if !mutant!(ValuesUnsynced) {
-            self.sync()?;
+            self.out.sync()?;
         }
-        frame::sync_directory(&*self.disk, VALUES)?;
-        self.finished = true;
-        let path = self.disk.describe(&name(self.number));
+        frame::sync_directory(&**self.out.disk(), VALUES)?;
+        self.out.keep();
+        let file = Arc::clone(self.out.file());
         Ok(ValueReader::written(
-            path,
-            self.number,
-            Arc::clone(&self.file),
-            self.written,
+            self.out.path(),
+            self.claim,
+            file,
+            self.out.length(),
         ))
-    }
-
-    fn flush(&mut self) -> Result<()> {
-        let path = || self.disk.describe(&name(self.number));
-        self.file
-            .write_at(self.written, &self.buffer)
-            .map_err(|e| Error::io("write", path(), e))?;
-        self.written += self.buffer.len() as u64;
-        self.buffer.clear();
-        Ok(())
-    }
-
-    fn sync(&mut self) -> Result<()> {
-        let path = || self.disk.describe(&name(self.number));
-        self.file.sync().map_err(|source| Error::Sync {
-            file: path(),
-            source,
-        })?;
-        self.synced = self.written;
-        Ok(())
-    }
-}
-
-impl Drop for ValueWriter {
-    fn drop(&mut self) {
-        if !self.finished {
-            // What stays behind is removed at the next start: no checkpoint names it.
-            let _ = self.disk.remove(&name(self.number));
-        }
     }
 }

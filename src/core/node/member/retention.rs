@@ -18,8 +18,10 @@ pub struct CheckpointPolicy {
     /// Due when the log since the last one exceeds this many bytes, or half the size of the last
     /// checkpoint if that is more.
     pub log_bytes: u64,
-    /// Never due before this many entries (`--snapshot-count`).
+    /// Not due before this many entries (`--snapshot-count`).
     pub entries: u64,
+    /// Due beyond this many bytes however few the entries are.
+    pub most_log_bytes: u64,
     /// The most bytes of log kept for others beyond the older checkpoint.
     pub hold_bytes: u64,
 }
@@ -29,6 +31,7 @@ impl Default for CheckpointPolicy {
         Self {
             log_bytes: 64 << 20,
             entries: 10_000,
+            most_log_bytes: u64::MAX,
             hold_bytes: 256 << 20,
         }
     }
@@ -110,7 +113,8 @@ impl Retention {
         let log = self.bytes - self.bytes_at(self.newest.index);
         let entries = applied.saturating_sub(self.newest.index);
         let enough = log > self.policy.log_bytes.max(self.newest.bytes / 2);
-        let due = enough && entries >= self.policy.entries.max(1);
+        let many = entries >= self.policy.entries.max(1) || log > self.policy.most_log_bytes;
+        let due = enough && many;
         due && self.take(now)
     }
 
@@ -195,6 +199,7 @@ mod tests {
     const POLICY: CheckpointPolicy = CheckpointPolicy {
         log_bytes: 1 << 20,
         entries: 4,
+        most_log_bytes: 8 << 20,
         hold_bytes: 2 << 20,
     };
 
@@ -228,6 +233,9 @@ mod tests {
             !retention.due(0, 10),
             "one entry alone is below the lower bound"
         );
+        let huger = Entry::normal(1, 11, Bytes::from(vec![0; 5 << 20]));
+        retention.note(&[huger]);
+        assert!(retention.due(0, 11), "so many bytes are enough");
     }
 
     #[test]

@@ -22,6 +22,7 @@ pub(super) struct Files {
 struct Shared {
     damaged: AtomicBool,
     reads: AtomicU64,
+    ahead: AtomicU64,
 }
 
 /// One of them. A value begins with a byte that is not its own, as the disk's have a head.
@@ -43,6 +44,23 @@ impl ValueBytes for Double {
         value
             .map(Bytes::copy_from_slice)
             .ok_or_else(|| ReadFailure::Damaged("it ends early".to_owned()))
+    }
+
+    fn read_many(
+        &self,
+        places: &[(u64, u32)],
+        each: &mut dyn FnMut(usize, Bytes),
+    ) -> Result<(), (u64, ReadFailure)> {
+        assert!(places.is_sorted(), "{places:?}");
+        for (number, (offset, length)) in places.iter().enumerate() {
+            let value = self.read(*offset, *length);
+            each(number, value.map_err(|failure| (*offset, failure))?);
+        }
+        Ok(())
+    }
+
+    fn read_ahead(&self, _: u64, _: u32) {
+        self.shared.ahead.fetch_add(1, Ordering::Relaxed);
     }
 
     fn length(&self) -> u64 {
@@ -117,6 +135,68 @@ fn moved(store: &Store) -> Files {
     let view = store.publish();
     files.take(&view, 1).expect("all is in memory");
     files
+}
+
+/// The applier waited for the disk where a value was not in the page cache.
+#[test]
+fn values_that_a_command_reads_are_fetched_ahead() {
+    let store = filled(&["a", "b", "c"]);
+    let files = moved(&store);
+    let view = store.publish();
+    let fetched = |operation: Operation| {
+        view.read_ahead(&operation);
+        files.shared.ahead.swap(0, Ordering::Relaxed)
+    };
+    let delete = |prev_kv| DeleteRange {
+        key: bytes("a"),
+        range_end: bytes("c"),
+        prev_kv,
+    };
+    let op = |op| RequestOp { op: Some(op) };
+    assert_eq!(fetched(Operation::Put(put("a", "x"))), 0);
+    let shown = Put {
+        prev_kv: true,
+        ..put("a", "x")
+    };
+    assert_eq!(fetched(Operation::Put(shown)), 1);
+    assert_eq!(fetched(Operation::DeleteRange(delete(false))), 0);
+    assert_eq!(fetched(Operation::DeleteRange(delete(true))), 2);
+    let limited = Range {
+        limit: 2,
+        ..read("a", "z")
+    };
+    let nested = Txn {
+        success: vec![op(Op::Range(limited))],
+        ..Txn::default()
+    };
+    let txn = Txn {
+        compare: vec![Compare {
+            target: CompareTarget::Value as i32,
+            key: bytes("b"),
+            ..Compare::default()
+        }],
+        success: vec![op(Op::Txn(nested)), op(Op::Put(put("b", "x")))],
+        failure: vec![op(Op::Range(read("c", "")))],
+    };
+    assert_eq!(fetched(Operation::Txn(txn)), 1 + 2 + 1);
+    let (_, reads) = files.counts();
+    assert_eq!(reads, 0, "it waits for none");
+}
+
+#[test]
+fn bytes_in_files_are_those_of_values_there() {
+    let mut store = filled(&["a", "b"]);
+    let pace = Pace::default();
+    assert_eq!(store.publish().bytes_in_files(&pace), 0);
+    let _files = moved(&store);
+    let value = store.publish().range(&read("a", "")).expect("a value");
+    let length = value.kvs[0].value.len() as u64;
+    do_put(&mut store, "a", "in memory");
+    assert_eq!(store.publish().bytes_in_files(&pace), 2 * length);
+    let revision = store.revision();
+    let compact = Operation::Compact(Compact { revision });
+    run(&mut store, compact).expect("compacted");
+    assert_eq!(store.publish().bytes_in_files(&pace), length);
 }
 
 /// Whoever needs a value that cannot be read gets an error that names it, never another value, and whoever needs none
