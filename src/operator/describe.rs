@@ -115,6 +115,8 @@ fn space(response: &proto::DescribeResponse) -> Option<Space> {
         quota: space.quota_bytes,
         free: space.volume_free_bytes,
         needed: space.volume_needed_bytes,
+        in_memory: space.in_memory_bytes,
+        in_memory_most: space.in_memory_most_bytes,
     })
 }
 

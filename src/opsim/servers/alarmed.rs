@@ -24,6 +24,8 @@ impl Servers {
             },
             volume_free_bytes: size.saturating_sub(self.behaviour.filled_bytes),
             volume_needed_bytes: 2 * used,
+            in_memory_bytes: 0,
+            in_memory_most_bytes: 0,
         }
     }
 

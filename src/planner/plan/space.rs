@@ -40,7 +40,7 @@ pub(super) fn is_free(s: &Situation<'_>, id: u64) -> Result<String, String> {
         let description = s.description(name).filter(|d| !d.unsigned);
         let space = description.and_then(|d| d.space);
         match (description, space) {
-            (_, Some(space)) => full.extend(of_quota(name, space).or_else(|| of_volume(name, space))),
+            (_, Some(space)) => full.extend(of_member(name, space)),
             // What a newcomer has to hold the voters hold already.
             _ if s.learners.contains_key(name) => {}
             (None, None) => full.push(format!("{name} was not heard")),
@@ -56,9 +56,33 @@ pub(super) fn is_free(s: &Situation<'_>, id: u64) -> Result<String, String> {
     Err(format!("writes are refused: {}", full.join("; ")))
 }
 
+fn of_member(name: &str, space: Space) -> Option<String> {
+    let of_quota = of_quota(name, space);
+    let of_volume = || of_volume(name, space);
+    of_quota
+        .or_else(of_volume)
+        .or_else(|| of_memory(name, space))
+}
+
 /// A margin is left, or the next writes would raise it again: a tenth, and one large request.
+fn with_margin(most: u64) -> u64 {
+    most.saturating_sub((most / 10).max(REQUEST))
+}
+
+fn of_memory(name: &str, space: Space) -> Option<String> {
+    let most = with_margin(space.in_memory_most);
+    (space.in_memory_most > 0 && space.in_memory > most).then(|| {
+        format!(
+            "{name} has {} in memory that is in no file of values, of {} that its memory limit allows: raise resources.limits.memory, or delete keys and compact, until it is at most {}",
+            bytes(space.in_memory),
+            bytes(space.in_memory_most),
+            bytes(most)
+        )
+    })
+}
+
 fn of_quota(name: &str, space: Space) -> Option<String> {
-    let most = space.quota.saturating_sub((space.quota / 10).max(REQUEST));
+    let most = with_margin(space.quota);
     (space.quota > 0 && space.used > most).then(|| {
         format!(
             "{name} holds {} of the {} that its quota allows: raise server.quota, or delete keys and compact, until it is at most {}",

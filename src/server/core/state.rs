@@ -194,6 +194,8 @@ pub(crate) struct RuntimeState {
     pub compaction_hashes: Arc<CompactionHashes>,
     /// The last measurement of the data directory's volume.
     pub volume: Mutex<Option<VolumeSpace>>,
+    /// Bytes of the store that are in no file of values, where that is limited.
+    pub in_memory: AtomicU64,
     /// Comparisons under the alarm CORRUPT.
     pub comparisons: Mutex<Comparisons>,
     /// What an archiver of the log has told this member since its start.
@@ -250,6 +252,7 @@ impl RuntimeState {
             tokens: SimpleTokens::new(config.auth.token_ttl),
             compaction_hashes: Arc::default(),
             volume: Mutex::default(),
+            in_memory: AtomicU64::new(0),
             comparisons: Mutex::default(),
             archived: ArcSwapOption::empty(),
             following: ArcSwapOption::empty(),

@@ -241,6 +241,29 @@ fn quota_follows_the_memory_limit() {
     );
 }
 
+/// With values in files a quota far above the memory limit is what they are for; what stays in memory has a limit.
+#[test]
+fn quota_of_values_in_files_does_not_follow_the_memory_limit() {
+    let machine = HostFacts {
+        memory_limit: Some(1 << 30),
+    };
+    let limits = |quota: &str| {
+        let config = config_on(machine, &["--feature-gates=ValuesOnDisk=true", quota]);
+        let limits = config.expect("valid").limits;
+        (limits.quota_bytes, limits.in_memory_bytes)
+    };
+    let in_memory = Some((1 << 30) / 10 * 3);
+    assert_eq!(
+        limits("--quota-backend-bytes=8589934592"),
+        (Some(8 << 30), in_memory)
+    );
+    assert_eq!(
+        limits("--quota-backend-bytes=0"),
+        (Some(2 << 30), in_memory)
+    );
+    assert_eq!(limits("--quota-backend-bytes=-1"), (None, in_memory));
+}
+
 #[test]
 fn roots_alone_require_a_certificate() {
     let config =

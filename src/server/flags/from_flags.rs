@@ -81,6 +81,9 @@ impl Config {
         let client_tls = tls_files(flags, "", secure.map(|(flag, _)| flag))?;
         warn_about_schemes(flags, &mut warnings, &listen_peer_urls, &listen_client_urls);
         let awaits = matches!(formation, Formation::AwaitMembership { .. });
+        let maintenance =
+            maintenance::maintenance(flags, &mut warnings).map_err(ConfigError::Refused)?;
+        let on_disk = maintenance.values_on_disk;
         let config = Config {
             name: name(flags, awaits, &mut warnings)?,
             data_dir: data_dir(flags),
@@ -94,7 +97,7 @@ impl Config {
                 entries => entries,
             },
             unsafe_no_fsync: flags.bool("unsafe-no-fsync"),
-            limits: limits(flags, machine, awaits, &mut warnings)?,
+            limits: limits(flags, machine, (awaits, on_disk), &mut warnings)?,
             auth: AuthSettings::new(
                 flags.text("auth-token"),
                 token_ttl(flags)?,
@@ -103,8 +106,7 @@ impl Config {
                 &mut warnings,
             )
             .map_err(ConfigError::Refused)?,
-            maintenance: maintenance::maintenance(flags, &mut warnings)
-                .map_err(ConfigError::Refused)?,
+            maintenance,
             tls_policy: tls_policy(flags)?,
             client: client_port(flags)?,
             log: log(flags)?,
@@ -421,7 +423,7 @@ fn operated(flags: &Flags, awaits: bool) -> Result<Operated, ConfigError> {
 fn limits(
     flags: &Flags,
     machine: HostFacts,
-    awaits: bool,
+    (awaits, on_disk): (bool, bool),
     warnings: &mut Vec<String>,
 ) -> Result<Limits, ConfigError> {
     let max_request_bytes = flags.number("max-request-bytes");
@@ -448,17 +450,26 @@ fn limits(
         Ok(_) if awaits && !flags.is_given("max-learners") => 3,
         Ok(learners) => learners,
     };
-    let quota_bytes = quota(flags.signed("quota-backend-bytes"), machine, warnings)?;
+    let asked = flags.signed("quota-backend-bytes");
+    let (quota_bytes, in_memory_bytes) = match on_disk {
+        false => (quota(asked, machine, warnings)?, None),
+        true => (
+            quota(asked, HostFacts { memory_limit: None }, warnings)?,
+            machine.memory_limit.map(|limit| limit / 10 * 3),
+        ),
+    };
     Ok(Limits {
         max_request_bytes,
         max_txn_ops,
         max_learners,
         quota_bytes,
+        in_memory_bytes,
     })
 }
 
-/// The store is in memory and a member needs about 2.5 times its size at worst, so the quota is
-/// derived from the memory limit: members hold equal data and must not be killed together.
+/// With all values in memory a member needs about 2.5 times the size of its store at worst, so the quota is
+/// derived from the memory limit: members hold equal data and must not be killed together. With values in files it says
+/// nothing of memory; what stays there is limited by itself.
 fn quota(
     asked: i64,
     machine: HostFacts,

@@ -2,6 +2,7 @@
 //! the leader compares the members' data repeatedly, each member reports how full it is, and the
 //! leader disarms an alarm on request. No server disarms one by itself.
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
@@ -71,8 +72,11 @@ pub(super) fn is_corrupt(local: &MemberRuntime) -> bool {
 /// How full this server is, if that was measured recently.
 pub(super) fn space(local: &MemberRuntime) -> Option<proto::Space> {
     let volume = (*lock(&local.shared.volume)).filter(|seen| seen.at.elapsed() <= STALE)?;
+    let limits = &local.config.limits;
     Some(proto::Space {
-        quota_bytes: local.config.limits.quota_bytes.unwrap_or(0),
+        quota_bytes: limits.quota_bytes.unwrap_or(0),
+        in_memory_bytes: local.shared.in_memory.load(Ordering::Relaxed),
+        in_memory_most_bytes: limits.in_memory_bytes.unwrap_or(0),
         volume_free_bytes: volume.free,
         volume_needed_bytes: volume.needed,
     })

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::time::{sleep, timeout};
 
 use super::join::ROUND;
-use super::{MemberRuntime, alarmed, lock};
+use super::{MemberRuntime, alarmed, key_memory, lock};
 use crate::disk::{self, Class, Disk, Reserve};
 use crate::node::Input;
 use crate::persist::Saver;
@@ -62,6 +62,10 @@ pub(super) fn start(local: &Arc<MemberRuntime>, returns: bool) {
     if let Some(quota) = local.config.limits.quota_bytes {
         let local = Arc::clone(local);
         tokio::spawn(async move { watch_size(&local, quota).await });
+    }
+    if let Some(most) = local.config.limits.in_memory_bytes {
+        let local = Arc::clone(local);
+        tokio::spawn(async move { key_memory::watch(&local, most).await });
     }
     if let Some(mode) = maintenance.auto_compaction {
         let local = Arc::clone(local);

@@ -12,6 +12,7 @@ mod checkpoint;
 mod follow;
 mod found;
 mod join;
+mod key_memory;
 mod maintenance;
 mod no_sync;
 mod port;
@@ -41,8 +42,8 @@ use crate::node::{
     ForwardedOutcome, ForwardedOutcomeKind, ForwardedOutcomes, Input, PeerBody, PeerMessage,
     PeerReports, RequestId, TryAgain,
 };
-use crate::server::core::Core;
 use crate::persist::Saver;
+use crate::server::core::Core;
 use crate::server::core::handle::{MemberHandle, Phase};
 use crate::server::core::state::{RuntimeState, Who};
 use crate::server::flags::config::{ClusterState, Config, Formation};

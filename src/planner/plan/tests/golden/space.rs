@@ -48,6 +48,27 @@ fn no_space() {
     script.compare();
 }
 
+/// With values in files a quota says nothing of memory: the alarm that the keys raise stays until they are fewer, or there is
+/// more memory.
+#[test]
+fn alarm_stays_while_keys_need_the_memory() {
+    let with = |in_memory: u64| {
+        let mut world = rested(3);
+        world.alarm("NOSPACE", "demo-2");
+        let space = Space {
+            in_memory,
+            in_memory_most: 100 << 20,
+            ..roomy()
+        };
+        world.health.spaces.insert("demo-2".into(), Some(space));
+        plan(&world.observe())
+    };
+    assert!(!switches_off(&with(91 << 20)), "less than a tenth is left");
+    let text = format!("{}", with(91 << 20));
+    assert!(text.contains("raise resources.limits.memory"), "{text}");
+    assert!(switches_off(&with(90 << 20)));
+}
+
 /// Nothing is disarmed if a member does not report how full it is, if its report is unsigned, or if the alarm names an
 /// ID that was never a member's: then it was raised by hand.
 #[test]

@@ -12,6 +12,8 @@ pub(in crate::plan::tests) fn roomy() -> Space {
         quota: 128 * MIB,
         free: 900 * MIB,
         needed: 44 * MIB,
+        in_memory: 0,
+        in_memory_most: 0,
     }
 }
 
