@@ -2,6 +2,7 @@
 //! checkpoint that names a file which is not durable, and never removes a file that a checkpoint names.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use prost::Message as _;
@@ -26,6 +27,8 @@ pub struct Saver {
     to_files: Option<usize>,
     /// Files that the next checkpoint empties.
     worn: Mutex<BTreeSet<u64>>,
+    /// How many checkpoints were written.
+    saved: AtomicU64,
 }
 
 impl Saver {
@@ -37,6 +40,7 @@ impl Saver {
             checkpoints,
             to_files,
             worn: Mutex::default(),
+            saved: AtomicU64::new(0),
         }
     }
 
@@ -44,6 +48,12 @@ impl Saver {
     #[must_use]
     pub fn checkpoints(&self) -> &Checkpoints {
         &self.checkpoints
+    }
+
+    /// How many checkpoints this has written.
+    #[must_use]
+    pub fn saved(&self) -> u64 {
+        self.saved.load(Ordering::Acquire)
     }
 
     pub(super) fn to_files(&self) -> Option<usize> {
@@ -76,6 +86,7 @@ impl Saver {
         let written = written.inspect_err(|error| self.rest(error))?;
         self.checkpoints.prune(position)?;
         self.checkpoints.drop_unused_values()?;
+        self.saved.fetch_add(1, Ordering::AcqRel);
         Ok(written)
     }
 

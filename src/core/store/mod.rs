@@ -52,6 +52,7 @@ pub use lease::LeaseInfo;
 pub use moves::Moved;
 pub use pace::Pace;
 pub use range::Counted;
+pub use read_ahead::ReadAhead;
 pub use rows::{Rebuild, Row};
 pub use state_machine::Store;
 pub use stream::{Inline, Outline};

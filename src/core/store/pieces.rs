@@ -12,6 +12,8 @@ use prost::Message as _;
 use super::value::Place;
 use super::{Auth, Error, FollowedRevision, Following, LeaseId, Revision, SetAlarm, ValueFile};
 
+/// Longer than any item: a request is shorter than half of this.
+const MOST_ITEM: usize = 1 << 32;
 /// The format of a stream that has every value in it.
 pub(super) const FORMAT: u32 = 1;
 /// The format of one in which values are named by their places in files.
@@ -127,6 +129,9 @@ impl Pieces {
             Err(_) if self.0.len() < 10 => return Ok(None),
             Err(error) => return Err(damaged(&error.to_string())),
         };
+        if length > MOST_ITEM {
+            return Err(damaged("an item is longer than any that is written"));
+        }
         if peek.len() < length {
             return Ok(None);
         }

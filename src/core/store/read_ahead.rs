@@ -1,40 +1,43 @@
-//! Which values a command will read, so that the disk fetches those in files while the command waits for its quorum: whoever
-//! applies it must not wait for a disk. A hint on the state of now; the command is applied to a later one.
+//! Which values commands will read, so that the disk fetches those in files while the commands wait for their quorum: whoever
+//! applies them must not wait for a disk. A hint on the state of now; the commands are applied to a later one.
 //!
-//! Never reads a value itself, and never decides anything about the command.
+//! Never reads a value itself, and never decides anything about a command.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
-use super::record::Record;
 use super::span::Span;
 use super::view::View;
 use super::{CompareTarget, DeleteRange, Op, Operation, Put, Range, Revision, Txn};
 
-/// Values that are fetched for one command at most.
+/// Keys that are looked at for one batch of commands at most, deleted ones included.
 const MOST: usize = 1000;
 
-impl View {
-    /// Has the values fetched that applying this will read. Does not wait for them.
-    pub fn read_ahead(&self, operation: &Operation) {
-        let mut ahead = Ahead {
-            view: self,
-            left: MOST,
-        };
-        match operation {
-            Operation::Put(put) => ahead.put(put),
-            Operation::DeleteRange(delete) => ahead.delete(delete),
-            Operation::Txn(txn) => ahead.txn(txn),
-            _ => {}
-        }
-    }
-}
-
-struct Ahead<'a> {
-    view: &'a View,
+/// What a batch of commands has looked at.
+#[derive(Debug)]
+pub struct ReadAhead {
+    view: Arc<View>,
     left: usize,
 }
 
-impl Ahead<'_> {
+impl ReadAhead {
+    /// Begins with a batch.
+    #[must_use]
+    pub fn new(view: Arc<View>) -> Self {
+        Self { view, left: MOST }
+    }
+
+    /// Has the values fetched that applying this will read, as long as the batch has not looked at too many. May wait for
+    /// the disk where its queue is full.
+    pub fn command(&mut self, operation: &Operation) {
+        match operation {
+            Operation::Put(put) => self.put(put),
+            Operation::DeleteRange(delete) => self.delete(delete),
+            Operation::Txn(txn) => self.txn(txn),
+            _ => {}
+        }
+    }
+
     fn put(&mut self, put: &Put) {
         if put.prev_kv || put.ignore_value {
             self.span(Span::new(&put.key, &[]), Revision::MAX, MOST);
@@ -56,9 +59,12 @@ impl Ahead<'_> {
             0 => Revision::MAX,
             revision => revision,
         };
-        let limit = usize::try_from(range.limit).unwrap_or(MOST);
+        let limit = match usize::try_from(range.limit) {
+            Ok(0) | Err(_) => MOST,
+            Ok(limit) => limit,
+        };
         let span = Span::new(&range.key, &range.range_end);
-        self.span(span, revision, if limit == 0 { MOST } else { limit });
+        self.span(span, revision, limit);
     }
 
     fn txn(&mut self, txn: &Txn) {
@@ -79,23 +85,24 @@ impl Ahead<'_> {
         }
     }
 
-    fn span(&mut self, span: Span<'_>, revision: Revision, limit: usize) {
-        let mut left = limit.min(self.left);
-        self.left -= left;
-        self.view.state.visit(span, revision, &mut |record| {
-            if left == 0 {
-                return ControlFlow::Break(());
+    /// Up to so many values of this range.
+    fn span(&mut self, span: Span<'_>, revision: Revision, mut limit: usize) {
+        let left = &mut self.left;
+        if *left == 0 {
+            return;
+        }
+        self.view.state.keys.visit(span, &mut |entry| {
+            *left -= 1;
+            if let Some(record) = entry.live_at(revision) {
+                limit -= 1;
+                if let Some(place) = record.value.place() {
+                    place.read_ahead();
+                }
             }
-            left -= 1;
-            fetch(record);
-            ControlFlow::Continue(())
+            match *left == 0 || limit == 0 {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
         });
-        self.left += left;
-    }
-}
-
-fn fetch(record: &Record) {
-    if let Some(place) = record.value.place() {
-        place.read_ahead();
     }
 }

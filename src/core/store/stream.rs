@@ -164,7 +164,7 @@ impl Outline {
             Some(Kind::Row(row)) if row.value.len() >= self.from => Some(Kind::Row(Row {
                 offset: put(&row.value)?,
                 file: self.file,
-                // It came in a frame, whose limit is far below this.
+                // It is a part of an item, which is not longer than this.
                 length: u32::try_from(row.value.len()).unwrap_or(u32::MAX),
                 value: Bytes::new(),
                 ..row

@@ -52,9 +52,9 @@ impl View {
             let records = kept(entry, self.state.compacted);
             let in_files = records.filter_map(|record| {
                 pace.step();
-                record.value.place()
+                record.value.length_in_file()
             });
-            bytes += in_files.map(|place| u64::from(place.length)).sum::<u64>();
+            bytes += in_files.map(u64::from).sum::<u64>();
             ControlFlow::Continue(())
         });
         bytes

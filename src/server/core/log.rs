@@ -2,6 +2,7 @@
 //! with them. Never continues after a failure.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::queue::Queue;
@@ -10,6 +11,7 @@ use super::{ApplyJob, Worker, disk_stop};
 use crate::disk::{self, Class, Log, ValueFiles};
 use crate::node::{Input, LogPayload, PayloadBody};
 use crate::raft::{Entry, Persist, SnapshotMeta};
+use crate::store::ReadAhead;
 
 /// A job of the log thread.
 #[derive(Debug)]
@@ -38,6 +40,10 @@ pub(super) struct Writer {
     pub(super) asked: Option<Instant>,
     /// Where values are that entries may read.
     pub(super) values: ValueFiles,
+    /// Has them fetched; the thread that reads the log for followers, which mostly has nothing to do.
+    pub(super) reader: Worker,
+    /// Whether it is at it.
+    pub(super) reading: Arc<AtomicBool>,
 }
 
 /// Interval until the next attempt after the volume had no room for the next segment.
@@ -78,22 +84,27 @@ impl Writer {
         Ok(())
     }
 
-    /// The applier must not wait for a disk: what it will read is fetched while the entries wait for their quorum.
+    /// The applier must not wait for a disk: what it will read is fetched while the entries wait for their quorum. By
+    /// another thread, which may have to wait, and not if that one still does.
     fn read_ahead(&self, entries: &[Entry]) {
-        if !self.values.are_there() {
+        if !self.values.are_there() || self.reading.swap(true, Ordering::AcqRel) {
             return;
         }
-        let published = Arc::clone(&self.shared.published.borrow());
-        for entry in entries {
-            // What cannot be decoded is found when it is applied.
-            let payload = LogPayload::of(entry).ok().flatten();
-            let Some(PayloadBody::Command(command)) = payload.and_then(|it| it.body) else {
-                continue;
-            };
-            if let Some(operation) = &command.operation {
-                published.view.read_ahead(operation);
+        let view = Arc::clone(&self.shared.published.borrow().view);
+        let (entries, reading) = (entries.to_vec(), Arc::clone(&self.reading));
+        self.reader.run(move || {
+            let mut ahead = ReadAhead::new(view);
+            for entry in &entries {
+                // What cannot be decoded is found when it is applied.
+                let payload = LogPayload::of(entry).ok().flatten();
+                if let Some(PayloadBody::Command(command)) = payload.and_then(|it| it.body)
+                    && let Some(operation) = &command.operation
+                {
+                    ahead.command(operation);
+                }
             }
-        }
+            reading.store(false, Ordering::Release);
+        });
     }
 
     /// Has the next segment filled with zeros ahead of its use.

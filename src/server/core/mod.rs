@@ -109,6 +109,8 @@ impl Core {
             segments: segments.clone(),
             asked: None,
             values,
+            reader: reader.clone(),
+            reading: Arc::default(),
             log: parts.log,
             shared: Arc::clone(shared),
             jobs: log.clone(),

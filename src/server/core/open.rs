@@ -113,6 +113,9 @@ pub(crate) fn open(
     let policy = &mut settings.checkpoints;
     policy.log_bytes = policy.log_bytes.min(sizes.segment_bytes);
     policy.hold_bytes = policy.hold_bytes.min(4 * sizes.segment_bytes);
+    if let Some(most) = config.limits.in_memory_bytes {
+        policy.log_bytes = policy.log_bytes.min(most / 4);
+    }
     if config.maintenance.values_on_disk {
         // What a checkpoint has not moved to a file yet is in memory, however few entries it came with.
         policy.most_log_bytes = 2 * policy.log_bytes;

@@ -194,7 +194,7 @@ pub(crate) struct RuntimeState {
     pub compaction_hashes: Arc<CompactionHashes>,
     /// The last measurement of the data directory's volume.
     pub volume: Mutex<Option<VolumeSpace>>,
-    /// Bytes of the store that are in no file of values, where that is limited.
+    /// Bytes of the store that are in no file of values, where that is limited; the largest number before it was judged.
     pub in_memory: AtomicU64,
     /// Comparisons under the alarm CORRUPT.
     pub comparisons: Mutex<Comparisons>,
@@ -252,7 +252,7 @@ impl RuntimeState {
             tokens: SimpleTokens::new(config.auth.token_ttl),
             compaction_hashes: Arc::default(),
             volume: Mutex::default(),
-            in_memory: AtomicU64::new(0),
+            in_memory: AtomicU64::new(u64::MAX),
             comparisons: Mutex::default(),
             archived: ArcSwapOption::empty(),
             following: ArcSwapOption::empty(),

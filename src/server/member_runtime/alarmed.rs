@@ -73,9 +73,13 @@ pub(super) fn is_corrupt(local: &MemberRuntime) -> bool {
 pub(super) fn space(local: &MemberRuntime) -> Option<proto::Space> {
     let volume = (*lock(&local.shared.volume)).filter(|seen| seen.at.elapsed() <= STALE)?;
     let limits = &local.config.limits;
+    let in_memory = local.shared.in_memory.load(Ordering::Relaxed);
+    if limits.in_memory_bytes.is_some() && in_memory == u64::MAX {
+        return None;
+    }
     Some(proto::Space {
         quota_bytes: limits.quota_bytes.unwrap_or(0),
-        in_memory_bytes: local.shared.in_memory.load(Ordering::Relaxed),
+        in_memory_bytes: limits.in_memory_bytes.map_or(0, |_| in_memory),
         in_memory_most_bytes: limits.in_memory_bytes.unwrap_or(0),
         volume_free_bytes: volume.free,
         volume_needed_bytes: volume.needed,

@@ -177,7 +177,14 @@ async fn watch_volume(local: &MemberRuntime) {
 /// The bytes that are free or will become free without any action: `needed` includes the room for a
 /// checkpoint, so the one that is being written must not count as used.
 fn room(disk: &dyn Disk, saver: Option<&Saver>) -> disk::Result<u64> {
-    let passing = saver.map_or(Ok(0), |saver| saver.checkpoints().passing_bytes())?;
+    // What cannot be measured does not come back: the volume is watched all the same.
+    let passing = match saver.map_or(Ok(0), |saver| saver.checkpoints().passing_bytes()) {
+        Ok(passing) => passing,
+        Err(error) => {
+            tracing::warn!("what is being written to the data directory: {error}");
+            0
+        }
+    };
     let free = disk.free_bytes();
     let free = free.map_err(|e| disk::Error::io("measure", disk.describe(""), e))?;
     Ok(free.saturating_add(passing))

@@ -149,20 +149,29 @@ impl Checkpoints {
     /// # Errors
     /// [`Error::Io`], [`Error::Sync`], [`Error::Stray`].
     pub fn drop_unused_values(&self) -> Result<()> {
-        if self.values.look()? {
-            let named = self.named_values()?;
-            mutant!(ValuesOfOlderDropped => return self.values.keep_only(&BTreeSet::new()));
-            if let Some(named) = named {
-                self.values.keep_only(&named)?;
-            }
-        }
-        Ok(())
+        let closed = self.values.closed()?;
+        self.drop_unnamed(&closed)
     }
 
-    /// The files of values that any checkpoint names; `None` while one is damaged that could name more.
-    fn named_values(&self) -> Result<Option<BTreeSet<u64>>> {
+    /// Removes those of these files that no checkpoint names. They were not open before it is looked which are named: one
+    /// that another thread finishes meanwhile, and lets its checkpoint name, is not among them, or is named.
+    fn drop_unnamed(&self, closed: &BTreeSet<u64>) -> Result<()> {
+        if closed.is_empty() {
+            return Ok(());
+        }
+        let Some(named) = self.named_values(usize::MAX)? else {
+            return Ok(());
+        };
+        let named = mutant!(ValuesOfOlderDropped => BTreeSet::new(), else named);
+        let unused: Vec<u64> = closed.difference(&named).copied().collect();
+        self.values.remove(&unused)
+    }
+
+    /// The files of values that the newest checkpoints name, so many of them; `None` while one is damaged that could name
+    /// more.
+    fn named_values(&self, newest: usize) -> Result<Option<BTreeSet<u64>>> {
         let mut named = BTreeSet::new();
-        for position in self.list()? {
+        for position in self.list()?.into_iter().take(newest) {
             match self.open(position) {
                 Ok(reader) => named.extend(reader.files()),
                 Err(Error::Corrupt { .. } | Error::TooNew { .. }) => return Ok(None),
@@ -171,6 +180,7 @@ impl Checkpoints {
                 Err(error) => return Err(error),
             }
         }
+        self.values.are_used(&named);
         Ok(Some(named))
     }
 
@@ -203,7 +213,7 @@ impl Checkpoints {
     }
 
     fn passing_values(&self) -> Result<u64> {
-        match self.named_values()? {
+        match self.named_values(KEPT)? {
             Some(named) => self.values.bytes_beside(&named),
             None => Ok(0),
         }
@@ -400,6 +410,6 @@ impl Checkpoints {
             frame::remove_if_there(&*self.disk, &name(position))?;
         }
         frame::sync_directory(&*self.disk, CHECKPOINTS)?;
-        self.values.keep_only(&BTreeSet::new())
+        self.drop_unused_values()
     }
 }

@@ -238,6 +238,34 @@ fn full_disk_keeps_the_old_file() {
     assert_eq!(checkpoints(&disk).list().unwrap(), [at(6)]);
 }
 
+/// While one thread looked which files were unused, another one finished a checkpoint with its file: the file was neither
+/// named when the checkpoints were read nor open when it was listed, and was removed.
+#[test]
+fn file_that_is_finished_meanwhile_is_kept() {
+    let disk = memory();
+    let checkpoints = checkpoints(&disk);
+    let unused = checkpoints.values().begin().unwrap().finish().unwrap();
+    let number = unused.number();
+    drop(unused);
+    let file = checkpoints.values().begin().unwrap();
+    let named = file.number();
+    let mut writer = checkpoints
+        .begin_with(at(6), (b"", &[named]), true)
+        .unwrap();
+    writer.chunk(b"chunk").unwrap();
+    let file = file.finish().unwrap();
+    let closed = checkpoints.values().closed().unwrap();
+    writer.finish().unwrap();
+    drop(file);
+    checkpoints.drop_unnamed(&closed).unwrap();
+    assert_eq!(
+        checkpoints.values().list().unwrap(),
+        [named],
+        "{number} is unused"
+    );
+    checkpoints.verify(at(6)).unwrap();
+}
+
 /// A member with 2Gi of keys on a volume of 8Gi wrote a checkpoint, as it does every so often. What it
 /// had written so far counted as space that was lost, and all of the cluster's writes were refused.
 #[test]

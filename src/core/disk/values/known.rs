@@ -27,6 +27,11 @@ impl Known {
         self.newest
     }
 
+    /// This number is taken, whether its file is there or not.
+    pub(super) fn used(&mut self, number: u64) {
+        self.newest = self.newest.max(number);
+    }
+
     pub(super) fn is_open(&self, number: u64) -> bool {
         self.open.contains_key(&number)
     }
@@ -48,7 +53,7 @@ impl Claim {
     pub(super) fn of(known: &Arc<Mutex<Known>>, number: u64) -> Self {
         let mut held = lock(known);
         *held.open.entry(number).or_default() += 1;
-        held.newest = held.newest.max(number);
+        held.used(number);
         held.any = Some(true);
         drop(held);
         Self {

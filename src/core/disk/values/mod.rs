@@ -91,17 +91,25 @@ impl ValueFiles {
         known::lock(&self.known).any == Some(true)
     }
 
-    /// Looks whether there are any, unless it is known that there is none.
+    /// The files that this process has not open: what it has open belongs to a value in memory, to a reader, or to a
+    /// checkpoint in the making. Does not look if it is known that there is none.
     ///
     /// # Errors
     /// As [`ValueFiles::list`].
-    pub(in crate::disk) fn look(&self) -> Result<bool> {
+    pub(in crate::disk) fn closed(&self) -> Result<BTreeSet<u64>> {
         if known::lock(&self.known).any == Some(false) {
-            return Ok(false);
+            return Ok(BTreeSet::new());
         }
-        let any = !self.list()?.is_empty();
-        known::lock(&self.known).saw(any);
-        Ok(any)
+        // Before it is known which are open: one that is begun from here on is not in the list.
+        let all = self.list()?;
+        let mut known = known::lock(&self.known);
+        known.saw(!all.is_empty());
+        Ok(all.into_iter().filter(|it| !known.is_open(*it)).collect())
+    }
+
+    /// Checkpoints name these numbers, whether the files are there or not.
+    pub(in crate::disk) fn are_used(&self, named: &BTreeSet<u64>) {
+        known::lock(&self.known).used(named.last().copied().unwrap_or(0));
     }
 
     /// The numbers of all files, in order.
@@ -143,26 +151,20 @@ impl ValueFiles {
         ValueReader::open(&self.disk, Claim::of(&self.known, number))
     }
 
-    /// Removes the files that are not among these and that this process has not open: what it has open belongs to a value
-    /// in memory, to a reader, or to a checkpoint in the making.
+    /// Removes these files, of which the caller knows that nothing needs them.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::Sync`], [`Error::Stray`].
-    pub fn keep_only(&self, kept: &BTreeSet<u64>) -> Result<()> {
-        // Before it is known which are open: one that is begun from here on is not in the list.
-        let all = self.list()?;
-        let (left, gone): (Vec<u64>, Vec<u64>) = {
-            let known = known::lock(&self.known);
-            let stays = |number: &u64| kept.contains(number) || known.is_open(*number);
-            all.into_iter().partition(stays)
-        };
-        for number in &gone {
+    pub(in crate::disk) fn remove(&self, unused: &[u64]) -> Result<()> {
+        if unused.is_empty() {
+            return Ok(());
+        }
+        for number in unused {
             frame::remove_if_there(&*self.disk, &name(*number))?;
         }
-        if !gone.is_empty() {
-            frame::sync_directory(&*self.disk, VALUES)?;
-        }
-        known::lock(&self.known).saw(!left.is_empty());
+        frame::sync_directory(&*self.disk, VALUES)?;
+        let left = !self.list()?.is_empty();
+        known::lock(&self.known).saw(left);
         Ok(())
     }
 

@@ -91,13 +91,25 @@ impl ValueReader {
         while let Some((begin, _)) = places.get(at).copied() {
             let (count, until) = together(&places[at..]);
             let bytes = self.bytes(begin, until).map_err(|error| (begin, error))?;
-            for (offset, length) in &places[at..at + count] {
+            let some = &places[at..at + count];
+            // What lies between them must not stay in memory for as long as they do.
+            let wanted: usize = some.iter().map(|(_, length)| *length as usize).sum();
+            let sparse = wanted < bytes.len() / 2;
+            for (offset, length) in some {
                 let (offset, length) = (*offset, *length);
                 // Both are within what was read, which is at most one long value.
                 let from = (offset - begin) as usize;
                 let one = bytes.slice(from..from + VALUE_HEAD + length as usize);
                 let value = self.checked(offset, length, &one);
-                each(at, value.map_err(|error| (offset, error))?);
+                let value = value.map_err(|error| (offset, error))?;
+                each(
+                    at,
+                    if sparse {
+                        Bytes::copy_from_slice(&value)
+                    } else {
+                        value
+                    },
+                );
                 at += 1;
             }
         }

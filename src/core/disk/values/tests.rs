@@ -53,6 +53,8 @@ fn unfinished_file_is_gone_and_its_number_is_free() {
     assert_eq!(files.begin().unwrap().number(), 2, "none is used twice");
     files.open(7).unwrap_err();
     assert_eq!(files.begin().unwrap().number(), 8, "a checkpoint names 7");
+    files.are_used(&BTreeSet::from([3, 20]));
+    assert_eq!(files.begin().unwrap().number(), 21);
 }
 
 /// A value in memory may be in a file that no checkpoint names yet, as after one that found no room.
@@ -63,11 +65,11 @@ fn file_that_is_open_is_kept() {
     assert!(!files.are_there());
     let mut writer = files.begin().unwrap();
     let offset = writer.put(b"value").unwrap();
-    files.keep_only(&BTreeSet::new()).unwrap();
+    assert!(files.closed().unwrap().is_empty());
     let reader = writer.finish().unwrap();
     let again = files.open(1).unwrap();
     drop(reader);
-    files.keep_only(&BTreeSet::new()).unwrap();
+    assert!(files.closed().unwrap().is_empty());
     assert_eq!(again.read(offset, 5).unwrap(), "value");
     assert_eq!(files.list().unwrap(), [1]);
     assert_eq!(
@@ -77,7 +79,8 @@ fn file_that_is_open_is_kept() {
     assert_eq!(files.bytes_beside(&BTreeSet::from([1])).unwrap(), 0);
     assert!(files.are_there());
     drop(again);
-    files.keep_only(&BTreeSet::new()).unwrap();
+    assert_eq!(files.closed().unwrap(), BTreeSet::from([1]));
+    files.remove(&[1]).unwrap();
     assert_eq!(files.list().unwrap(), [0; 0]);
     assert!(!files.are_there());
 }
@@ -221,7 +224,7 @@ fn failed_write_leaves_nothing() {
             assert_eq!(files(&disk).list().unwrap(), [0; 0]);
         }
         disk.set_faults(Faults::default());
-        let kept = BTreeSet::new();
-        files(&disk).keep_only(&kept).unwrap();
+        let left = files(&disk).list().unwrap();
+        files(&disk).remove(&left).unwrap();
     }
 }

@@ -144,7 +144,7 @@ fn values_that_a_command_reads_are_fetched_ahead() {
     let files = moved(&store);
     let view = store.publish();
     let fetched = |operation: Operation| {
-        view.read_ahead(&operation);
+        ReadAhead::new(Arc::clone(&view)).command(&operation);
         files.shared.ahead.swap(0, Ordering::Relaxed)
     };
     let delete = |prev_kv| DeleteRange {
@@ -180,7 +180,41 @@ fn values_that_a_command_reads_are_fetched_ahead() {
     };
     assert_eq!(fetched(Operation::Txn(txn)), 1 + 2 + 1);
     let (_, reads) = files.counts();
-    assert_eq!(reads, 0, "it waits for none");
+    assert_eq!(reads, 0, "it reads none");
+}
+
+/// A transaction with ranges over a million deleted keys held up the log.
+#[test]
+fn read_ahead_looks_at_a_bounded_number_of_keys() {
+    let names: Vec<String> = (0..3000).map(|number| format!("key {number:04}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut store = filled(&names);
+    let delete = DeleteRange {
+        key: bytes("key 0"),
+        range_end: bytes("key 1"),
+        ..DeleteRange::default()
+    };
+    run(&mut store, Operation::DeleteRange(delete)).expect("deleted");
+    let files = moved(&store);
+    let ahead = |key: &str| {
+        let all = Range {
+            limit: 600,
+            ..read(key, "z")
+        };
+        let op = RequestOp {
+            op: Some(Op::Range(all)),
+        };
+        let txn = Operation::Txn(Txn {
+            success: vec![op],
+            ..Txn::default()
+        });
+        let mut ahead = ReadAhead::new(store.publish());
+        ahead.command(&txn);
+        ahead.command(&txn);
+        files.shared.ahead.swap(0, Ordering::Relaxed)
+    };
+    assert_eq!(ahead("key 0"), 0, "1,000 of them are deleted");
+    assert_eq!(ahead("key 1"), 1000, "one budget for the batch");
 }
 
 #[test]
