@@ -219,6 +219,12 @@ faults! {
     /// A proposal of unknown fate is taken for dead and proposed again.
     RepeatUnknown "repeat-unknown" in "core/node/member/proposals.rs",
         Test("node::member::proposals::tests::checkpoint_past_a_proposal_proves_nothing");
+    /// What was forwarded to the leader of a term is appended by whoever leads when it arrives.
+    ForwardInAnyTerm "forward-in-any-term" in "core/node/member/proposing.rs",
+        Test("node::tests::forwarding::refused_in_another_term");
+    /// A forwarded proposal is made again when another member leads, before that one's first entry is applied.
+    RepeatUnapplied "repeat-unapplied" in "core/node/member/mod.rs",
+        Sim(&[LINEAR]);
     /// A proposal that was withdrawn stays in the queue, and is made once somebody leads.
     WithdrawnStays "withdrawn-stays" in "core/node/member/proposals.rs",
         Sim(&[REFUSALS]);

@@ -66,9 +66,9 @@ pub use payload::{
     without_tokens,
 };
 pub use peer::{
-    Forward, ForwardChange, ForwardedOutcome, ForwardedOutcomeKind, ForwardedOutcomes,
-    LeaseAnswerRecord, LeaseAnswers, LeaseCall, LeaseCalls, LeaseTimes, PeerBody, PeerMessage,
-    Proposal, RefusalRecord, RemovedNotice, TryAgain,
+    Forward, ForwardChange, ForwardInTerm, ForwardedOutcome, ForwardedOutcomeKind,
+    ForwardedOutcomes, LeaseAnswerRecord, LeaseAnswers, LeaseCall, LeaseCalls, LeaseTimes,
+    PeerBody, PeerMessage, Proposal, RefusalRecord, RemovedNotice, TryAgain,
 };
 pub use removal::PeerReports;
 pub use state_machine::{Applied, Checkpoint, CheckpointMeta, Outcome, RestoreError, StateMachine};

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::raft::{Index, Message, Position};
+use crate::raft::{Index, Message, Position, Term};
 use crate::store::LeaseId;
 
 use super::api::ProposalError;
@@ -13,13 +13,19 @@ use super::payload::RequestId;
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct PeerMessage {
     /// Its content. `None` when a newer version sent an unknown kind: it is ignored.
-    #[prost(oneof = "PeerBody", tags = "1, 2, 3, 4, 5, 6, 7")]
+    #[prost(oneof = "PeerBody", tags = "1, 2, 3, 4, 5, 6, 7, 8")]
     pub body: Option<PeerBody>,
+    /// The sender takes [`ForwardInTerm`] when it leads. False in the messages of 0.1.0.
+    #[prost(bool, tag = "15")]
+    pub takes_terms: bool,
 }
 
 impl From<PeerBody> for PeerMessage {
     fn from(body: PeerBody) -> Self {
-        Self { body: Some(body) }
+        Self {
+            body: Some(body),
+            takes_terms: true,
+        }
     }
 }
 
@@ -35,6 +41,7 @@ impl PeerMessage {
             Some(PeerBody::LeaseCalls(_)) => "LeaseCalls",
             Some(PeerBody::LeaseAnswers(_)) => "LeaseAnswers",
             Some(PeerBody::Removed(_)) => "Removed",
+            Some(PeerBody::InTerm(_)) => "ForwardInTerm",
         }
     }
 }
@@ -45,10 +52,10 @@ pub enum PeerBody {
     /// A message of the consensus core.
     #[prost(message, tag = "1")]
     Raft(Message),
-    /// To the leader: append these proposals.
+    /// To a leader that does not take [`ForwardInTerm`]: append these proposals.
     #[prost(message, tag = "2")]
     Forward(Forward),
-    /// To the leader: check and append this membership change.
+    /// To such a leader: check and append this membership change.
     #[prost(message, tag = "3")]
     Change(ForwardChange),
     /// To the origin: the outcomes of its proposals.
@@ -63,6 +70,35 @@ pub enum PeerBody {
     /// To a server whose ID was removed.
     #[prost(message, tag = "7")]
     Removed(RemovedNotice),
+    /// To the leader of a term: append these in that term or never.
+    #[prost(message, tag = "8")]
+    InTerm(ForwardInTerm),
+}
+
+impl PeerBody {
+    /// Proposals for a leader: of this term, or, without one, of whichever it leads in.
+    pub(super) fn forward(term: Option<Term>, proposals: Vec<Proposal>) -> Self {
+        match term {
+            None => Self::Forward(Forward { proposals }),
+            Some(term) => Self::InTerm(ForwardInTerm {
+                term,
+                proposals,
+                changes: Vec::new(),
+            }),
+        }
+    }
+
+    /// A membership change for a leader, as [`PeerBody::forward`].
+    pub(super) fn forward_change(term: Option<Term>, change: ForwardChange) -> Self {
+        match term {
+            None => Self::Change(change),
+            Some(term) => Self::InTerm(ForwardInTerm {
+                term,
+                proposals: Vec::new(),
+                changes: vec![change],
+            }),
+        }
+    }
 }
 
 /// A forwarded proposal: an identity and the encoded data of its entry.
@@ -95,6 +131,22 @@ pub struct ForwardChange {
     pub command: MembershipCommand,
 }
 
+/// Proposals and changes for the leader of a term. In another term they are refused, so a member that has applied an
+/// entry of a later term knows for each whether it will ever be committed. A kind of its own, since versions that do
+/// not know the term would append them in any: they ignore it.
+#[derive(Clone, PartialEq, Eq, Hash, prost::Message)]
+pub struct ForwardInTerm {
+    /// The term.
+    #[prost(uint64, tag = "1")]
+    pub term: Term,
+    /// In the order in which they should be appended.
+    #[prost(message, repeated, tag = "2")]
+    pub proposals: Vec<Proposal>,
+    /// To be checked and appended.
+    #[prost(message, repeated, tag = "3")]
+    pub changes: Vec<ForwardChange>,
+}
+
 /// The outcomes of proposals.
 #[derive(Clone, PartialEq, Eq, Hash, prost::Message)]
 pub struct ForwardedOutcomes {
@@ -112,6 +164,20 @@ pub struct ForwardedOutcome {
     /// The outcome; an unknown kind leaves it open.
     #[prost(oneof = "ForwardedOutcomeKind", tags = "2, 3, 4")]
     pub kind: Option<ForwardedOutcomeKind>,
+    /// The term of the [`ForwardInTerm`] that it answers; 0 for another forward.
+    #[prost(uint64, tag = "5")]
+    pub term: Term,
+}
+
+impl ForwardedOutcome {
+    /// The outcome of a proposal that was forwarded for this term, or for any.
+    pub fn new(request: RequestId, term: Option<Term>, kind: ForwardedOutcomeKind) -> Self {
+        Self {
+            request,
+            kind: Some(kind),
+            term: term.unwrap_or_default(),
+        }
+    }
 }
 
 /// The kinds of outcomes.
@@ -120,7 +186,7 @@ pub enum ForwardedOutcomeKind {
     /// It is in the leader's log. If an entry of another term is committed there, it is lost.
     #[prost(message, tag = "2")]
     Appended(Position),
-    /// It was not appended because the receiver does not lead: retry.
+    /// It was not appended because the receiver does not lead, or not in that term: retry.
     #[prost(message, tag = "3")]
     TryAgain(TryAgain),
     /// It was not appended and will not be.
@@ -128,7 +194,7 @@ pub enum ForwardedOutcomeKind {
     Refused(RefusalRecord),
 }
 
-/// The receiver does not lead.
+/// The receiver does not lead, or not in that term.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, prost::Message)]
 pub struct TryAgain {}
 

@@ -398,10 +398,12 @@ impl StateMachine {
     /// A removal or promotion is answered once it is settled. A removed member does not receive the
     /// settling entry: its own removal is answered by [`StateMachine::part`].
     fn hold_answer(&mut self, entry: &Entry, request: Option<RequestId>, outcome: &Outcome) {
+        let own = request.filter(|id| self.own.made(*id));
+        // Applied it is, and must not be proposed again because the answer comes in a later term.
+        self.report.requests.extend(own.map(|id| id.counter));
         if !self.membership.is_removed(self.own.member) {
             self.unsettled = request;
-        } else if let Some(id) = request.filter(|id| self.own.made(*id)) {
-            self.report.requests.push(id.counter);
+        } else if own.is_some() {
             self.parting = Some(Applied {
                 index: entry.index,
                 term: entry.term,

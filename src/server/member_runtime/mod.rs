@@ -339,18 +339,24 @@ impl MemberRuntime {
     /// A message of which no byte was sent. A proposal on its way to a leader has certainly left no
     /// trace there, so it may be retried instead of waiting for an answer.
     fn unsent(&self, to: u64, message: PeerMessage) {
-        let requests: Vec<RequestId> = match message.body {
+        let (term, requests): (_, Vec<RequestId>) = match message.body {
             Some(PeerBody::Forward(forward)) => {
                 let proposals = forward.proposals.into_iter();
-                proposals.map(|proposal| proposal.request).collect()
+                (None, proposals.map(|proposal| proposal.request).collect())
             }
-            Some(PeerBody::Change(change)) => vec![change.request],
+            Some(PeerBody::Change(change)) => (None, vec![change.request]),
+            Some(PeerBody::InTerm(forward)) => {
+                let proposals = forward.proposals.into_iter();
+                let changes = forward.changes.into_iter().map(|change| change.request);
+                let requests = proposals.map(|proposal| proposal.request);
+                (Some(forward.term), requests.chain(changes).collect())
+            }
             _ => return,
         };
-        let fates = requests.into_iter().map(|request| ForwardedOutcome {
-            request,
-            kind: Some(ForwardedOutcomeKind::TryAgain(TryAgain {})),
-        });
+        let again = ForwardedOutcomeKind::TryAgain(TryAgain {});
+        let fates = requests
+            .into_iter()
+            .map(|request| ForwardedOutcome::new(request, term, again.clone()));
         let fates = ForwardedOutcomes {
             fates: fates.collect(),
         };

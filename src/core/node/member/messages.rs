@@ -4,7 +4,10 @@ use std::collections::BTreeSet;
 
 use crate::mutants::mutant;
 use crate::node::api::{Effect, StopReason};
-use crate::node::peer::{ForwardedOutcomeKind, PeerBody, PeerMessage, RemovedNotice};
+use crate::node::peer::{
+    ForwardChange, ForwardInTerm, ForwardedOutcome, ForwardedOutcomeKind, PeerBody, PeerMessage,
+    Proposal, RemovedNotice,
+};
 use crate::raft::{Body, MemberId};
 
 use super::Member;
@@ -60,6 +63,7 @@ impl Member {
         if self.membership.member(id).is_none() {
             self.pins.remove(&id);
             self.disks.remove(&id);
+            self.takers.remove(&id);
             self.contacts.lose(id);
         }
     }
@@ -91,6 +95,7 @@ impl Member {
         if from == self.id() || !self.disks.contains_key(&from) {
             return Ok(());
         }
+        self.note_taker(from, &message);
         if self.membership.is_removed(from) {
             return self.hear_removed(from, message, out);
         }
@@ -103,13 +108,17 @@ impl Member {
             Some(PeerBody::Forward(forward)) => {
                 for proposal in forward.proposals {
                     let payload = Payload::Data(proposal.data);
-                    self.propose_for(proposal.request, payload, out);
+                    self.propose_for(proposal.request, payload, None, out);
                 }
                 Ok(())
             }
             Some(PeerBody::Change(change)) => {
                 let payload = Payload::Change(change.command);
-                self.propose_for(change.request, payload, out);
+                self.propose_for(change.request, payload, None, out);
+                Ok(())
+            }
+            Some(PeerBody::InTerm(forward)) => {
+                self.propose_in_term(forward, out);
                 Ok(())
             }
             Some(PeerBody::ForwardedOutcomes(fates)) => {
@@ -133,6 +142,26 @@ impl Member {
                 }
                 Ok(())
             }
+        }
+    }
+
+    /// Notes whether a member, if it leads, takes what is forwarded for its term. By messages of
+    /// consensus alone: it is from one of these that a leader is known, and so of its process.
+    fn note_taker(&mut self, from: MemberId, message: &PeerMessage) {
+        match (&message.body, message.takes_terms) {
+            (Some(PeerBody::Raft(_)), true) => self.takers.insert(from),
+            (Some(PeerBody::Raft(_)), false) => self.takers.remove(&from),
+            _ => return,
+        };
+    }
+
+    fn propose_in_term(&mut self, forward: ForwardInTerm, out: &mut Vec<Effect>) {
+        let term = Some(forward.term);
+        for Proposal { request, data } in forward.proposals {
+            self.propose_for(request, Payload::Data(data), term, out);
+        }
+        for ForwardChange { request, command } in forward.changes {
+            self.propose_for(request, Payload::Change(command), term, out);
         }
     }
 
@@ -230,28 +259,31 @@ impl Member {
         self.step(message, out)
     }
 
-    fn fate(
-        &mut self,
-        from: MemberId,
-        fate: crate::node::peer::ForwardedOutcome,
-        out: &mut Vec<Effect>,
-    ) {
-        match fate.kind {
+    fn fate(&mut self, from: MemberId, fate: ForwardedOutcome, out: &mut Vec<Effect>) {
+        let ForwardedOutcome {
+            request,
+            term,
+            kind,
+        } = fate;
+        let of_this_term = term == 0 || term == self.role.term;
+        let tries_again = matches!(kind, Some(ForwardedOutcomeKind::TryAgain(_)));
+        if tries_again && of_this_term && self.role.leader == Some(from) {
+            self.distrusted = Some(from);
+        }
+        if !self.proposals.expects(request, from, term) {
+            return;
+        }
+        match kind {
             None => {}
             Some(ForwardedOutcomeKind::Appended(place)) => {
-                self.proposals.placed(self.now, fate.request, place)
+                self.proposals.placed(self.now, request, place);
             }
-            Some(ForwardedOutcomeKind::TryAgain(_)) => {
-                if self.role.leader == Some(from) {
-                    self.distrusted = Some(from);
-                }
-                self.proposals.try_again(self.now, fate.request);
-            }
-            Some(ForwardedOutcomeKind::Refused(refusal)) if self.proposals.forget(fate.request) => {
-                let (request, error) = (fate.request, refusal.into());
+            Some(ForwardedOutcomeKind::TryAgain(_)) => self.proposals.again(self.now, request),
+            Some(ForwardedOutcomeKind::Refused(refusal)) => {
+                self.proposals.forget(request);
+                let error = refusal.into();
                 out.push(Effect::ProposalFailed { request, error });
             }
-            Some(ForwardedOutcomeKind::Refused(_)) => {}
         }
     }
 }

@@ -147,6 +147,8 @@ pub struct Member {
     pins: BTreeMap<MemberId, (u64, String)>,
     meetings: u64,
     contacts: Contacts,
+    /// Members that, if they lead, take what is forwarded for their term.
+    takers: BTreeSet<MemberId>,
     proposals: Proposals,
     /// A follower that answered that it does not lead, until the next tick or change of role.
     distrusted: Option<MemberId>,
@@ -204,6 +206,7 @@ impl Member {
             pins: BTreeMap::new(),
             meetings: 0,
             contacts: Contacts::default(),
+            takers: BTreeSet::new(),
             proposals: Proposals::new(id, config.max_waiting_bytes),
             distrusted: None,
             reads: ReadRounds::default(),
@@ -240,10 +243,17 @@ impl Member {
         &self.membership
     }
 
+    /// How many proposals it has sent to a leader again, or appended itself, because an entry of a
+    /// later term was applied without them.
+    pub fn repeated(&self) -> u64 {
+        self.proposals.repeated()
+    }
+
     /// Servers of which it remembers anything.
     #[cfg(test)]
     pub(in crate::node) fn remembered(&self) -> BTreeSet<MemberId> {
         let mut all = self.contacts.connected();
+        all.extend(&self.takers);
         all.extend(self.pins.keys().chain(self.disks.keys()));
         all
     }
@@ -487,6 +497,9 @@ impl Member {
             self.renewals.clear();
             self.send_later = None;
         }
+        if elsewhere && mutant!(RepeatUnapplied) {
+            self.proposals.applied_through(self.now, change.term);
+        }
         if elsewhere {
             self.reads.leader_changed();
             for (_, sent) in self.lease_calls.values_mut() {
@@ -550,6 +563,7 @@ impl Member {
             self.tolerate(effects, |raft| raft.applied(index))?;
         }
         self.learn(report);
+        self.proposals.applied_through(self.now, report.term);
         self.tolerate(effects, |raft| raft.applied(report.index))?;
         if !self.renewals.is_empty() && !report.leases.is_empty() {
             let waited = std::mem::take(&mut self.renewals);

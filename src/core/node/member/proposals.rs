@@ -4,6 +4,10 @@
 //! A proposal is sent to a leader a second time only if it is certain that the first time left
 //! nothing in any log that could still be committed. One whose outcome is unknown is never
 //! repeated.
+//!
+//! One that was sent for a term can be only in an entry of that term. Terms never decrease along a
+//! log: once this member has applied an entry of a later term, it has applied every entry of that
+//! term that will ever be committed. A proposal that was not among them is proposed again.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -53,6 +57,8 @@ pub(super) struct Waiting {
     pub(super) payload: Payload,
     /// Since when, in milliseconds.
     pub(super) since: u64,
+    /// The term in which alone it may be appended, of one that another member sent for a term.
+    pub(super) term: Option<Term>,
 }
 
 #[derive(Debug)]
@@ -65,9 +71,17 @@ struct Own {
 enum State {
     /// In the queue.
     Waiting,
-    /// Sent to a leader; its outcome is unknown until that member answers. There is one copy of it
-    /// at a time (links repeat nothing), so an answer never refers to an earlier sending.
+    /// Sent to a leader of a version that knows no terms of forwards; its outcome is unknown until
+    /// some member answers. There is one copy of it at a time (links repeat nothing), so an answer
+    /// never refers to an earlier sending.
     Sent,
+    /// Sent to the leader of a term, which appends it in that term or never.
+    SentInTerm {
+        to: MemberId,
+        term: Term,
+        /// A checkpoint replaced entries of that term: whether it was among them is not known.
+        jumped: bool,
+    },
     /// In a leader's log.
     Appended(Position),
 }
@@ -83,6 +97,9 @@ pub(super) struct Proposals {
     queue: VecDeque<Waiting>,
     places: BTreeMap<(Index, Term), RequestId>,
     committed: Committed,
+    /// The term of the last entry that was applied.
+    applied: Term,
+    repeated: u64,
 }
 
 /// The terms of the entries that were committed since this member started.
@@ -156,6 +173,8 @@ impl Proposals {
             queue: VecDeque::new(),
             places: BTreeMap::new(),
             committed: Committed::default(),
+            applied: 0,
+            repeated: 0,
         }
     }
 
@@ -168,9 +187,15 @@ impl Proposals {
         self.own.len() + forwarded.count()
     }
 
+    /// How many were proposed again because an entry of a later term was applied without them.
+    pub(super) fn repeated(&self) -> u64 {
+        self.repeated
+    }
+
     /// Queues a proposal of a client of this member or, parked here, of another member. False when
     /// there is no room.
-    pub(super) fn take_in(&mut self, now: u64, request: RequestId, payload: Payload) -> bool {
+    pub(super) fn take_in(&mut self, waiting: Waiting) -> bool {
+        let (request, payload) = (waiting.request, &waiting.payload);
         let cost = payload.cost();
         if self.bytes + cost > self.limit {
             return false;
@@ -186,11 +211,7 @@ impl Proposals {
             self.own.insert(request, own);
         }
         self.bytes += cost;
-        self.queue.push_back(Waiting {
-            request,
-            payload,
-            since: now,
-        });
+        self.queue.push_back(waiting);
         true
     }
 
@@ -211,18 +232,23 @@ impl Proposals {
         self.queue = waiting;
     }
 
-    /// It was sent to a leader: this member no longer keeps it if it is another member's.
-    pub(super) fn sent(&mut self, waiting: &Waiting) {
+    /// It was sent to a leader, of a term if one is given: this member no longer keeps it if it is
+    /// another member's.
+    pub(super) fn sent(&mut self, waiting: &Waiting, to: MemberId, term: Option<Term>) {
+        let jumped = false;
+        let state = term.map_or(State::Sent, |term| State::SentInTerm { to, term, jumped });
         match self.own.get_mut(&waiting.request) {
-            Some(own) => own.state = State::Sent,
+            Some(own) => own.state = state,
             None => self.bytes -= waiting.payload.cost(),
         }
     }
 
     /// It was appended here: see [`Proposals::placed`] for an own one.
     pub(super) fn appended(&mut self, now: u64, waiting: &Waiting, place: Position) {
-        self.sent(waiting);
-        self.placed(now, waiting.request, place);
+        match self.own.contains_key(&waiting.request) {
+            true => self.placed(now, waiting.request, place),
+            false => self.bytes -= waiting.payload.cost(),
+        }
     }
 
     /// It will not be appended. Returns whether it is an own one for which a caller waits.
@@ -234,14 +260,21 @@ impl Proposals {
         false
     }
 
-    /// A leader reported where it appended an own one.
+    /// Whether an outcome, of a forward for this term or (0) for any, is one of the last sending of
+    /// an own one. Others are void.
+    pub(super) fn expects(&self, request: RequestId, from: MemberId, of: Term) -> bool {
+        match self.own.get(&request).map(|own| own.state) {
+            Some(State::Sent) => of == 0,
+            Some(State::SentInTerm { to, term, .. }) => (to, term) == (from, of),
+            Some(State::Waiting | State::Appended(_)) | None => false,
+        }
+    }
+
+    /// An own one is at this place of a leader's log.
     pub(super) fn placed(&mut self, now: u64, request: RequestId, place: Position) {
         let Some(own) = self.own.get_mut(&request) else {
             return;
         };
-        if own.state == State::Waiting {
-            return;
-        }
         match self.committed.standing(place) {
             Standing::Committed | Standing::Unknown => {
                 self.forget(request);
@@ -254,16 +287,8 @@ impl Proposals {
         }
     }
 
-    /// The receiver did not append it and will not: it may be sent again.
-    pub(super) fn try_again(&mut self, now: u64, request: RequestId) {
-        let state = self.own.get(&request).map(|own| own.state);
-        if state == Some(State::Sent) {
-            self.again(now, request);
-        }
-    }
-
-    /// An own one is certain not to be in any log: it is queued again.
-    fn again(&mut self, now: u64, request: RequestId) {
+    /// An own one is certain never to be committed by what was done so far: it is queued again.
+    pub(super) fn again(&mut self, now: u64, request: RequestId) {
         let Some(own) = self.own.get_mut(&request) else {
             return;
         };
@@ -275,6 +300,7 @@ impl Proposals {
             request,
             payload: own.payload.clone(),
             since: now,
+            term: None,
         });
     }
 
@@ -286,7 +312,7 @@ impl Proposals {
         self.bytes -= own.payload.cost();
         match own.state {
             State::Waiting => self.queue.retain(|waiting| waiting.request != request),
-            State::Sent => {}
+            State::Sent | State::SentInTerm { .. } => {}
             State::Appended(place) => {
                 self.places.remove(&(place.index, place.term));
             }
@@ -313,8 +339,17 @@ impl Proposals {
         self.settle(now);
     }
 
-    /// A checkpoint replaced the log up to `place`.
+    /// A checkpoint replaced the log up to `place`. What was sent for that term or an earlier one
+    /// may be in it.
     pub(super) fn jumped(&mut self, now: u64, place: Position) {
+        for own in self.own.values_mut() {
+            if let State::SentInTerm { term, jumped, .. } = &mut own.state
+                && *term <= place.term
+                && !mutant!(RepeatUnknown)
+            {
+                *jumped = true;
+            }
+        }
         self.committed.jump(place.index, place.term);
         self.settle(now);
     }
@@ -345,6 +380,23 @@ impl Proposals {
                 }
                 Standing::Open => {}
             }
+        }
+    }
+
+    /// Entries up to one of this term were applied, those with own ones were reported: what was
+    /// sent for an earlier term and is still there will not be committed.
+    pub(super) fn applied_through(&mut self, now: u64, last: Term) {
+        if last <= self.applied {
+            return;
+        }
+        self.applied = last;
+        let lost = self.own.iter().filter(|(_, own)| {
+            matches!(own.state, State::SentInTerm { term, jumped, .. } if term < last && !jumped)
+        });
+        let lost: Vec<RequestId> = lost.map(|(request, _)| *request).collect();
+        for request in lost {
+            self.repeated += 1;
+            self.again(now, request);
         }
     }
 
@@ -401,6 +453,15 @@ mod tests {
         }
     }
 
+    fn waiting(since: u64, request: RequestId, payload: Payload) -> Waiting {
+        Waiting {
+            request,
+            payload,
+            since,
+            term: None,
+        }
+    }
+
     fn place(index: Index, term: Term) -> Position {
         Position { index, term }
     }
@@ -409,12 +470,66 @@ mod tests {
     fn appended() -> Proposals {
         let mut proposals = Proposals::new(1, 1 << 20);
         let data = Payload::Data(Bytes::from_static(b"data"));
-        assert!(proposals.take_in(0, request(1, 1), data));
+        assert!(proposals.take_in(waiting(0, request(1, 1), data)));
         for waiting in proposals.take_waiting() {
-            proposals.sent(&waiting);
+            proposals.sent(&waiting, 2, None);
         }
         proposals.placed(0, request(1, 1), place(10, 2));
         proposals
+    }
+
+    /// Member 1 with one own proposal that it sent to member 2 as the leader of term 2.
+    fn sent_in_term() -> Proposals {
+        let mut proposals = Proposals::new(1, 1 << 20);
+        let data = Payload::Data(Bytes::from_static(b"data"));
+        assert!(proposals.take_in(waiting(0, request(1, 1), data)));
+        for waiting in proposals.take_waiting() {
+            proposals.sent(&waiting, 2, Some(2));
+        }
+        proposals
+    }
+
+    #[test]
+    fn later_term_applied_without_it_ends_a_sending() {
+        let mut proposals = sent_in_term();
+        proposals.applied_through(1, 2);
+        assert!(!proposals.any_waiting(), "more of term 2 may follow");
+        proposals.applied_through(1, 3);
+        assert_eq!(proposals.take_waiting()[0].request, request(1, 1));
+        assert_eq!(proposals.repeated(), 1);
+        assert!(!proposals.expects(request(1, 1), 2, 2), "it is over");
+
+        let mut proposals = sent_in_term();
+        proposals.applied(1, 1);
+        proposals.applied_through(1, 3);
+        assert!(!proposals.any_waiting(), "it was among them");
+    }
+
+    #[test]
+    fn outcomes_of_other_sendings_are_void() {
+        let proposals = sent_in_term();
+        assert!(proposals.expects(request(1, 1), 2, 2));
+        for (from, of) in [(3, 2), (2, 1), (2, 3), (2, 0)] {
+            assert!(!proposals.expects(request(1, 1), from, of), "{from} {of}");
+        }
+        assert!(!proposals.expects(request(1, 2), 2, 2), "there is none");
+        assert!(!appended().expects(request(1, 1), 2, 0), "it has one");
+    }
+
+    #[test]
+    fn checkpoint_over_its_term_proves_nothing() {
+        for (term, again) in [(1, true), (2, false), (3, false)] {
+            let mut proposals = sent_in_term();
+            proposals.jumped(1, place(20, term));
+            proposals.applied_through(2, 4);
+            assert_eq!(
+                proposals.any_waiting(),
+                again,
+                "a checkpoint of term {term}"
+            );
+            let open = proposals.expects(request(1, 1), 2, 2);
+            assert_eq!(open, !again, "its leader may still answer");
+        }
     }
 
     #[test]
@@ -456,9 +571,9 @@ mod tests {
         for (committed, again) in [(2, false), (3, true)] {
             let mut proposals = Proposals::new(1, 1 << 20);
             let data = Payload::Data(Bytes::from_static(b"data"));
-            proposals.take_in(0, request(1, 1), data);
+            proposals.take_in(waiting(0, request(1, 1), data));
             for waiting in proposals.take_waiting() {
-                proposals.sent(&waiting);
+                proposals.sent(&waiting, 2, None);
             }
             proposals.committed(1, (9..=11).map(|index| place(index, committed)));
             assert_eq!(proposals.len(), 1, "its fate is unknown");
@@ -474,16 +589,16 @@ mod tests {
     fn withdrawn_proposal_is_never_sent() {
         let data = || Payload::Data(Bytes::from_static(b"data"));
         let mut proposals = Proposals::new(1, 1 << 20);
-        assert!(proposals.take_in(0, request(1, 1), data()));
+        assert!(proposals.take_in(waiting(0, request(1, 1), data())));
         assert!(proposals.withdraw(request(1, 1)), "it never left");
         assert_eq!((proposals.len(), proposals.bytes), (0, 0));
         assert!(!proposals.any_waiting());
         assert!(!proposals.withdraw(request(1, 1)), "nothing is known of it");
 
         let mut proposals = Proposals::new(1, 1 << 20);
-        assert!(proposals.take_in(0, request(1, 2), data()));
+        assert!(proposals.take_in(waiting(0, request(1, 2), data())));
         for waiting in proposals.take_waiting() {
-            proposals.sent(&waiting);
+            proposals.sent(&waiting, 2, None);
         }
         assert!(!proposals.withdraw(request(1, 2)), "a leader may have it");
 
@@ -501,10 +616,10 @@ mod tests {
     fn waiting_proposals_are_bounded() {
         let mut proposals = Proposals::new(1, 2000);
         let data = || Payload::Data(Bytes::from(vec![0; 500]));
-        assert!(proposals.take_in(0, request(1, 1), data()));
-        assert!(proposals.take_in(0, request(2, 1), data()));
-        assert!(proposals.take_in(5, request(3, 1), data()));
-        assert!(!proposals.take_in(5, request(1, 2), data()));
+        assert!(proposals.take_in(waiting(0, request(1, 1), data())));
+        assert!(proposals.take_in(waiting(0, request(2, 1), data())));
+        assert!(proposals.take_in(waiting(5, request(3, 1), data())));
+        assert!(!proposals.take_in(waiting(5, request(1, 2), data())));
         let overdue = proposals.overdue_forwarded(5);
         assert_eq!(
             overdue.len(),
@@ -520,7 +635,7 @@ mod tests {
     fn giving_up_fails_only_unsent_proposals() {
         let mut proposals = appended();
         let data = Payload::Data(Bytes::from_static(b"more"));
-        proposals.take_in(0, request(1, 2), data);
+        proposals.take_in(waiting(0, request(1, 2), data));
         assert_eq!(proposals.give_up(), [request(1, 2)]);
         assert_eq!((proposals.len(), proposals.bytes), (0, 0));
     }

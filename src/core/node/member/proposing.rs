@@ -10,10 +10,10 @@ use crate::node::change::{ChangeBody, MembershipCommand, MembershipError};
 use crate::node::membership::Membership;
 use crate::node::payload::{LogPayload, RequestId};
 use crate::node::peer::{
-    Forward, ForwardChange, ForwardedOutcome, ForwardedOutcomeKind, ForwardedOutcomes, PeerBody,
-    Proposal, TryAgain,
+    ForwardChange, ForwardedOutcome, ForwardedOutcomeKind, ForwardedOutcomes, PeerBody, Proposal,
+    TryAgain,
 };
-use crate::raft::{ChangeRefusal, MemberId, Position, ProposeError};
+use crate::raft::{ChangeRefusal, MemberId, Position, ProposeError, Term};
 
 use super::Member;
 use super::proposals::{Payload, Waiting};
@@ -22,6 +22,9 @@ use super::proposals::{Payload, Waiting};
 const FORWARD_BYTES: usize = 1 << 20;
 /// Proposals appended at a time.
 const APPEND_AT_ONCE: usize = 256;
+
+/// Outcomes by the members that wait for them.
+type Outcomes = BTreeMap<MemberId, Vec<ForwardedOutcome>>;
 
 /// The result of moving one proposal on.
 enum Moved {
@@ -101,13 +104,22 @@ impl Member {
         } else if let Err(error) = self.check_size(&payload) {
             error
         } else if gap <= self.config.max_apply_gap
-            && self.proposals.take_in(self.now, request, payload)
+            && self.proposals.take_in(self.waiting(request, payload, None))
         {
             return;
         } else {
             ProposalError::Overloaded
         };
         out.push(Effect::ProposalFailed { request, error });
+    }
+
+    fn waiting(&self, request: RequestId, payload: Payload, term: Option<Term>) -> Waiting {
+        Waiting {
+            request,
+            payload,
+            since: self.now,
+            term,
+        }
     }
 
     /// Checked here, since the core refuses a whole batch if one entry is too large.
@@ -120,50 +132,46 @@ impl Member {
         Ok(())
     }
 
-    /// Another member asks this one, as the leader, to append.
+    /// Another member asks this one, as the leader, to append; if a term is given, as the leader of
+    /// that term.
     pub(super) fn propose_for(
         &mut self,
         request: RequestId,
         payload: Payload,
+        term: Option<Term>,
         out: &mut Vec<Effect>,
     ) {
         if request.member == self.id() {
             // An earlier leader returns what it had parked for this member.
-            self.proposals.try_again(self.now, request);
+            if term.is_none() && self.proposals.expects(request, self.id(), 0) {
+                self.proposals.again(self.now, request);
+            }
             return;
         }
-        let kind = if self.removed || !self.leads() {
+        let kind = if self.removed || !self.leads() || !self.is_in(term) {
             ForwardedOutcomeKind::TryAgain(TryAgain {})
         } else if let Err(error) = self.check_size(&payload) {
             ForwardedOutcomeKind::Refused((&error).into())
-        } else if self.proposals.take_in(self.now, request, payload) {
+        } else if self.proposals.take_in(self.waiting(request, payload, term)) {
             return;
         } else {
             ForwardedOutcomeKind::Refused((&ProposalError::Overloaded).into())
         };
-        self.send_outcomes(
-            BTreeMap::from([(request.member, vec![(request, kind)])]),
-            out,
-        );
+        let outcome = ForwardedOutcome::new(request, term, kind);
+        self.send_outcomes(BTreeMap::from([(request.member, vec![outcome])]), out);
+    }
+
+    /// Whether what another member sent for this term may be appended, if this member leads.
+    fn is_in(&self, term: Option<Term>) -> bool {
+        let own = self.raft.term();
+        term.is_none_or(|term| term == own || mutant!(ForwardInAnyTerm))
     }
 
     /// Sends the outcomes of proposals to their origins.
-    fn send_outcomes(
-        &self,
-        fates: BTreeMap<MemberId, Vec<(RequestId, ForwardedOutcomeKind)>>,
-        out: &mut Vec<Effect>,
-    ) {
-        for (origin, fates) in fates {
-            let fate = |(request, kind)| ForwardedOutcome {
-                request,
-                kind: Some(kind),
-            };
-            let fates = fates.into_iter().map(fate).collect();
-            self.send(
-                origin,
-                PeerBody::ForwardedOutcomes(ForwardedOutcomes { fates }),
-                out,
-            );
+    fn send_outcomes(&self, outcomes: Outcomes, out: &mut Vec<Effect>) {
+        for (origin, fates) in outcomes {
+            let outcomes = ForwardedOutcomes { fates };
+            self.send(origin, PeerBody::ForwardedOutcomes(outcomes), out);
         }
     }
 
@@ -180,16 +188,37 @@ impl Member {
     }
 
     fn forward_waiting(&mut self, leader: MemberId, out: &mut Vec<Effect>) {
+        let term = self.takers.contains(&leader).then_some(self.role.term);
+        let waiting = self.proposals.take_waiting();
+        let (own, parked): (Vec<Waiting>, Vec<Waiting>) = waiting
+            .into_iter()
+            .partition(|waiting| waiting.request.member == self.id());
+        self.forward(leader, term, own, out);
+        // What others sent for a term in which this member led is not for this leader.
+        let (late, parked): (Vec<Waiting>, Vec<Waiting>) = parked
+            .into_iter()
+            .partition(|waiting| waiting.term.is_some());
+        self.return_to_origins(&late, out);
+        self.forward(leader, None, parked, out);
+    }
+
+    fn forward(
+        &mut self,
+        leader: MemberId,
+        term: Option<Term>,
+        waiting: Vec<Waiting>,
+        out: &mut Vec<Effect>,
+    ) {
         let mut proposals = Vec::new();
         let mut bytes = 0;
-        for waiting in self.proposals.take_waiting() {
-            self.proposals.sent(&waiting);
+        for waiting in waiting {
+            self.proposals.sent(&waiting, leader, term);
             let request = waiting.request;
             match waiting.payload {
                 Payload::Data(data) => {
                     if bytes + data.len() > FORWARD_BYTES && !proposals.is_empty() {
                         let proposals = std::mem::take(&mut proposals);
-                        self.send(leader, PeerBody::Forward(Forward { proposals }), out);
+                        self.send(leader, PeerBody::forward(term, proposals), out);
                         bytes = 0;
                     }
                     bytes += data.len();
@@ -197,22 +226,25 @@ impl Member {
                 }
                 Payload::Change(command) => {
                     let change = ForwardChange { request, command };
-                    self.send(leader, PeerBody::Change(change), out);
+                    self.send(leader, PeerBody::forward_change(term, change), out);
                 }
             }
         }
         if !proposals.is_empty() {
-            self.send(leader, PeerBody::Forward(Forward { proposals }), out);
+            self.send(leader, PeerBody::forward(term, proposals), out);
         }
     }
 
     fn append_waiting(&mut self, out: &mut Vec<Effect>) {
         let mut rest = self.proposals.take_waiting();
         let mut back = Vec::new();
-        let mut fates: BTreeMap<MemberId, Vec<(RequestId, ForwardedOutcomeKind)>> = BTreeMap::new();
-        loop {
-            let chunk = next_chunk(&mut rest);
-            let Some(first) = chunk.first() else { break };
+        let mut outcomes = Outcomes::new();
+        while !rest.is_empty() {
+            let mut chunk = next_chunk(&mut rest);
+            let late = chunk.extract_if(.., |waiting| !self.is_in(waiting.term));
+            let late: Vec<Waiting> = late.collect();
+            self.return_to_origins(&late, out);
+            let Some(first) = chunk.first() else { continue };
             // A change waits for the one before it; proposals do not wait for a change.
             let blocks = matches!(first.payload, Payload::Data(_));
             let moved = self.append(&chunk);
@@ -227,7 +259,8 @@ impl Member {
                 let (origin, request) = (waiting.request.member, waiting.request);
                 let kind = self.conclude(&waiting, &moved, offset, out);
                 if let Some(kind) = kind.filter(|_| origin != self.id()) {
-                    fates.entry(origin).or_default().push((request, kind));
+                    let outcome = ForwardedOutcome::new(request, waiting.term, kind);
+                    outcomes.entry(origin).or_default().push(outcome);
                 }
             }
         }
@@ -235,7 +268,7 @@ impl Member {
             rest.push_front(waiting);
         }
         self.proposals.put_back(rest);
-        self.send_outcomes(fates, out);
+        self.send_outcomes(outcomes, out);
     }
 
     /// Records the outcome of one proposal of a chunk.
@@ -361,12 +394,27 @@ impl Member {
             return;
         }
         let since = self.now.saturating_sub(self.spans().election);
-        let mut fates: BTreeMap<MemberId, Vec<(RequestId, ForwardedOutcomeKind)>> = BTreeMap::new();
-        for waiting in self.proposals.overdue_forwarded(since) {
-            let of_origin = fates.entry(waiting.request.member).or_default();
-            of_origin.push((waiting.request, ForwardedOutcomeKind::TryAgain(TryAgain {})));
+        let overdue = self.proposals.overdue_forwarded(since);
+        self.tell_to_try_again(&overdue, out);
+    }
+
+    /// Returns what other members sent for a term in which this member leads no more. It has left
+    /// the queue.
+    fn return_to_origins(&mut self, late: &[Waiting], out: &mut Vec<Effect>) {
+        for waiting in late {
+            self.proposals.refused(waiting);
         }
-        self.send_outcomes(fates, out);
+        self.tell_to_try_again(late, out);
+    }
+
+    fn tell_to_try_again(&self, returned: &[Waiting], out: &mut Vec<Effect>) {
+        let mut outcomes = Outcomes::new();
+        for Waiting { request, term, .. } in returned {
+            let kind = ForwardedOutcomeKind::TryAgain(TryAgain {});
+            let outcome = ForwardedOutcome::new(*request, *term, kind);
+            outcomes.entry(request.member).or_default().push(outcome);
+        }
+        self.send_outcomes(outcomes, out);
     }
 }
 

@@ -2,6 +2,7 @@
 //! the test needs. The simulator does the same with the real log and with disk faults.
 
 mod chaos;
+mod forwarding;
 mod life;
 mod rules;
 mod strangers;
@@ -184,6 +185,8 @@ pub(super) struct Cluster {
     wire: BTreeMap<(MemberId, MemberId), VecDeque<Vec<u8>>>,
     /// Directed: messages from the first to the second are lost.
     cuts: BTreeSet<(MemberId, MemberId)>,
+    /// Members that run the version before: they neither send nor understand terms of forwards.
+    pub(super) old: BTreeSet<MemberId>,
     pub(super) now: u64,
     tweak: fn(MemberId, &mut MemberConfig),
     boots: u64,
@@ -199,6 +202,7 @@ impl Cluster {
             servers: BTreeMap::new(),
             wire: BTreeMap::new(),
             cuts: BTreeSet::new(),
+            old: BTreeSet::new(),
             now: 0,
             tweak,
             boots: 0,
@@ -379,7 +383,13 @@ impl Cluster {
         if !self.cuts.contains(&(from, to))
             && let Some(server) = self.servers.get_mut(&to)
         {
-            let message = PeerMessage::decode(&bytes[..]).unwrap();
+            let mut message = PeerMessage::decode(&bytes[..]).unwrap();
+            if self.old.contains(&from) {
+                message.takes_terms = false;
+            }
+            if self.old.contains(&to) && matches!(message.body, Some(PeerBody::InTerm(_))) {
+                message.body = None;
+            }
             server.inputs.push_back(Input::Peer { from, message });
         }
         true
