@@ -19,7 +19,9 @@ impl World {
         let Some(process) = &mut self.hosts[host].process else {
             return Ok(());
         };
+        let repeated = process.member.repeated();
         process.member.handle(now_ms, input, &mut effects);
+        self.counters.repeated += process.member.repeated() - repeated;
         for effect in effects {
             if self.hosts[host].process.is_none() {
                 break; // its disk failed meanwhile
