@@ -1,5 +1,5 @@
 //! The leader is killed under writers that go through a follower, with etcd's default timeouts: the others take its place
-//! long before an election timeout. `KILLS=10` repeats it, `--nocapture` prints how long each took.
+//! long before an election timeout, and no write fails. `KILLS=10` repeats it, `--nocapture` prints how long each took.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -78,7 +78,8 @@ fn patient(home: &std::path::Path) -> Vec<Server> {
 }
 
 /// Each follower waited for the rest of its election timeout, 1 to 2 s, although the leader's host had closed its
-/// connections and refused new ones.
+/// connections and refused new ones. In one kill of five a write failed after seven seconds: it was on its way to the
+/// leader.
 #[tokio::test]
 async fn closed_connections_of_a_killed_leader_start_an_election() {
     let kills = std::env::var("KILLS").map_or(3, |text| text.parse().expect("a number"));
@@ -99,9 +100,11 @@ async fn closed_connections_of_a_killed_leader_start_an_election() {
         let failed: Vec<&Write> = writes.iter().filter(|it| it.failed.is_some()).collect();
         let served = writes.iter().filter(|it| it.failed.is_none());
         let took = served.map(|it| it.took).max().unwrap();
-        println!(
-            "kill {kill}: {} writes, longest {took:?}, failed {failed:?}",
-            writes.len()
+        println!("kill {kill}: {} writes, longest {took:?}", writes.len());
+        assert!(
+            failed.is_empty(),
+            "{failed:?}:\n{}",
+            servers[follower].log()
         );
         longest.push(took);
         servers[led].start();
