@@ -9,7 +9,7 @@ use crate::raft::{Body, MemberId, Role, Term};
 use super::clock::MILLISECOND;
 use super::host::ApplyJob;
 use super::network::HostId;
-use super::world::{Event, Step, World};
+use super::world::{Event, Step, World, broken};
 
 impl World {
     /// Gives a member an input and carries out what it answers.
@@ -145,7 +145,8 @@ impl World {
         }
     }
 
-    fn send(&mut self, from: HostId, to: MemberId, message: PeerMessage) {
+    fn send(&mut self, from: HostId, to: MemberId, mut message: PeerMessage) {
+        message.takes_terms &= !self.is_old(from);
         let Some(receiver) = self.home.get(&to).copied() else {
             return;
         };
@@ -233,6 +234,9 @@ impl World {
             return Ok(()); // the link to this process was never made
         }
         let name = message.name();
+        if self.is_old(to) && matches!(message.body, Some(PeerBody::InTerm(_))) {
+            return Err(broken("versions", format!("host {to} knows no {name}")));
+        }
         let now = self.agenda.now();
         self.trace
             .note(now, format_args!("{} -> {to}: {name}", from.0));

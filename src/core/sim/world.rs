@@ -170,6 +170,8 @@ pub(super) struct World {
     pub(super) configurations: Vec<(Index, Configuration)>,
     pub(super) membership: Membership,
     pub(super) stormy: bool,
+    /// Every other server is of version 0.1.0.
+    upgrading: bool,
 }
 
 pub(super) type Step = Result<(), Violation>;
@@ -215,6 +217,7 @@ impl World {
             configurations: Vec::new(),
             membership: Membership::default(),
             stormy: true,
+            upgrading: seed.is_multiple_of(4),
             random,
         };
         world.found(size)?;
@@ -266,6 +269,11 @@ impl World {
         self.agenda.after(500 * MILLISECOND, Event::Fault);
         self.agenda.after(700 * MILLISECOND, Event::Churn);
         Ok(())
+    }
+
+    /// Whether a server is of version 0.1.0, in that it takes no forwards for a term and says so.
+    pub(super) fn is_old(&self, host: HostId) -> bool {
+        self.upgrading && host % 2 == 1
     }
 
     pub(super) fn new_host(&mut self) -> HostId {
