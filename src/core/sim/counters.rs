@@ -116,7 +116,7 @@ counters! {
     /// Proposals that their client gave up and that had not left their member.
     withdrawn: "proposals withdrawn before they left", 10_000;
     /// Forwarded proposals that were proposed again since an entry of a later term was applied without them.
-    repeated: "proposals repeated in a later term", 500;
+    repeated: "proposals repeated in a later term", 10_000;
     /// Writes that were refused before they were appended, or by the state.
     refused: "writes refused", 20_000;
     /// Writes that were refused for want of a permission.
