@@ -6,7 +6,6 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use futures::StreamExt;
-use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
@@ -180,7 +179,7 @@ where
             let mut denied = denied.clone();
             tokio::select! {
                 // The writer lives in a task that never ends while the process runs.
-                _ = store.store().wait_until_ready() => {}
+                _ = store.wait_until_ready() => {}
                 // A denial can no longer arrive: only the list counts.
                 () = async { if denied.wait_for(|denied| *denied).await.is_err() {
                     std::future::pending::<()>().await;
@@ -196,8 +195,8 @@ where
 
     /// One object by name.
     pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
-        let key = ObjectRef::new(name).within(namespace);
-        self.stores().find_map(|store| store.get(&key))
+        let mut stores = self.stores.iter();
+        stores.find_map(|store| store.get(namespace, name))
     }
 
     /// One object of a kind that has no namespaces.
@@ -205,8 +204,7 @@ where
         if self.is_denied() {
             return None;
         }
-        let key = ObjectRef::new(name);
-        self.stores().find_map(|store| store.get(&key))
+        self.get("", name)
     }
 
     /// All objects that fit, in order of namespace and name.
@@ -214,11 +212,21 @@ where
         if self.is_denied() {
             return Vec::new();
         }
-        let all = self.stores().flat_map(Store::state);
+        let all = self.stores.iter().flat_map(Indexed::all);
         let mut chosen: Vec<Arc<K>> = all.filter(|object| fits(object)).collect();
         let key = |object: &Arc<K>| (object.meta().namespace.clone(), object.meta().name.clone());
         chosen.sort_by_key(key);
         chosen
+    }
+
+    /// The objects of a namespace that fit, by name.
+    pub fn in_namespace(&self, namespace: &str, fits: impl Fn(&K) -> bool) -> Vec<Arc<K>> {
+        if self.is_denied() {
+            return Vec::new();
+        }
+        let stores = self.stores.iter();
+        let all = stores.flat_map(|store| store.in_namespace(namespace));
+        all.filter(|object| fits(object)).collect()
     }
 
     /// The objects of a namespace with one of these labels and values, sorted by name. The labels identify the cluster
@@ -229,8 +237,10 @@ where
             .collect()
     }
 
-    fn stores(&self) -> impl Iterator<Item = &Store<K>> {
-        self.stores.iter().map(Indexed::store)
+    /// The objects on a node, of every namespace.
+    pub fn on_node(&self, node: &str) -> Vec<Arc<K>> {
+        let all = self.stores.iter();
+        all.flat_map(|store| store.on_node(node)).collect()
     }
 }
 

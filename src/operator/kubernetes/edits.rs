@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::{Resource, ResourceExt};
 
@@ -34,7 +35,7 @@ impl OneCluster {
     pub(super) fn unmark_edited(
         &self,
         cluster: Option<&ValidatedCluster>,
-        pdbs: &[Arc<PodDisruptionBudget>],
+        (pdbs, services): (&[Arc<PodDisruptionBudget>], &[Arc<Service>]),
         objects: &mut BTreeMap<ObjectKey, ObjectFacts>,
     ) {
         let caches = &self.shared.caches;
@@ -44,14 +45,12 @@ impl OneCluster {
         {
             let edited = match key.kind {
                 ObjectKind::Service => {
-                    caches
-                        .services
-                        .get(&self.key.0, &key.name)
-                        .is_some_and(|live| {
-                            self.is_edited(cluster, &*live, |cluster| {
-                                build::service(cluster, &key.name)
-                            })
+                    let mut ours = services.iter().filter(|one| one.name_any() == key.name);
+                    ours.next().is_some_and(|live| {
+                        self.is_edited(cluster, &**live, |cluster| {
+                            build::service(cluster, &key.name)
                         })
+                    })
                 }
                 ObjectKind::NetworkPolicy => caches
                     .policies
@@ -106,6 +105,7 @@ impl OneCluster {
     pub(super) fn unmark_edited_slots(
         &self,
         cluster: Option<&ValidatedCluster>,
+        services: &[Arc<Service>],
         slots: &mut BTreeMap<u32, SlotFacts>,
     ) {
         for (slot, facts) in slots
@@ -113,10 +113,10 @@ impl OneCluster {
             .filter(|(_, facts)| facts.owner == Owner::Ours)
         {
             let name = slot_service_name(&self.key.1, *slot);
-            let live = self.shared.caches.services.get(&self.key.0, &name);
+            let live = services.iter().find(|one| one.name_any() == name);
             let member = facts.member.clone();
             let edited = live.is_some_and(|live| {
-                self.is_edited(cluster, &*live, |cluster| {
+                self.is_edited(cluster, &**live, |cluster| {
                     Some(build::slot_service(cluster, *slot, &member?))
                 })
             });

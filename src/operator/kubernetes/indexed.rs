@@ -1,155 +1,244 @@
-//! A reflector's store indexed by cluster, so that a reconcile of one cluster of many reads only its own objects. Holds
-//! what its readers use of what it receives, and makes no requests.
+//! What a watch has shown of one kind: the objects, each as small as its kind is kept, and an index, so that a reconcile of
+//! one cluster of many reads only its own objects, and a node's event the pods on that node. Holds what its readers use
+//! of what it receives, and makes no requests.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Debug;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::ops::Bound;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use kube::Resource;
 use kube::api::ObjectMeta;
-use kube::runtime::reflector::store::Writer;
-use kube::runtime::reflector::{ObjectRef, Store, store};
 use kube::runtime::watcher::Event;
+use tokio::sync::watch;
 
 use super::pruned::Prune;
-use crate::crd::{LABEL_CLUSTER, LABEL_CLUSTER_UID};
+use crate::crd::{LABEL_BACKUP_OWNER, LABEL_CLUSTER, LABEL_CLUSTER_UID};
 
-/// Labels that identify the cluster of an object: its name, and the UID of one of its incarnations.
-const LABELS: [&str; 2] = [LABEL_CLUSTER, LABEL_CLUSTER_UID];
+/// Labels by which objects are found: the name of their cluster, the UID of one of its incarnations, and for what their Job
+/// runs.
+const LABELS: [&str; 3] = [LABEL_CLUSTER, LABEL_CLUSTER_UID, LABEL_BACKUP_OWNER];
 
-/// Names of objects, by their namespace and by a label with its value.
-type Index = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
+/// Separates the parts of a key. No name and no label has it.
+const END: char = '\0';
 
 /// What is read.
-pub(super) struct Indexed<K: Resource<DynamicType = ()> + Clone + 'static> {
-    store: Store<K>,
-    index: Arc<RwLock<Index>>,
+pub(super) struct Indexed<K> {
+    objects: Arc<RwLock<Objects<K>>>,
+    /// Whether a whole list has come.
+    ready: watch::Receiver<bool>,
 }
 
 /// What fills it. There is one for each.
-pub(crate) struct Filler<K: Resource<DynamicType = ()> + Clone + 'static> {
-    writer: Writer<K>,
-    of: Indexed<K>,
+pub(crate) struct Filler<K> {
+    objects: Arc<RwLock<Objects<K>>>,
+    /// As far as the list under way has come.
+    listed: Objects<K>,
+    ready: watch::Sender<bool>,
 }
 
-impl<K: Resource<DynamicType = ()> + Clone + 'static> Clone for Indexed<K> {
+struct Objects<K> {
+    /// By namespace and name.
+    kept: BTreeMap<Box<str>, Kept<K>>,
+    /// Namespace, label with its value, and name; or node, and key of the object.
+    index: BTreeSet<Box<str>>,
+}
+
+/// An object as its kind is kept.
+enum Kept<K> {
+    Whole(Arc<K>),
+    Text(Box<[u8]>),
+}
+
+impl<K> Clone for Indexed<K> {
     fn clone(&self) -> Self {
         Self {
-            store: self.store.clone(),
-            index: self.index.clone(),
+            objects: self.objects.clone(),
+            ready: self.ready.clone(),
         }
     }
 }
 
-impl<K: Resource<DynamicType = ()> + Clone + Debug + 'static> Indexed<K> {
+impl<K> Default for Objects<K> {
+    fn default() -> Self {
+        Self {
+            kept: BTreeMap::new(),
+            index: BTreeSet::new(),
+        }
+    }
+}
+
+impl<K: Prune> Indexed<K> {
     pub(super) fn new() -> (Filler<K>, Self) {
-        let (store, writer) = store();
-        let index = Arc::default();
+        let (ready, is_ready) = watch::channel(false);
         let filler = Filler {
-            writer,
-            of: Self { store, index },
+            objects: Arc::default(),
+            listed: Objects::default(),
+            ready,
         };
-        let reader = filler.of.clone();
+        let reader = Self {
+            objects: filler.objects.clone(),
+            ready: is_ready,
+        };
         (filler, reader)
     }
 
-    /// All of it.
-    pub(super) fn store(&self) -> &Store<K> {
-        &self.store
+    /// Waits until a whole list has come.
+    pub(super) async fn wait_until_ready(&self) {
+        // The one that fills it lives in a task that never ends while the process runs.
+        let _ = self.ready.clone().wait_for(|ready| *ready).await;
     }
 
-    /// The objects of a namespace with one of these labels and values.
+    /// One object; those without a namespace have an empty one.
+    pub(super) fn get(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
+        self.read().get(&key(namespace, name))
+    }
+
+    /// All of them, by namespace and name.
+    pub(super) fn all(&self) -> Vec<Arc<K>> {
+        let objects = self.read();
+        objects.kept.values().filter_map(Kept::read).collect()
+    }
+
+    /// Those of a namespace, by name.
+    pub(super) fn in_namespace(&self, namespace: &str) -> Vec<Arc<K>> {
+        let objects = self.read();
+        let first = key(namespace, "");
+        let from = (Bound::Included(first.as_str()), Bound::Unbounded);
+        let from = objects.kept.range::<str, _>(from);
+        let here = from.take_while(|(key, _)| key.starts_with(&first));
+        here.filter_map(|(_, kept)| kept.read()).collect()
+    }
+
+    /// The objects of a namespace with one of these labels and values, by name.
     pub(super) fn of_any(&self, namespace: &str, owners: &[(&str, &str)]) -> Vec<Arc<K>> {
-        let names: BTreeSet<String> = {
-            let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
-            let here = index.get(namespace);
-            let found = owners
-                .iter()
-                .filter_map(|(label, value)| here?.get(&key(label, value)));
-            found.flatten().cloned().collect()
-        };
-        let get = |name: &String| self.store.get(&ObjectRef::new(name).within(namespace));
-        names.iter().filter_map(get).collect()
+        let objects = self.read();
+        let labels = owners.iter();
+        let labels = labels.map(|(label, value)| by_label(namespace, label, value));
+        let names: BTreeSet<&str> = labels.flat_map(|label| objects.found(label)).collect();
+        let get = |name: &str| objects.get(&key(namespace, name));
+        names.into_iter().filter_map(get).collect()
+    }
+
+    /// The objects on a node.
+    pub(super) fn on_node(&self, node: &str) -> Vec<Arc<K>> {
+        let objects = self.read();
+        let keys = objects.found(by_node(node));
+        keys.filter_map(|key| objects.get(key)).collect()
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Objects<K>> {
+        self.objects.read().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<K: Prune + Clone + Debug + 'static> Filler<K> {
-    /// An event of the API server; its object is left as the cache keeps it.
+impl<K: Prune + Clone> Filler<K> {
+    /// An event of the API server; its object is left as readers of the cache see it.
     pub(crate) fn apply(&mut self, event: &mut Event<K>) {
-        if let Event::Apply(object) | Event::InitApply(object) | Event::Delete(object) = event {
-            object.prune();
-        }
-        let (Event::Apply(object) | Event::Delete(object)) = &*event else {
-            // The objects of a list are in the store when all of them have come.
-            self.writer.apply_watcher_event(event);
-            if matches!(event, Event::InitDone) {
-                self.index_anew();
+        match event {
+            // The objects of a list are shown when all of them have come.
+            Event::Init => self.listed = Objects::default(),
+            Event::InitApply(object) => {
+                object.prune();
+                self.listed.insert(object);
             }
-            return;
-        };
-        let before = self.of.store.get(&ObjectRef::from_obj(object));
-        self.writer.apply_watcher_event(event);
-        let mut index = write(&self.of.index);
-        if let Some(before) = before {
-            remove(&mut index, before.meta());
-        }
-        if matches!(event, Event::Apply(_)) {
-            add(&mut index, object.meta());
-        }
-    }
-
-    fn index_anew(&mut self) {
-        let mut anew = Index::new();
-        for object in self.of.store.state() {
-            add(&mut anew, object.meta());
-        }
-        *write(&self.of.index) = anew;
-    }
-}
-
-fn write(index: &RwLock<Index>) -> std::sync::RwLockWriteGuard<'_, Index> {
-    index.write().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn add(index: &mut Index, meta: &ObjectMeta) {
-    let (Some(namespace), Some(name)) = (&meta.namespace, &meta.name) else {
-        return;
-    };
-    for owner in owners(meta) {
-        let here = index.entry(namespace.clone()).or_default();
-        here.entry(owner).or_default().insert(name.clone());
-    }
-}
-
-/// Nothing is left of a namespace or an owner without objects.
-fn remove(index: &mut Index, meta: &ObjectMeta) {
-    let (Some(namespace), Some(name)) = (&meta.namespace, &meta.name) else {
-        return;
-    };
-    let Some(here) = index.get_mut(namespace) else {
-        return;
-    };
-    for owner in owners(meta) {
-        if let Some(names) = here.get_mut(&owner) {
-            names.remove(name);
-            if names.is_empty() {
-                here.remove(&owner);
+            Event::InitDone => {
+                *self.write() = std::mem::take(&mut self.listed);
+                self.ready.send_replace(true);
+            }
+            Event::Apply(object) => {
+                object.prune();
+                self.write().insert(object);
+            }
+            Event::Delete(object) => {
+                object.prune();
+                self.write().remove(&key_of(object.meta()));
             }
         }
     }
-    if here.is_empty() {
-        index.remove(namespace);
+
+    fn write(&self) -> RwLockWriteGuard<'_, Objects<K>> {
+        self.objects.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn owners(meta: &ObjectMeta) -> impl Iterator<Item = String> {
+impl<K: Prune> Objects<K> {
+    fn get(&self, key: &str) -> Option<Arc<K>> {
+        self.kept.get(key)?.read()
+    }
+
+    /// What follows this prefix in the index.
+    fn found(&self, prefix: String) -> impl Iterator<Item = &str> {
+        let from = (Bound::Included(prefix.as_str()), Bound::Unbounded);
+        let from = self.index.range::<str, _>(from);
+        from.map_while(move |entry| entry.strip_prefix(prefix.as_str()))
+    }
+}
+
+impl<K: Prune + Clone> Objects<K> {
+    fn insert(&mut self, object: &K) {
+        let key = key_of(object.meta());
+        self.remove(&key);
+        self.index.extend(entries(object));
+        self.kept.insert(key.into(), Kept::of(object));
+    }
+
+    /// The last state of a deleted object may differ from the one that was kept: that one is what the index has.
+    fn remove(&mut self, key: &str) {
+        let before = self.kept.remove(key).and_then(|before| before.read());
+        for entry in before.iter().flat_map(|before| entries(&**before)) {
+            self.index.remove(&entry);
+        }
+    }
+}
+
+impl<K: Prune + Clone> Kept<K> {
+    fn of(object: &K) -> Self {
+        let whole = || Self::Whole(Arc::new(object.clone()));
+        object.text().map_or_else(whole, Self::Text)
+    }
+}
+
+impl<K: Prune> Kept<K> {
+    fn read(&self) -> Option<Arc<K>> {
+        match self {
+            Self::Whole(object) => Some(object.clone()),
+            Self::Text(text) => K::of_text(text).map(Arc::new),
+        }
+    }
+}
+
+/// What an object is found by.
+fn entries<K: Prune>(object: &K) -> impl Iterator<Item = Box<str>> {
+    let meta = object.meta();
+    let namespace = meta.namespace.as_deref().unwrap_or_default();
+    let name = meta.name.as_deref().unwrap_or_default();
     let labels = meta.labels.as_ref();
-    let names = LABELS.into_iter();
-    names.filter_map(move |label| Some(key(label, labels?.get(label)?)))
+    let labels = LABELS.into_iter().filter_map(move |label| {
+        let entry = by_label(namespace, label, labels?.get(label)?) + name;
+        Some(entry.into())
+    });
+    let node = object.node().map(|node| by_node(node) + &key_of(meta));
+    labels.chain(node.map(Into::into))
 }
 
-fn key(label: &str, value: &str) -> String {
-    format!("{label}={value}")
+fn by_label(namespace: &str, label: &str, value: &str) -> String {
+    // As short as it can be: there is one for each object.
+    let number = LABELS.iter().position(|known| *known == label);
+    let number = number.map_or(String::new(), |number| number.to_string());
+    format!("{namespace}{END}{number}={value}{END}")
+}
+
+/// No namespace is empty.
+fn by_node(node: &str) -> String {
+    format!("{END}{node}{END}")
+}
+
+fn key_of(meta: &ObjectMeta) -> String {
+    let namespace = meta.namespace.as_deref().unwrap_or_default();
+    key(namespace, meta.name.as_deref().unwrap_or_default())
+}
+
+fn key(namespace: &str, name: &str) -> String {
+    format!("{namespace}{END}{name}")
 }
 
 #[cfg(test)]
@@ -206,7 +295,9 @@ mod tests {
         // The last state of a deleted object may differ from the last one observed.
         filler.apply(&mut Event::Delete(pod("here", "a", of_one)));
         assert!(of(&pods, "here", &[ONE, TWO]).is_empty());
-        assert!(write(&pods.index).is_empty(), "nothing is kept of it");
+        let objects = pods.read();
+        assert!(objects.index.is_empty(), "nothing is kept of it");
+        assert!(objects.kept.is_empty());
     }
 
     #[test]
@@ -219,5 +310,43 @@ mod tests {
         assert_eq!(of(&pods, "here", &[ONE]), ["old"]);
         filler.apply(&mut Event::InitDone);
         assert_eq!(of(&pods, "here", &[ONE]), ["new"]);
+    }
+
+    #[test]
+    fn pods_are_found_by_their_node() {
+        let (mut filler, pods) = Indexed::new();
+        let mut on = |namespace: &str, name: &str, node: &str| {
+            let mut pod = pod(namespace, name, json!({LABEL_CLUSTER: name}));
+            pod.spec.get_or_insert_default().node_name = Some(node.to_owned());
+            filler.apply(&mut Event::Apply(pod));
+        };
+        on("here", "a", "one");
+        on("there", "b", "one");
+        on("here", "c", "one-more");
+        let names = |node: &str| {
+            let found = pods.on_node(node);
+            let names = found.iter().filter_map(|pod| pod.metadata.name.clone());
+            names.collect::<Vec<_>>()
+        };
+        assert_eq!(names("one"), ["a", "b"]);
+        on("here", "a", "two");
+        assert_eq!(
+            (names("one"), names("two")),
+            (vec!["b".into()], vec!["a".into()])
+        );
+        assert!(names("").is_empty());
+    }
+
+    /// An object is kept as one text, which is a fraction of the size of its structure.
+    #[test]
+    fn objects_are_kept_as_text() {
+        let (mut filler, pods) = Indexed::new();
+        let mut whole = pod("here", "a", json!({LABEL_CLUSTER: "one"}));
+        whole.spec.get_or_insert_default().node_name = Some("node-a".into());
+        filler.apply(&mut Event::Apply(whole.clone()));
+        let is_text = |kept: &Kept<Pod>| matches!(kept, Kept::Text(_));
+        assert!(pods.read().kept.values().all(is_text));
+        assert_eq!(pods.get("here", "a").as_deref(), Some(&whole));
+        assert_eq!(pods.all().len(), 1);
     }
 }

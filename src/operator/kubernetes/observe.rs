@@ -59,7 +59,7 @@ struct Found {
 
 impl Found {
     /// The versions of the sets, PVCs and Secrets, and of these Services, by their UIDs.
-    fn versions(&self, services: Vec<Arc<Service>>) -> BTreeMap<String, String> {
+    fn versions(&self, services: &[Arc<Service>]) -> BTreeMap<String, String> {
         let version = |meta: &ObjectMeta| Some((meta.uid.clone()?, meta.resource_version.clone()?));
         let sets = self.sets.iter().map(|one| &one.metadata);
         let pvcs = self.pvcs.iter().map(|one| &one.metadata);
@@ -204,6 +204,7 @@ impl OneCluster {
         let routed = self.routed(freshness, &pods, &descriptions).await?;
         let successor = self.successor(&described);
         let (caches, cert_manager) = (&self.shared.caches, &self.memory.cert_manager);
+        let services = related_objects::of_name(&caches.services, &self.key);
         let wanted_objects = {
             let settings = &self.shared.settings;
             let wanted = valid.map(|cluster| build::wanted_objects(cluster, settings));
@@ -242,13 +243,14 @@ impl OneCluster {
             status_memory: status_memory::of_status(&status),
             identity_secret: identity,
             objects: {
-                let mut objects = related_objects::objects(caches, &found.pdbs, &self.key, &uid);
+                let both = (&*found.pdbs, &*services);
+                let mut objects = related_objects::objects(caches, both, &self.key, &uid);
                 // Any other object blocks nothing, whatever its labels.
                 objects.retain(|key, facts| {
                     facts.owner == Owner::Ours || wanted_objects.contains_key(key)
                 });
                 objects.extend(cert_manager.objects(&name, &uid));
-                self.unmark_edited(valid, &found.pdbs, &mut objects);
+                self.unmark_edited(valid, both, &mut objects);
                 objects
             },
             wanted_objects,
@@ -261,8 +263,8 @@ impl OneCluster {
             wanted_slot_inputs: build::wanted_slot_inputs(),
             tls,
             slots: {
-                let mut slots = related_objects::slots(caches, &self.key, &uid);
-                self.unmark_edited_slots(valid, &mut slots);
+                let mut slots = related_objects::slots(&services, &self.key, &uid);
+                self.unmark_edited_slots(valid, &services, &mut slots);
                 slots
             },
             wanted_inputs: valid.map(build::wanted_inputs).unwrap_or_default(),
@@ -311,7 +313,7 @@ impl OneCluster {
         };
         let generation = resource.meta().generation.unwrap_or(0);
         let cluster = cluster.ok();
-        let versions = found.versions(related_objects::of_name(&caches.services, &self.key));
+        let versions = found.versions(&services);
         self.seen = Some(View {
             resource: resource.clone(),
             cluster,

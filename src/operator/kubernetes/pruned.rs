@@ -4,8 +4,6 @@
 //! A new reader of a cached object has to be served here first. What is compared with a rendering (`drift`) keeps
 //! every field that can be rendered.
 
-use std::fmt::Debug;
-
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{
@@ -20,6 +18,8 @@ use k8s_openapi::api::storage::v1::StorageClass;
 use kube::Resource;
 use kube::api::ObjectMeta;
 use kube::core::DeserializeGuard;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::crd::GROUP;
 
@@ -32,6 +32,45 @@ pub trait Prune: Resource<DynamicType = ()> {
     fn prune(&mut self) {
         prune_metadata(self.meta_mut());
     }
+
+    /// The object as one text, where its kind is kept so: there are many of it, and readers want few of them at a time.
+    /// `None` also of one that would be read differently.
+    fn text(&self) -> Option<Box<[u8]>> {
+        None
+    }
+
+    /// The object that a text is of.
+    fn of_text(_text: &[u8]) -> Option<Self>
+    where
+        Self: Sized,
+    {
+        None
+    }
+
+    /// The node that it is on.
+    fn node(&self) -> Option<&str> {
+        None
+    }
+}
+
+/// The structures of Kubernetes' types have room for every field that an object may have: a StatefulSet takes 27 KiB, and its
+/// text four.
+macro_rules! kept_as_text {
+    () => {
+        fn text(&self) -> Option<Box<[u8]>> {
+            text(self)
+        }
+
+        fn of_text(text: &[u8]) -> Option<Self> {
+            serde_json::from_slice(text).ok()
+        }
+    };
+}
+
+fn text<K: Serialize + DeserializeOwned + PartialEq>(object: &K) -> Option<Box<[u8]>> {
+    let text = serde_json::to_vec(object).ok()?;
+    let again: K = serde_json::from_slice(&text).ok()?;
+    (again == *object).then(|| text.into())
 }
 
 /// Which manager owns which field, and the copy of `kubectl apply`: of no use to any reader.
@@ -59,14 +98,32 @@ fn retain_annotations(meta: &mut ObjectMeta, keep: impl Fn(&str) -> bool) {
     }
 }
 
-impl<K> Prune for DeserializeGuard<K> where K: Resource<DynamicType = ()> + Debug {}
+impl<K> Prune for DeserializeGuard<K>
+where
+    K: Resource<DynamicType = ()> + Serialize + DeserializeOwned + PartialEq,
+{
+    fn text(&self) -> Option<Box<[u8]>> {
+        text(self.0.as_ref().ok()?)
+    }
 
-impl Prune for Secret {}
+    fn of_text(text: &[u8]) -> Option<Self> {
+        let object = serde_json::from_slice(text).ok()?;
+        Some(Self(Ok(object)))
+    }
+}
 
-impl Prune for NetworkPolicy {}
+impl Prune for Secret {
+    kept_as_text!();
+}
+
+impl Prune for NetworkPolicy {
+    kept_as_text!();
+}
 
 /// Its specification is compared with its rendering.
 impl Prune for StatefulSet {
+    kept_as_text!();
+
     fn prune(&mut self) {
         prune_metadata(&mut self.metadata);
         self.status = None;
@@ -75,6 +132,8 @@ impl Prune for StatefulSet {
 
 /// Its specification is compared with its rendering.
 impl Prune for Service {
+    kept_as_text!();
+
     fn prune(&mut self) {
         prune_metadata(&mut self.metadata);
         self.status = None;
@@ -83,6 +142,8 @@ impl Prune for Service {
 
 /// Its specification is compared with its rendering.
 impl Prune for PodDisruptionBudget {
+    kept_as_text!();
+
     fn prune(&mut self) {
         prune_metadata(&mut self.metadata);
         let status = self.status.take();
@@ -95,6 +156,8 @@ impl Prune for PodDisruptionBudget {
 }
 
 impl Prune for Job {
+    kept_as_text!();
+
     fn prune(&mut self) {
         prune_metadata_of_foreign(&mut self.metadata);
         self.spec = None;
@@ -103,6 +166,12 @@ impl Prune for Job {
 
 /// Of a member, and of a backup's Job.
 impl Prune for Pod {
+    kept_as_text!();
+
+    fn node(&self) -> Option<&str> {
+        self.spec.as_ref()?.node_name.as_deref()
+    }
+
     fn prune(&mut self) {
         prune_metadata_of_foreign(&mut self.metadata);
         self.spec = self.spec.take().map(pod_spec);
@@ -162,6 +231,8 @@ fn container_status(status: ContainerStatus) -> ContainerStatus {
 }
 
 impl Prune for PersistentVolumeClaim {
+    kept_as_text!();
+
     fn prune(&mut self) {
         prune_metadata_of_foreign(&mut self.metadata);
         let spec = self.spec.take();
@@ -183,6 +254,8 @@ impl Prune for PersistentVolumeClaim {
 }
 
 impl Prune for EndpointSlice {
+    kept_as_text!();
+
     fn prune(&mut self) {
         prune_metadata_of_foreign(&mut self.metadata);
         self.ports = None;

@@ -1,6 +1,7 @@
 //! What is read of an object is the same of a pruned one; what is not read is gone.
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -42,10 +43,13 @@ fn of<K: DeserializeOwned>(mut own: Value) -> K {
     serde_json::from_value(own).expect("an object")
 }
 
-/// The object as a cache keeps it: nothing is left of what is never read.
-fn pruned<K: Prune + Clone + Serialize>(whole: &K) -> K {
+/// The object as a cache gives it: nothing is left of what is never read, and as a text it is the same.
+fn pruned<K: Prune + Clone + Serialize + PartialEq + Debug>(whole: &K) -> K {
     let mut pruned = whole.clone();
     pruned.prune();
+    if let Some(text) = pruned.text() {
+        assert_eq!(K::of_text(&text).as_ref(), Some(&pruned));
+    }
     let text = serde_json::to_string(&pruned).expect("JSON");
     for gone in ["managedFields", LAST_APPLIED] {
         assert!(!text.contains(gone), "{gone}: {text}");
@@ -179,7 +183,7 @@ fn pods_keep_their_facts() {
 fn rendered_objects_keep_every_rendered_field() {
     fn check<K>(rendered: &K, edits: &[(&str, Value)])
     where
-        K: Prune + Clone + Serialize + DeserializeOwned,
+        K: Prune + Clone + Serialize + DeserializeOwned + PartialEq + Debug,
     {
         let is_edited = |live: &K| {
             let known = drift::Known::default();
@@ -385,4 +389,43 @@ fn resources_lose_nothing_but_bookkeeping() {
     assert!(user.is_some(), "the user's own");
     let secret: Secret = of(json!({"metadata": {}, "data": {"ca.crt": "YQ=="}}));
     assert_eq!(pruned(&secret).data, secret.data);
+}
+
+/// Kinds of which each cluster has some: a text is a fraction of the structure. The others are shared by all clusters, and
+/// read whole by each.
+#[test]
+fn what_each_cluster_has_is_kept_as_text() {
+    fn is_text<K: Prune>(object: &K) -> bool {
+        object.text().is_some()
+    }
+    let (cluster, settings) = (cluster(), settings());
+    let how = build::SetOptions {
+        one_per_node: true,
+        hibernated: false,
+        plaintext_peers: false,
+    };
+    let set = build::stateful_set(&cluster, &settings, "demo-1", how);
+    assert!(is_text(&set) && set.text().is_some_and(|text| text.len() < 8 << 10));
+    assert!(is_text(&pod()) && is_text(&PersistentVolumeClaim::default()));
+    assert!(is_text(&build::slot_service(&cluster, 1, "demo-1")));
+    assert!(is_text(&build::pdb_without_evictions(&cluster)));
+    assert!(is_text(&build::network_policy(&cluster, &settings)));
+    assert!(is_text(&Secret::default()) && is_text(&EndpointSlice::default()));
+    let resource: EtcdCluster =
+        of(json!({"metadata": {}, "spec": {"replicas": 3, "version": "0.9.0"}}));
+    assert!(is_text(&DeserializeGuard(Ok(resource))));
+    assert!(!is_text(&Node::default()) && !is_text(&PersistentVolume::default()));
+    assert!(!is_text(&StorageClass::default()));
+}
+
+/// Whatever a text would change is kept whole.
+#[test]
+fn what_a_text_would_change_is_kept_whole() {
+    #[derive(Clone, Debug, PartialEq, Serialize, serde::Deserialize)]
+    struct Forgets {
+        #[serde(skip)]
+        part: bool,
+    }
+    assert!(text(&Forgets { part: false }).is_some());
+    assert!(text(&Forgets { part: true }).is_none());
 }

@@ -66,7 +66,8 @@ impl Context {
     }
 
     fn cached_recoveries(&self, cluster: &Key) -> Vec<EtcdRecovery> {
-        let found = self.caches.recoveries.select(|guard| names(guard, cluster));
+        let recoveries = &self.caches.recoveries;
+        let found = recoveries.in_namespace(&cluster.0, |guard| names(guard, cluster));
         let found = found.iter().filter_map(|guard| guard.0.as_ref().ok());
         found.cloned().collect()
     }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim};
+use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt;
 use serde::de::DeserializeOwned;
@@ -22,7 +22,7 @@ use crate::plan::{ClassFacts, ObjectFacts, ObjectKey, ObjectKind, PvcFacts, Slot
 /// their own.
 pub(super) fn objects(
     caches: &Caches,
-    pdbs: &[Arc<PodDisruptionBudget>],
+    (pdbs, services): (&[Arc<PodDisruptionBudget>], &[Arc<Service>]),
     key: &Key,
     uid: &str,
 ) -> BTreeMap<ObjectKey, ObjectFacts> {
@@ -35,7 +35,7 @@ pub(super) fn objects(
         };
         objects.insert(key, facts::object(meta, name, uid));
     };
-    for service in of_name(&caches.services, key) {
+    for service in services {
         if slot_number(name, &service.name_any()).is_none() {
             add(ObjectKind::Service, &service.metadata);
         }
@@ -56,13 +56,12 @@ pub(super) fn objects(
 }
 
 /// The slots' Services, by number.
-pub(super) fn slots(caches: &Caches, key: &Key, uid: &str) -> BTreeMap<u32, SlotFacts> {
-    let services = of_name(&caches.services, key);
-    let slot = |service: Arc<_>| {
-        let number = slot_number(&key.1, &ResourceExt::name_any(&*service))?;
-        Some((number, facts::slot(&service, &key.1, uid)))
+pub(super) fn slots(services: &[Arc<Service>], key: &Key, uid: &str) -> BTreeMap<u32, SlotFacts> {
+    let slot = |service: &Arc<Service>| {
+        let number = slot_number(&key.1, &service.name_any())?;
+        Some((number, facts::slot(service, &key.1, uid)))
     };
-    services.into_iter().filter_map(slot).collect()
+    services.iter().filter_map(slot).collect()
 }
 
 /// What carries the cluster's name.

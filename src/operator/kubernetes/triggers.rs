@@ -16,11 +16,10 @@ use crate::crd::{EtcdRecovery, LABEL_CLUSTER};
 /// node, observe it in their next reconcile.
 pub(crate) fn of_node(node: &Node, pods: &Cache<Pod>) -> BTreeSet<Key> {
     let name = node.metadata.name.as_deref();
-    if name.is_none() || !nodes::concerns_members(node) {
+    let Some(name) = name.filter(|_| nodes::concerns_members(node)) else {
         return BTreeSet::new();
-    }
-    let on_it = |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) == name;
-    let pods = pods.select(on_it);
+    };
+    let pods = pods.on_node(name);
     pods.iter()
         .filter_map(|pod| of_owned(&pod.metadata))
         .collect()

@@ -297,10 +297,8 @@ impl Backups {
         let id = self
             .cached_cluster(namespace, cluster)
             .and_then(|cluster| cluster.status?.cluster_id);
-        let guards = self.caches.backups.select(|guard| {
-            let meta = kube::Resource::meta(guard);
-            meta.namespace.as_deref() == Some(namespace) && meta.deletion_timestamp.is_none()
-        });
+        let lives = |guard: &Guarded| kube::Resource::meta(guard).deletion_timestamp.is_none();
+        let guards = self.caches.backups.in_namespace(namespace, lives);
         let all = guards.iter().filter_map(|guard| guard.0.as_ref().ok());
         let ours = all.filter(|backup| {
             let saved = backup.status.as_ref().and_then(|it| it.cluster_id.as_ref());

@@ -1,5 +1,6 @@
 //! What is observed of a backup and of a schedule, from the caches or live.
 
+use std::fmt::Debug;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -8,6 +9,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
+use serde::de::DeserializeOwned;
 
 use super::triggers::owner_of;
 use super::{Backups, facts};
@@ -18,7 +20,9 @@ use crate::crd::{
     LABEL_BACKUP_OWNER, LABEL_BACKUP_OWNER_KIND, ValidatedCluster, operator_secret_name,
 };
 use crate::operator::admission::admit;
+use crate::operator::kubernetes::cache::Cache;
 use crate::operator::kubernetes::objects::{Object, failure};
+use crate::operator::kubernetes::pruned::Prune;
 use crate::operator::platform::{Failure, Freshness};
 
 impl Backups {
@@ -110,9 +114,7 @@ impl Backups {
     ) -> Result<Vec<BackupFacts>, Failure> {
         let all: Vec<EtcdBackup> = match freshness {
             Freshness::Cached => {
-                let guards = self.caches.backups.select(|guard| {
-                    kube::Resource::meta(guard).namespace.as_deref() == Some(namespace)
-                });
+                let guards = self.caches.backups.in_namespace(namespace, |_| true);
                 guards
                     .iter()
                     .filter_map(|it| it.0.as_ref().ok().cloned())
@@ -170,10 +172,7 @@ impl Backups {
         schedule: &EtcdBackupSchedule,
     ) -> Vec<EtcdBackupSchedule> {
         let name = schedule.name_any();
-        let guards = self
-            .caches
-            .schedules
-            .select(|guard| kube::Resource::meta(guard).namespace.as_deref() == Some(namespace));
+        let guards = self.caches.schedules.in_namespace(namespace, |_| true);
         let all = guards.iter().filter_map(|guard| guard.0.as_ref().ok());
         let others = all.filter(|other| {
             other.name_any() != name && other.metadata.deletion_timestamp.is_none()
@@ -188,11 +187,7 @@ impl Backups {
         freshness: Freshness,
     ) -> Result<Vec<JobFacts>, Failure> {
         let jobs: Vec<Arc<Job>> = match freshness {
-            Freshness::Cached => {
-                let key = (namespace.to_owned(), format!("{kind}/{name}"));
-                let ours = |job: &Job| owner_of(&job.metadata) == Some(key.clone());
-                self.caches.jobs.select(ours)
-            }
+            Freshness::Cached => cached_of_owner(&self.caches.jobs, namespace, (kind, name)),
             Freshness::Live => {
                 let jobs: Vec<Job> = self.live_list(namespace, &of_owner(kind, name)).await?;
                 jobs.into_iter().map(Arc::new).collect()
@@ -215,11 +210,7 @@ impl Backups {
         freshness: Freshness,
     ) -> Result<Vec<Arc<Pod>>, Failure> {
         match freshness {
-            Freshness::Cached => {
-                let key = (namespace.to_owned(), format!("{kind}/{name}"));
-                let ours = |pod: &Pod| owner_of(&pod.metadata) == Some(key.clone());
-                Ok(self.caches.pods.select(ours))
-            }
+            Freshness::Cached => Ok(cached_of_owner(&self.caches.pods, namespace, (kind, name))),
             Freshness::Live => {
                 let pods: Vec<Pod> = self.live_list(namespace, &of_owner(kind, name)).await?;
                 Ok(pods.into_iter().map(Arc::new).collect())
@@ -317,4 +308,18 @@ impl Backups {
 fn of_owner(kind: &str, name: &str) -> ListParams {
     let labels = format!("{LABEL_BACKUP_OWNER_KIND}={kind},{LABEL_BACKUP_OWNER}={name}");
     ListParams::default().labels(&labels)
+}
+
+/// The same of a cache; none of what the API server refuses to show.
+fn cached_of_owner<K>(cache: &Cache<K>, namespace: &str, (kind, name): (&str, &str)) -> Vec<Arc<K>>
+where
+    K: Prune + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+{
+    if cache.is_denied() {
+        return Vec::new();
+    }
+    let key = (namespace.to_owned(), format!("{kind}/{name}"));
+    let mut found = cache.of_any(namespace, &[(LABEL_BACKUP_OWNER, name)]);
+    found.retain(|object| owner_of(object.meta()).as_ref() == Some(&key));
+    found
 }
