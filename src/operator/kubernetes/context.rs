@@ -107,7 +107,8 @@ pub(super) struct Written {
     /// Version of the resource that the reconcile saw in the cache: while the cache still shows it, the
     /// cache has not caught up with the write.
     pub(super) over: Option<String>,
-    pub(super) status: EtcdClusterStatus,
+    /// Until the cache shows it.
+    pub(super) status: Option<EtcdClusterStatus>,
 }
 
 impl Context {

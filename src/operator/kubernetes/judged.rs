@@ -16,8 +16,18 @@ pub(super) struct Judged(Option<Arc<Judgement>>);
 struct Judgement {
     metadata: [Option<String>; 3],
     generation: Option<i64>,
-    spec: EtcdClusterSpec,
+    /// That of a refused resource: an admitted one's is in the outcome.
+    refused: Option<EtcdClusterSpec>,
     outcome: Result<ValidatedCluster, Invalid>,
+}
+
+impl Judgement {
+    fn spec(&self) -> Option<&EtcdClusterSpec> {
+        let admitted = self.outcome.as_ref().ok();
+        admitted
+            .map(|cluster| &cluster.spec)
+            .or(self.refused.as_ref())
+    }
 }
 
 impl Judged {
@@ -36,7 +46,7 @@ impl Judged {
         if let Some(last) = &self.0
             && last.metadata == metadata
             && last.generation == generation
-            && last.spec == resource.spec
+            && last.spec() == Some(&resource.spec)
         {
             return last.outcome.clone();
         }
@@ -44,7 +54,7 @@ impl Judged {
         self.0 = Some(Arc::new(Judgement {
             metadata,
             generation,
-            spec: resource.spec.clone(),
+            refused: outcome.is_err().then(|| resource.spec.clone()),
             outcome: outcome.clone(),
         }));
         outcome

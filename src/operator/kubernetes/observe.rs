@@ -332,24 +332,23 @@ impl OneCluster {
 
     /// The status as stored; what this operator wrote last where the cache is still behind it.
     fn status(
-        &self,
+        &mut self,
         freshness: Freshness,
         resource: &Resourceful,
     ) -> (EtcdClusterStatus, Option<u64>) {
-        let stored = resource
-            .0
-            .as_ref()
-            .ok()
-            .and_then(|cluster| cluster.status.clone());
-        let written = self.memory.written.as_ref();
-        let age_ms = written.map(|written| milliseconds(written.at.elapsed()));
-        let behind = freshness == Freshness::Cached
-            && written.is_some_and(|written| written.over == resource.resource_version());
-        let status = match written {
-            Some(written) if behind => Some(written.status.clone()),
-            _ => stored,
-        };
-        (status.unwrap_or_default(), age_ms)
+        let written = self.memory.written.as_mut();
+        let age_ms = written.as_ref();
+        let age_ms = age_ms.map(|written| milliseconds(written.at.elapsed()));
+        let mut own = None;
+        if let Some(written) = written.filter(|_| freshness == Freshness::Cached) {
+            if written.over == resource.resource_version() {
+                own.clone_from(&written.status);
+            } else if written.status.take().is_some() {
+                self.remember();
+            }
+        }
+        let stored = || resource.0.as_ref().ok()?.status.clone();
+        (own.or_else(stored).unwrap_or_default(), age_ms)
     }
 
     /// Whether the cluster is known to be formed, as far as the caches show its identity.

@@ -55,7 +55,7 @@ impl OneCluster {
         self.memory.written = Some(Written {
             at: self.shared.outside.clock.now(),
             over,
-            status: status.clone(),
+            status: Some(status.clone()),
         });
         self.remember();
         Ok(())

@@ -21,7 +21,24 @@ pub(super) struct Known {
     read: bool,
     /// The operator may not read them: an older installation without this permission.
     denied: bool,
-    newest: Option<EtcdClusterSpec>,
+    newest: Option<Kept>,
+}
+
+/// A specification as it is kept here: it is rarely read, and there is one for each cluster.
+#[derive(Clone, Debug)]
+struct Kept {
+    hash: String,
+    text: Box<str>,
+}
+
+impl Kept {
+    fn of(spec: &EtcdClusterSpec) -> Option<Self> {
+        let text = serde_json::to_string(spec).ok()?;
+        Some(Self {
+            hash: build::hash_of_spec(spec),
+            text: text.into(),
+        })
+    }
 }
 
 impl Known {
@@ -45,19 +62,15 @@ impl Known {
         };
         found.retain(|one| facts::owner(&one.metadata, name, uid) == crate::plan::Owner::Ours);
         found.sort_by_key(|one| one.revision);
-        self.newest = found.iter().rev().find_map(build::spec_of);
+        let newest = found.iter().rev().find_map(build::spec_of);
+        self.newest = newest.as_ref().and_then(Kept::of);
         self.read = true;
         Ok(())
     }
 
     /// The plan's input about it; `None` if none is stored.
     pub(super) fn facts(&self, cluster: &ValidatedCluster) -> Option<crate::plan::SpecFacts> {
-        let kept = self.newest.as_ref().map(|spec| {
-            build::spec_hash(&ValidatedCluster {
-                spec: spec.clone(),
-                ..cluster.clone()
-            })
-        });
+        let kept = self.newest.as_ref().map(|kept| kept.hash.clone());
         (self.read && !self.denied).then(|| crate::plan::SpecFacts {
             hash: build::spec_hash(cluster),
             kept,
@@ -69,7 +82,7 @@ impl Known {
     /// operator would refuse it.
     pub(super) fn admitted(&self, resource: &EtcdCluster) -> Option<ValidatedCluster> {
         let mut kept = resource.clone();
-        kept.spec = self.newest.clone()?;
+        kept.spec = serde_json::from_str(&self.newest.as_ref()?.text).ok()?;
         kept.spec.paused = resource.spec.paused;
         validate(&kept).ok()
     }

@@ -10,11 +10,16 @@ use crate::crd::{EtcdClusterSpec, ValidatedCluster};
 
 use super::common::{hash, metadata};
 
-/// Hash of a specification. `paused` does not count: nothing is rendered from it.
+/// Hash of a cluster's specification.
 pub fn spec_hash(cluster: &ValidatedCluster) -> String {
+    hash_of_spec(&cluster.spec)
+}
+
+/// Hash of a specification. `paused` does not count: nothing is rendered from it.
+pub fn hash_of_spec(spec: &EtcdClusterSpec) -> String {
     let spec = EtcdClusterSpec {
         paused: false,
-        ..cluster.spec.clone()
+        ..spec.clone()
     };
     hash(&json!(spec))
 }
