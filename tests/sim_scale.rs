@@ -36,6 +36,7 @@ fn idle_clusters_send_no_api_requests() {
     let many = clusters();
     let mut scale = ScaleTest::new().expect("a cluster comes to rest");
     let written = scale.writes();
+    scale.admit(many);
     let empty = memory();
     scale.fill(many);
     let filled = memory();

@@ -83,6 +83,20 @@ impl ScaleTest {
         })
     }
 
+    /// The API server has what operators read from it once of each of so many clusters.
+    pub fn admit(&mut self, clusters: usize) {
+        for number in 0..clusters {
+            let namespace = namespace_of(number);
+            for kept in &self.admitted {
+                let mut kept = moved(kept, &namespace);
+                object::take(&mut kept, &["metadata", "resourceVersion"]);
+                let mut api = self.world.api.lock();
+                let made = api.create("scale", Kind::ControllerRevision, kept);
+                debug_assert!(made.is_ok(), "{made:?}");
+            }
+        }
+    }
+
     /// The operator's caches are filled with this many clusters, each due for a reconcile.
     pub fn fill(&mut self, clusters: usize) {
         let now_ms = self.world.now_ms();
@@ -94,13 +108,7 @@ impl ScaleTest {
             }
         }
         for number in 0..clusters {
-            let namespace = format!("tenant-{number}");
-            for kept in &self.admitted {
-                let mut kept = moved(kept, &namespace);
-                object::take(&mut kept, &["metadata", "resourceVersion"]);
-                let made = api.lock().create("scale", Kind::ControllerRevision, kept);
-                debug_assert!(made.is_ok(), "{made:?}");
-            }
+            let namespace = namespace_of(number);
             for (kind, found) in &self.objects {
                 let found = moved(found, &namespace);
                 self.operator.add(*kind, &found, now_ms);
@@ -146,6 +154,10 @@ impl ScaleTest {
         let ledger = lock(&self.world.ledger);
         ledger.writes + ledger.status_writes
     }
+}
+
+fn namespace_of(number: usize) -> String {
+    format!("tenant-{number}")
 }
 
 /// The object as it would be in this namespace: names of hosts have it as well.
