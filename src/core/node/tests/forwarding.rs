@@ -9,6 +9,7 @@ fn three() -> (Cluster, [MemberId; 3]) {
         config.checkpoints = CheckpointPolicy {
             log_bytes: 3 << 10,
             entries: 10,
+            most_log_bytes: u64::MAX,
             hold_bytes: 2 << 10,
         };
     });
