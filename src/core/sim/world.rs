@@ -217,7 +217,7 @@ impl World {
             configurations: Vec::new(),
             membership: Membership::default(),
             stormy: true,
-            upgrading: seed.is_multiple_of(4),
+            upgrading: seed % 4 == 3,
             random,
         };
         world.found(size)?;
