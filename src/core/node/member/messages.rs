@@ -63,7 +63,7 @@ impl Member {
         if self.membership.member(id).is_none() {
             self.pins.remove(&id);
             self.disks.remove(&id);
-            self.takers.remove(&id);
+            self.takers.retain(|taker| *taker != id);
             self.contacts.lose(id);
         }
     }
@@ -148,11 +148,14 @@ impl Member {
     /// Notes whether a member, if it leads, takes what is forwarded for its term. By messages of
     /// consensus alone: it is from one of these that a leader is known, and so of its process.
     fn note_taker(&mut self, from: MemberId, message: &PeerMessage) {
-        match (&message.body, message.takes_terms) {
-            (Some(PeerBody::Raft(_)), true) => self.takers.insert(from),
-            (Some(PeerBody::Raft(_)), false) => self.takers.remove(&from),
-            _ => return,
-        };
+        if !matches!(message.body, Some(PeerBody::Raft(_))) {
+            return;
+        }
+        match (message.takes_terms, self.takers.contains(&from)) {
+            (true, false) => self.takers.push(from),
+            (false, true) => self.takers.retain(|id| *id != from),
+            _ => {}
+        }
     }
 
     fn propose_in_term(&mut self, forward: ForwardInTerm, out: &mut Vec<Effect>) {

@@ -147,8 +147,8 @@ pub struct Member {
     pins: BTreeMap<MemberId, (u64, String)>,
     meetings: u64,
     contacts: Contacts,
-    /// Members that, if they lead, take what is forwarded for their term.
-    takers: BTreeSet<MemberId>,
+    /// Members that, if they lead, take what is forwarded for their term. A few, looked at with every message.
+    takers: Vec<MemberId>,
     proposals: Proposals,
     /// A follower that answered that it does not lead, until the next tick or change of role.
     distrusted: Option<MemberId>,
@@ -206,7 +206,7 @@ impl Member {
             pins: BTreeMap::new(),
             meetings: 0,
             contacts: Contacts::default(),
-            takers: BTreeSet::new(),
+            takers: Vec::new(),
             proposals: Proposals::new(id, config.max_waiting_bytes),
             distrusted: None,
             reads: ReadRounds::default(),
