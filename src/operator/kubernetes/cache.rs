@@ -1,4 +1,4 @@
-//! The last state received from the API server: one reflector per kind and namespace, and a trigger for the cluster of
+//! The last state received from the API server: one watch per kind and namespace, and a trigger for the cluster of
 //! an event. Caches may be stale; destructive actions read live. The operator may lack permission for cluster-scoped
 //! resources: such a cache reports this and is empty, until the permission is granted.
 

@@ -45,7 +45,23 @@ struct Objects<K> {
 /// An object as its kind is kept.
 enum Kept<K> {
     Whole(Arc<K>),
-    Text(Box<[u8]>),
+    Text(Arc<[u8]>),
+}
+
+impl<K> Clone for Kept<K> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Whole(object) => Self::Whole(object.clone()),
+            Self::Text(text) => Self::Text(text.clone()),
+        }
+    }
+}
+
+/// An object as it is kept, and where it is found.
+struct Entry<K> {
+    key: String,
+    kept: Kept<K>,
+    index: Vec<Box<str>>,
 }
 
 impl<K> Clone for Indexed<K> {
@@ -89,40 +105,51 @@ impl<K: Prune> Indexed<K> {
 
     /// One object; those without a namespace have an empty one.
     pub(super) fn get(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
-        self.read().get(&key(namespace, name))
+        let kept = self.read().kept.get(key(namespace, name).as_str()).cloned();
+        kept.map(|kept| kept.read())
     }
 
     /// All of them, by namespace and name.
     pub(super) fn all(&self) -> Vec<Arc<K>> {
-        let objects = self.read();
-        objects.kept.values().filter_map(Kept::read).collect()
+        let all: Vec<Kept<K>> = self.read().kept.values().cloned().collect();
+        read_all(all)
     }
 
     /// Those of a namespace, by name.
     pub(super) fn in_namespace(&self, namespace: &str) -> Vec<Arc<K>> {
-        let objects = self.read();
         let first = key(namespace, "");
         let from = (Bound::Included(first.as_str()), Bound::Unbounded);
-        let from = objects.kept.range::<str, _>(from);
-        let here = from.take_while(|(key, _)| key.starts_with(&first));
-        here.filter_map(|(_, kept)| kept.read()).collect()
+        let here: Vec<Kept<K>> = {
+            let objects = self.read();
+            let from = objects.kept.range::<str, _>(from);
+            let here = from.take_while(|(key, _)| key.starts_with(&first));
+            here.map(|(_, kept)| kept.clone()).collect()
+        };
+        read_all(here)
     }
 
     /// The objects of a namespace with one of these labels and values, by name.
     pub(super) fn of_any(&self, namespace: &str, owners: &[(&str, &str)]) -> Vec<Arc<K>> {
-        let objects = self.read();
-        let labels = owners.iter();
-        let labels = labels.map(|(label, value)| by_label(namespace, label, value));
-        let names: BTreeSet<&str> = labels.flat_map(|label| objects.found(label)).collect();
-        let get = |name: &str| objects.get(&key(namespace, name));
-        names.into_iter().filter_map(get).collect()
+        let found: Vec<Kept<K>> = {
+            let objects = self.read();
+            let labels = owners.iter();
+            let labels = labels.map(|(label, value)| by_label(namespace, label, value));
+            let names: BTreeSet<&str> = labels.flat_map(|label| objects.found(label)).collect();
+            let get = |name: &str| objects.kept.get(key(namespace, name).as_str()).cloned();
+            names.into_iter().filter_map(get).collect()
+        };
+        read_all(found)
     }
 
     /// The objects on a node.
     pub(super) fn on_node(&self, node: &str) -> Vec<Arc<K>> {
-        let objects = self.read();
-        let keys = objects.found(by_node(node));
-        keys.filter_map(|key| objects.get(key)).collect()
+        let found: Vec<Kept<K>> = {
+            let objects = self.read();
+            let keys = objects.found(by_node(node));
+            keys.filter_map(|key| objects.kept.get(key).cloned())
+                .collect()
+        };
+        read_all(found)
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Objects<K>> {
@@ -138,21 +165,37 @@ impl<K: Prune + Clone> Filler<K> {
             Event::Init => self.listed = Objects::default(),
             Event::InitApply(object) => {
                 object.prune();
-                self.listed.insert(object);
+                let entry = Entry::of(object);
+                let before = found_by(self.listed.kept.get(entry.key.as_str()).cloned());
+                self.listed.replace(&before, entry);
             }
             Event::InitDone => {
-                *self.write() = std::mem::take(&mut self.listed);
+                let listed = std::mem::take(&mut self.listed);
+                let before = std::mem::replace(&mut *self.write(), listed);
+                drop(before);
                 self.ready.send_replace(true);
             }
             Event::Apply(object) => {
                 object.prune();
-                self.write().insert(object);
+                let entry = Entry::of(object);
+                let before = self.found_by(&entry.key);
+                self.write().replace(&before, entry);
             }
             Event::Delete(object) => {
                 object.prune();
-                self.write().remove(&key_of(object.meta()));
+                let key = key_of(object.meta());
+                let before = self.found_by(&key);
+                self.write().remove(&before, &key);
             }
         }
+    }
+
+    /// By what the object of this key is found now. Only this changes it, so it stays so without the lock.
+    fn found_by(&self, key: &str) -> Vec<Box<str>> {
+        let objects = self.objects.read().unwrap_or_else(PoisonError::into_inner);
+        let kept = objects.kept.get(key).cloned();
+        drop(objects);
+        found_by(kept)
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, Objects<K>> {
@@ -160,11 +203,7 @@ impl<K: Prune + Clone> Filler<K> {
     }
 }
 
-impl<K: Prune> Objects<K> {
-    fn get(&self, key: &str) -> Option<Arc<K>> {
-        self.kept.get(key)?.read()
-    }
-
+impl<K> Objects<K> {
     /// What follows this prefix in the index.
     fn found(&self, prefix: String) -> impl Iterator<Item = &str> {
         let from = (Bound::Included(prefix.as_str()), Bound::Unbounded);
@@ -173,35 +212,54 @@ impl<K: Prune> Objects<K> {
     }
 }
 
-impl<K: Prune + Clone> Objects<K> {
-    fn insert(&mut self, object: &K) {
-        let key = key_of(object.meta());
-        self.remove(&key);
-        self.index.extend(entries(object));
-        self.kept.insert(key.into(), Kept::of(object));
+impl<K> Objects<K> {
+    /// `before`: by what the object of this key was found.
+    fn replace(&mut self, before: &[Box<str>], entry: Entry<K>) {
+        self.remove(before, &entry.key);
+        self.index.extend(entry.index);
+        self.kept.insert(entry.key.into(), entry.kept);
     }
 
-    /// The last state of a deleted object may differ from the one that was kept: that one is what the index has.
-    fn remove(&mut self, key: &str) {
-        let before = self.kept.remove(key).and_then(|before| before.read());
-        for entry in before.iter().flat_map(|before| entries(&**before)) {
-            self.index.remove(&entry);
+    fn remove(&mut self, before: &[Box<str>], key: &str) {
+        self.kept.remove(key);
+        for entry in before {
+            self.index.remove(entry);
         }
     }
 }
 
-impl<K: Prune + Clone> Kept<K> {
+impl<K: Prune + Clone> Entry<K> {
     fn of(object: &K) -> Self {
-        let whole = || Self::Whole(Arc::new(object.clone()));
-        object.text().map_or_else(whole, Self::Text)
+        let whole = || Kept::Whole(Arc::new(object.clone()));
+        let text = object.text().map(|text| Kept::Text(text.into()));
+        Self {
+            key: key_of(object.meta()),
+            kept: text.unwrap_or_else(whole),
+            index: entries(object).collect(),
+        }
     }
 }
 
+/// The last state of a deleted object may differ from the one that was kept: that one is what the index has.
+fn found_by<K: Prune>(kept: Option<Kept<K>>) -> Vec<Box<str>> {
+    let object = kept.map(|kept| kept.read());
+    object
+        .iter()
+        .flat_map(|object| entries(&**object))
+        .collect()
+}
+
+/// Without the lock: a text takes some microseconds.
+fn read_all<K: Prune>(kept: Vec<Kept<K>>) -> Vec<Arc<K>> {
+    kept.into_iter().map(|kept| kept.read()).collect()
+}
+
 impl<K: Prune> Kept<K> {
-    fn read(&self) -> Option<Arc<K>> {
+    /// An object that was there must never seem to be missing.
+    fn read(&self) -> Arc<K> {
         match self {
-            Self::Whole(object) => Some(object.clone()),
-            Self::Text(text) => K::of_text(text).map(Arc::new),
+            Self::Whole(object) => object.clone(),
+            Self::Text(text) => Arc::new(K::of_text(text).expect("it was read when it was kept")),
         }
     }
 }
@@ -223,6 +281,7 @@ fn entries<K: Prune>(object: &K) -> impl Iterator<Item = Box<str>> {
 fn by_label(namespace: &str, label: &str, value: &str) -> String {
     // As short as it can be: there is one for each object.
     let number = LABELS.iter().position(|known| *known == label);
+    debug_assert!(number.is_some(), "nothing is found by {label}");
     let number = number.map_or(String::new(), |number| number.to_string());
     format!("{namespace}{END}{number}={value}{END}")
 }

@@ -341,9 +341,11 @@ impl OneCluster {
         let age_ms = age_ms.map(|written| milliseconds(written.at.elapsed()));
         let mut own = None;
         if let Some(written) = written.filter(|_| freshness == Freshness::Cached) {
+            let shown = resource.0.as_ref().ok().and_then(|it| it.status.as_ref());
             if written.over == resource.resource_version() {
                 own.clone_from(&written.status);
-            } else if written.status.take().is_some() {
+            } else if written.status.is_some() && written.status.as_ref() == shown {
+                written.status = None;
                 self.remember();
             }
         }

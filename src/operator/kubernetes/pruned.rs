@@ -21,7 +21,7 @@ use kube::core::DeserializeGuard;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::crd::GROUP;
+use crate::crd::{EtcdCluster, GROUP};
 
 /// What `kubectl apply` wrote last: a copy of the object.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
@@ -39,7 +39,7 @@ pub trait Prune: Resource<DynamicType = ()> {
         None
     }
 
-    /// The object that a text is of.
+    /// The object that a text is of; always for what [`Prune::text`] gave.
     fn of_text(_text: &[u8]) -> Option<Self>
     where
         Self: Sized,
@@ -102,8 +102,10 @@ impl<K> Prune for DeserializeGuard<K>
 where
     K: Resource<DynamicType = ()> + Serialize + DeserializeOwned + PartialEq,
 {
+    /// Clusters alone: of backups and recoveries all in a namespace are looked through for those of one cluster.
     fn text(&self) -> Option<Box<[u8]>> {
-        text(self.0.as_ref().ok()?)
+        let is_cluster = K::kind(&()) == EtcdCluster::kind(&());
+        text(self.0.as_ref().ok().filter(|_| is_cluster)?)
     }
 
     fn of_text(text: &[u8]) -> Option<Self> {

@@ -47,9 +47,17 @@ fn of<K: DeserializeOwned>(mut own: Value) -> K {
 fn pruned<K: Prune + Clone + Serialize + PartialEq + Debug>(whole: &K) -> K {
     let mut pruned = whole.clone();
     pruned.prune();
-    if let Some(text) = pruned.text() {
-        assert_eq!(K::of_text(&text).as_ref(), Some(&pruned));
-    }
+    let whole_kinds = [
+        "Node",
+        "PersistentVolume",
+        "StorageClass",
+        "EtcdBackup",
+        "EtcdBackupSchedule",
+        "EtcdBackupStore",
+        "EtcdRecovery",
+    ];
+    let is_whole = whole_kinds.contains(&&*K::kind(&()));
+    assert_eq!(pruned.text().is_none(), is_whole, "{}", K::kind(&()));
     let text = serde_json::to_string(&pruned).expect("JSON");
     for gone in ["managedFields", LAST_APPLIED] {
         assert!(!text.contains(gone), "{gone}: {text}");
