@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use quorate::wire::etcd::PutRequest;
 use quorate::wire::etcd::kv_client::KvClient;
+use quorate::wire::etcd::{PutRequest, RangeRequest};
 use tokio::task::JoinSet;
 use tonic::transport::Channel;
 
@@ -65,6 +65,16 @@ impl Writer {
     }
 }
 
+/// How often the key of the writes was written.
+async fn version(server: &Server) -> i64 {
+    let range = RangeRequest {
+        key: b"key".as_slice().into(),
+        ..RangeRequest::default()
+    };
+    let found = server.kv().range(range).await.expect("a read");
+    found.into_inner().kvs.first().map_or(0, |kv| kv.version)
+}
+
 /// Servers with the default timeouts, which the fixture shortens.
 fn patient(home: &std::path::Path) -> Vec<Server> {
     let mut servers = by_hand(home, &["a", "b", "c"]);
@@ -92,6 +102,7 @@ async fn closed_connections_of_a_killed_leader_start_an_election() {
     for kill in 1..=kills {
         let led = leader(&servers).await;
         let follower = (led + 1) % 3;
+        let before = version(&servers[follower]).await;
         let mut writer = Writer::through(&servers[follower]);
         writer.write(40).await;
         servers[led].kill();
@@ -107,6 +118,8 @@ async fn closed_connections_of_a_killed_leader_start_an_election() {
             servers[follower].log()
         );
         longest.push(took);
+        let after = version(&servers[follower]).await;
+        assert_eq!(after - before, writes.len() as i64, "each is there once");
         servers[led].start();
         for server in &servers {
             server.serves("back-again").await;
