@@ -2,7 +2,6 @@
 //! checkpoint that names a file which is not durable, and never removes a file that a checkpoint names.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use prost::Message as _;
@@ -27,8 +26,6 @@ pub struct Saver {
     to_files: Option<usize>,
     /// Files that the next checkpoint empties.
     worn: Mutex<BTreeSet<u64>>,
-    /// How many checkpoints were written.
-    saved: AtomicU64,
 }
 
 impl Saver {
@@ -40,7 +37,6 @@ impl Saver {
             checkpoints,
             to_files,
             worn: Mutex::default(),
-            saved: AtomicU64::new(0),
         }
     }
 
@@ -50,13 +46,9 @@ impl Saver {
         &self.checkpoints
     }
 
-    /// How many checkpoints this has written.
+    /// Values of at least so many bytes go to files; `None`: none does.
     #[must_use]
-    pub fn saved(&self) -> u64 {
-        self.saved.load(Ordering::Acquire)
-    }
-
-    pub(super) fn to_files(&self) -> Option<usize> {
+    pub fn to_files(&self) -> Option<usize> {
         self.to_files
     }
 
@@ -86,7 +78,6 @@ impl Saver {
         let written = written.inspect_err(|error| self.rest(error))?;
         self.checkpoints.prune(position)?;
         self.checkpoints.drop_unused_values()?;
-        self.saved.fetch_add(1, Ordering::AcqRel);
         Ok(written)
     }
 

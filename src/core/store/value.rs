@@ -198,14 +198,6 @@ impl Value {
         place.read()
     }
 
-    /// Its length if it is in a file.
-    pub(super) fn length_in_file(&self) -> Option<u32> {
-        match &*self.at() {
-            At::Memory(_) => None,
-            At::File(place) => Some(place.length),
-        }
-    }
-
     /// Where it is, if it is in a file.
     pub(super) fn place(&self) -> Option<Place> {
         match &*self.at() {

@@ -43,18 +43,19 @@ impl View {
         self.state.db_size()
     }
 
-    /// Bytes of the values that are in files, as [`View::db_size`] counts them. Examines every record: not for a
-    /// runtime's thread.
+    /// Bytes of the values of at least `from` bytes, wherever they are, as [`View::db_size`] counts them. Examines every
+    /// record: not for a runtime's thread.
     #[must_use]
-    pub fn bytes_in_files(&self, pace: &Pace<'_>) -> u64 {
+    pub fn bytes_of_values(&self, from: usize, pace: &Pace<'_>) -> u64 {
         let mut bytes = 0;
         self.state.keys.visit(Span::ALL, &mut |entry| {
             let records = kept(entry, self.state.compacted);
-            let in_files = records.filter_map(|record| {
+            let lengths = records.map(|record| {
                 pace.step();
-                record.value.length_in_file()
+                record.value.len()
             });
-            bytes += in_files.map(u64::from).sum::<u64>();
+            let long = lengths.filter(|length| *length >= from);
+            bytes += long.map(|length| length as u64).sum::<u64>();
             ControlFlow::Continue(())
         });
         bytes

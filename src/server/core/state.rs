@@ -194,7 +194,8 @@ pub(crate) struct RuntimeState {
     pub compaction_hashes: Arc<CompactionHashes>,
     /// The last measurement of the data directory's volume.
     pub volume: Mutex<Option<VolumeSpace>>,
-    /// Bytes of the store that are in no file of values, where that is limited; the largest number before it was judged.
+    /// Bytes of the store that stay in memory with values in files, where that is limited; the largest number before it was
+    /// judged.
     pub in_memory: AtomicU64,
     /// Comparisons under the alarm CORRUPT.
     pub comparisons: Mutex<Comparisons>,

@@ -218,19 +218,21 @@ fn read_ahead_looks_at_a_bounded_number_of_keys() {
 }
 
 #[test]
-fn bytes_in_files_are_those_of_values_there() {
+fn bytes_of_values_are_those_that_go_to_files() {
     let mut store = filled(&["a", "b"]);
     let pace = Pace::default();
-    assert_eq!(store.publish().bytes_in_files(&pace), 0);
-    let _files = moved(&store);
-    let value = store.publish().range(&read("a", "")).expect("a value");
-    let length = value.kvs[0].value.len() as u64;
+    let of = |store: &Store| store.publish().bytes_of_values(5, &pace);
+    assert_eq!(of(&store), 0, "they are shorter");
     do_put(&mut store, "a", "in memory");
-    assert_eq!(store.publish().bytes_in_files(&pace), 2 * length);
+    assert_eq!(of(&store), 9);
+    let _files = moved(&store);
+    assert_eq!(of(&store), 9);
+    do_put(&mut store, "a", "instead");
+    assert_eq!(of(&store), 16);
     let revision = store.revision();
     let compact = Operation::Compact(Compact { revision });
     run(&mut store, compact).expect("compacted");
-    assert_eq!(store.publish().bytes_in_files(&pace), length);
+    assert_eq!(of(&store), 7);
 }
 
 /// Whoever needs a value that cannot be read gets an error that names it, never another value, and whoever needs none
