@@ -35,6 +35,15 @@ impl<'a> Cursor<'a> {
     }
 }
 
+/// Length of a file; 0 of one that cannot be opened, as one that is removed meanwhile.
+pub(crate) fn length_if_there(disk: &dyn Disk, name: &str) -> Result<u64> {
+    let Ok(file) = disk.open(name) else {
+        return Ok(0);
+    };
+    let length = file.length();
+    length.map_err(|e| Error::io("measure", disk.describe(name), e))
+}
+
 /// Reads a small checked file; `None` if it does not exist.
 pub(crate) fn load_small(
     disk: &dyn Disk,

@@ -740,7 +740,7 @@ pub struct Space {
     pub free: u64,
     /// With fewer free it raises NOSPACE.
     pub needed: u64,
-    /// Bytes of those used that are in no file of values and so in memory.
+    /// With files of values: bytes of those used that stay in memory, keys and short values.
     pub in_memory: u64,
     /// With so many it raises NOSPACE; 0: there is no limit.
     pub in_memory_most: u64,

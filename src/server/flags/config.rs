@@ -126,7 +126,7 @@ pub struct Limits {
     pub max_learners: u64,
     /// Largest store in bytes; `None`: unlimited.
     pub quota_bytes: Option<u64>,
-    /// With values in files: the most bytes of the store that are in none of them; `None`: unlimited.
+    /// With values in files: the most bytes of the store that stay in memory; `None`: unlimited.
     pub in_memory_bytes: Option<u64>,
 }
 

@@ -198,13 +198,8 @@ impl Checkpoints {
         let older = whole.len().saturating_sub(KEPT);
         let mut bytes = 0;
         for name in unfinished.iter().chain(&whole[..older]) {
-            let name = format!("{CHECKPOINTS}/{name}");
             // One that is deleted or complete meanwhile uses no further space.
-            let Ok(file) = self.disk.open(&name) else {
-                continue;
-            };
-            let length = file.length();
-            bytes += length.map_err(|e| Error::io("measure", self.disk.describe(&name), e))?;
+            bytes += frame::length_if_there(&*self.disk, &format!("{CHECKPOINTS}/{name}"))?;
         }
         match self.values.are_there() {
             true => Ok(bytes + self.passing_values()?),

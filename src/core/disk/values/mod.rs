@@ -175,13 +175,8 @@ impl ValueFiles {
     pub fn bytes_beside(&self, named: &BTreeSet<u64>) -> Result<u64> {
         let mut bytes = 0;
         for number in self.list()?.into_iter().filter(|it| !named.contains(it)) {
-            let name = name(number);
             // One that is removed meanwhile uses no further space.
-            let Ok(file) = self.disk.open(&name) else {
-                continue;
-            };
-            let length = file.length();
-            bytes += length.map_err(|e| Error::io("measure", self.disk.describe(&name), e))?;
+            bytes += frame::length_if_there(&*self.disk, &name(number))?;
         }
         Ok(bytes)
     }

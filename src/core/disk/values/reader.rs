@@ -102,14 +102,11 @@ impl ValueReader {
                 let one = bytes.slice(from..from + VALUE_HEAD + length as usize);
                 let value = self.checked(offset, length, &one);
                 let value = value.map_err(|error| (offset, error))?;
-                each(
-                    at,
-                    if sparse {
-                        Bytes::copy_from_slice(&value)
-                    } else {
-                        value
-                    },
-                );
+                let kept = match sparse {
+                    true => Bytes::copy_from_slice(&value),
+                    false => value,
+                };
+                each(at, kept);
                 at += 1;
             }
         }

@@ -43,7 +43,7 @@ fn finished_file_survives_a_crash() {
 }
 
 #[test]
-fn unfinished_file_is_gone_and_its_number_is_free() {
+fn unfinished_file_is_gone_and_no_number_is_used_twice() {
     let disk = MemoryDisk::new();
     let files = files(&disk);
     let mut writer = files.begin().unwrap();
