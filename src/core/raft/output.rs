@@ -51,6 +51,8 @@ pub(super) struct Outbox {
     readings: BTreeMap<Ticket, Reading>,
     /// Entries that were read back and wait to be applied.
     to_apply: Vec<Entry>,
+    /// The machine takes no entries for now.
+    applying_held: bool,
     reported_role: Option<RoleChange>,
 }
 
@@ -112,6 +114,15 @@ impl Raft {
     /// Whether [`Raft::take_ready`] may have something.
     pub fn has_ready(&self) -> bool {
         self.outbox.poked
+    }
+
+    /// While it is held, no committed entry is handed out to be applied. What is committed, and what is acknowledged to
+    /// other members, does not wait for it; reads wait for what they have to see.
+    pub fn hold_applying(&mut self, held: bool) {
+        if self.outbox.applying_held && !held {
+            self.outbox.poked = true;
+        }
+        self.outbox.applying_held = held;
     }
 
     /// Takes all work that can be done now. Calling it less often makes larger batches.
@@ -234,6 +245,9 @@ impl Raft {
     /// Committed entries up to the byte limit, from the cache or from an earlier log read.
     /// Asks for a read where the cache does not reach back far enough.
     fn next_committed(&mut self) -> Vec<Entry> {
+        if self.outbox.applying_held {
+            return Vec::new();
+        }
         let mut committed = std::mem::take(&mut self.outbox.to_apply);
         self.log.hand_out(&committed);
         if self.install.is_some() || self.outbox.is_reading_to_apply() {

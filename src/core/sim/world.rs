@@ -312,10 +312,12 @@ impl World {
         config.max_learners = random.random_range(1..=3);
         config.strict_reconfig = random.random_bool(0.5);
         let log_bytes = [500, 5_000, 50_000][random.random_range(0..3)];
+        let entries = random.random_range(1..60);
         config.checkpoints = CheckpointPolicy {
             log_bytes,
-            entries: random.random_range(1..60),
+            entries,
             most_log_bytes: 8 * log_bytes,
+            behind_bytes: [log_bytes, u64::MAX][(entries % 2) as usize],
             hold_bytes: [0, 2_000, 100_000][random.random_range(0..3)],
         };
         config.lease_note_ms = [0, 400][random.random_range(0..2)];

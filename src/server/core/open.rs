@@ -119,6 +119,7 @@ pub(crate) fn open(
     if config.maintenance.values_on_disk {
         // What a checkpoint has not moved to a file yet is in memory, however few entries it came with.
         policy.most_log_bytes = 2 * policy.log_bytes;
+        policy.behind_bytes = 2 * policy.log_bytes;
     }
     let tick_ms = settings.tick_ms;
     let first_ticks = first_ticks(config, machine.membership(), member_id);

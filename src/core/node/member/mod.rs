@@ -401,6 +401,7 @@ impl Member {
             if let Some(round) = self.reads.begin(self.now) {
                 self.raft.read_index(round);
             }
+            self.raft.hold_applying(!self.retention.may_apply());
             if self.raft.has_ready() {
                 let ready = self.raft.take_ready();
                 self.process_ready(ready, effects);

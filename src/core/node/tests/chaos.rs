@@ -31,6 +31,7 @@ fn config(id: MemberId, config: &mut MemberConfig) {
         log_bytes: 3 << 10,
         entries: 10,
         most_log_bytes: u64::MAX,
+        behind_bytes: u64::MAX,
         hold_bytes: 2 << 10,
     };
     config.raft.cache_bytes = 1 << 10;

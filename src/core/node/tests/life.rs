@@ -380,6 +380,7 @@ fn small_checkpoints(_: MemberId, config: &mut MemberConfig) {
         log_bytes: 8 << 10,
         entries: 10,
         most_log_bytes: u64::MAX,
+        behind_bytes: u64::MAX,
         hold_bytes: 4 << 10,
     };
     config.raft.cache_bytes = 2 << 10;
