@@ -1,6 +1,6 @@
-//! Values in files (`--feature-gates=ValuesOnDisk=true`): they are moved there by checkpoints, read from there by every
-//! call, sent to members without such files, come back into the checkpoint once the gate is off, and one that is damaged
-//! is an error on its member alone.
+//! Values in files (`--feature-gates=ValuesOnDisk`): they are moved there by checkpoints, without a word once every member
+//! can read them; read from there by every call, sent to members without such files, come back into the checkpoint once the
+//! gate is off, and one that is damaged is an error on its member alone.
 
 use std::path::{Path, PathBuf};
 
@@ -199,6 +199,7 @@ async fn values_are_read_from_files() {
     joiner.arguments.extend([
         format!("--initial-cluster={known}"),
         "--initial-cluster-state=existing".to_owned(),
+        "--feature-gates=ValuesOnDisk=false".to_owned(),
     ]);
     let add = MemberAddRequest {
         peer_ur_ls: vec![joiner.peer_url()],
@@ -218,13 +219,58 @@ async fn values_are_read_from_files() {
 
     // The gate is off again: what is in files is read until the next checkpoint has it.
     servers[1].terminate().await;
-    servers[1]
-        .arguments
-        .retain(|it| !it.contains("ValuesOnDisk"));
+    for argument in &mut servers[1].arguments {
+        if argument.contains("ValuesOnDisk") {
+            *argument = "--feature-gates=ValuesOnDisk=false".to_owned();
+        }
+    }
     servers[1].start();
     servers[1].serves("without the gate").await;
     all_are_right(&servers[1]).await;
     hashes_are_equal(&[&servers[0], &servers[1], &joiner]).await;
+}
+
+/// While a member is away it may come back as 0.1.0, and another one may have to go back to it as well, which cannot read
+/// files of values.
+#[tokio::test]
+async fn values_move_once_every_member_can_read_them() {
+    let home = tempfile::tempdir().unwrap();
+    let mut servers = by_hand(home.path(), &["a", "b", "c"]);
+    for server in &mut servers {
+        server.arguments.push("--snapshot-count=10".to_owned());
+        server.start();
+    }
+    for server in &servers {
+        server.serves("ready").await;
+    }
+    servers[2].terminate().await;
+    for server in &mut servers[..2] {
+        server.terminate().await;
+        server.start();
+    }
+    servers[0].serves("without one").await;
+    fill(&servers[0]).await;
+    until("a checkpoint with values", &servers[0], async || {
+        let mut entries = std::fs::read_dir(servers[0].data.join("checkpoints")).ok()?;
+        let large = |length: u64| length > 32 << 20;
+        entries
+            .any(|entry| {
+                let path = entry.unwrap().path();
+                path.extension().is_none_or(|it| it != "tmp")
+                    && std::fs::metadata(path).is_ok_and(|it| large(it.len()))
+            })
+            .then_some(())
+    })
+    .await;
+    assert_eq!(value_files(&servers[0].data), Vec::<PathBuf>::new());
+
+    servers[2].start();
+    servers[2].serves("all").await;
+    fill(&servers[0]).await;
+    for server in &servers {
+        values_are_in_files(server).await;
+    }
+    all_are_right(&servers[0]).await;
 }
 
 /// A value that is damaged on the disk of one member: that member says so, whoever asks another one gets the value, and

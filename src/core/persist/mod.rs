@@ -20,7 +20,7 @@ use crate::store::{self, DamagedValue, ReadFailure, ValueBytes, ValueFile};
 
 pub use receive::ReceivedCheckpoint;
 pub use restore::restore;
-pub use save::Saver;
+pub use save::{Saver, ValuesTo};
 pub use send::WholeCheckpoint;
 
 /// Why a checkpoint cannot be written, read or sent.

@@ -2,6 +2,7 @@
 //! checkpoint that names a file which is not durable, and never removes a file that a checkpoint names.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use prost::Message as _;
@@ -18,24 +19,42 @@ const MOST_FILES: usize = 16;
 /// Bytes of values between two signs of life.
 const ALIVE_EVERY: usize = 1 << 20;
 
+/// Where checkpoints have values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ValuesTo {
+    /// In themselves: a start reads them into memory, and every release can.
+    Memory,
+    /// Those of at least so many bytes in files of their own.
+    Files(usize),
+    /// The same, once that is allowed. Where a start finds such files, it is.
+    FilesOnceAllowed(usize),
+}
+
 /// Writes the checkpoints of one member.
 #[derive(Debug)]
 pub struct Saver {
     checkpoints: Checkpoints,
     /// Values of at least so many bytes go to files of their own; `None`: none does.
     to_files: Option<usize>,
+    /// They may.
+    allowed: AtomicBool,
     /// Files that the next checkpoint empties.
     worn: Mutex<BTreeSet<u64>>,
 }
 
 impl Saver {
-    /// For these checkpoints. `to_files`: values of at least so many bytes go to files of their own; without it every
-    /// checkpoint is complete by itself.
+    /// For these checkpoints.
     #[must_use]
-    pub fn new(checkpoints: Checkpoints, to_files: Option<usize>) -> Self {
+    pub fn new(checkpoints: Checkpoints, values: ValuesTo) -> Self {
+        let (to_files, allowed) = match values {
+            ValuesTo::Memory => (None, false),
+            ValuesTo::Files(from) => (Some(from), true),
+            ValuesTo::FilesOnceAllowed(from) => (Some(from), false),
+        };
         Self {
             checkpoints,
             to_files,
+            allowed: AtomicBool::new(allowed),
             worn: Mutex::default(),
         }
     }
@@ -49,7 +68,19 @@ impl Saver {
     /// Values of at least so many bytes go to files; `None`: none does.
     #[must_use]
     pub fn to_files(&self) -> Option<usize> {
-        self.to_files
+        let allowed = self.allowed.load(Ordering::Relaxed);
+        self.to_files.filter(|_| allowed)
+    }
+
+    /// Whether values are to go to files once that is allowed, and it is not yet.
+    #[must_use]
+    pub fn awaits_files(&self) -> bool {
+        self.to_files.is_some() && !self.allowed.load(Ordering::Relaxed)
+    }
+
+    /// From the next checkpoint on values go to files, if they are to.
+    pub fn allow_files(&self) {
+        self.allowed.store(true, Ordering::Relaxed);
     }
 
     /// Writes a frozen machine as a checkpoint and removes the checkpoints, and the files of values, that are no longer
@@ -63,7 +94,7 @@ impl Saver {
             term: checkpoint.meta.term,
         };
         let meta = checkpoint.meta.encode_to_vec();
-        let (chunks, files) = match self.to_files {
+        let (chunks, files) = match self.to_files() {
             None => (checkpoint.chunks, BTreeSet::new()),
             Some(from) => {
                 let files = self.move_values(&checkpoint.chunks, from, &alive);
@@ -81,12 +112,17 @@ impl Saver {
         Ok(written)
     }
 
-    /// Removes the files of values that no checkpoint names: what an earlier process left unfinished.
+    /// Removes the files of values that no checkpoint names: what an earlier process left unfinished. To be called at a
+    /// start.
     ///
     /// # Errors
     /// Those of the disk.
     pub fn drop_unused(&self) -> Result<(), Error> {
-        Ok(self.checkpoints.drop_unused_values()?)
+        self.checkpoints.drop_unused_values()?;
+        if self.checkpoints.values().are_there() {
+            self.allow_files();
+        }
+        Ok(())
     }
 
     /// Moves values to a new file, if there are any to move; returns the files that the state needs then.

@@ -26,7 +26,8 @@ fn founded() -> StateMachine {
 }
 
 fn saver(disk: &MemoryDisk, to_files: Option<usize>) -> Saver {
-    Saver::new(Checkpoints::new(Arc::new(disk.clone())), to_files)
+    let values = to_files.map_or(ValuesTo::Memory, ValuesTo::Files);
+    Saver::new(Checkpoints::new(Arc::new(disk.clone())), values)
 }
 
 impl Member {
@@ -375,4 +376,33 @@ fn missing_file_is_damage_of_its_checkpoint() {
     assert_eq!(error.class(), Class::Corrupt, "{error}");
     let error = restore(checkpoints, info.position, (1, 1), || ()).unwrap_err();
     assert_eq!(error.class(), Class::Corrupt, "{error}");
+}
+
+/// A member of a cluster that is being updated keeps its values where the release before can read them. What has them in
+/// files already goes on with it.
+#[test]
+fn values_go_to_files_once_that_is_allowed() {
+    let mut member = Member::new(None);
+    let awaiting = |disk: &MemoryDisk| {
+        let checkpoints = Checkpoints::new(Arc::new(disk.clone()));
+        Saver::new(checkpoints, ValuesTo::FilesOnceAllowed(4))
+    };
+    member.saver = awaiting(&member.disk);
+    member.put("key", "value");
+    member.save().unwrap();
+    assert!(member.saver.awaits_files());
+    assert_eq!(member.value_files(), [0; 0]);
+    assert_eq!(member.saver.checkpoints().readable_since(), "0.1.0");
+
+    member.saver.allow_files();
+    assert!(!member.saver.awaits_files());
+    member.put("other", "value");
+    member.save().unwrap();
+    assert_eq!(member.value_files().len(), 1);
+    assert_eq!(member.saver.checkpoints().readable_since(), "0.2.0");
+
+    let next = awaiting(&member.disk);
+    next.drop_unused().unwrap();
+    assert_eq!(next.to_files(), Some(4), "after a start");
+    assert!(!saver(&member.disk, None).awaits_files(), "never");
 }

@@ -17,7 +17,7 @@ use crate::node::{
     Checkpoint, CheckpointInfo, CheckpointMeta, Member, MemberConfig, MemberRestored, Membership,
     StateMachine,
 };
-use crate::persist::{self, Saver, WholeCheckpoint};
+use crate::persist::{self, Saver, ValuesTo, WholeCheckpoint};
 use crate::raft::{self, Entry, HardState, LogRead, MemberId, Persist, SnapshotMeta};
 use crate::store::Limits;
 
@@ -241,7 +241,11 @@ impl Host {
         };
         // Members differ in this, and each of them from one start to the next.
         let to_files = (self.id as u64 + self.boot).is_multiple_of(3);
-        let saver = Saver::new(files.checkpoints.clone(), to_files.then_some(VALUES_FROM));
+        let values = match to_files {
+            true => ValuesTo::Files(VALUES_FROM),
+            false => ValuesTo::Memory,
+        };
+        let saver = Saver::new(files.checkpoints.clone(), values);
         saver.drop_unused()?;
         let known = files.checkpoints.known()?;
         let tail = files.log.tail(snapshot.index, cache_bytes)?;

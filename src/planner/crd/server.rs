@@ -16,7 +16,7 @@ use super::schema;
 pub struct Server {
     /// Maximum data size, such as 2Gi: at most a quarter of `storage.size`, and two fifths of the memory limit. When it
     /// is used up, writes are refused until space is freed. Default: 2Gi, or two fifths of the memory limit where that
-    /// is less. With the feature gate ValuesOnDisk the memory limit does not count.
+    /// is less. With the feature gate ValuesOnDisk=true the memory limit does not count.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32))]
     #[schemars(extend("x-kubernetes-validations" = schema::rules(&[("isQuantity(self) && quantity(self).compareTo(quantity('1Mi')) >= 0", "server.quota must be a quantity of at least 1Mi, such as 2Gi: leave the field out for the server's own")])))]

@@ -14,9 +14,9 @@ use crate::node::{
     Checkpoint, CheckpointInfo, CheckpointPolicy, Member, MemberConfig, MemberRestored, Membership,
     StateMachine,
 };
-use crate::persist::{self, Saver};
+use crate::persist::{self, Saver, ValuesTo};
 use crate::raft::{self, HardState, Restored, SnapshotMeta};
-use crate::server::flags::config::Config;
+use crate::server::flags::config::{Config, ValuesOnDisk};
 use crate::server::process::exit::Stop;
 use crate::store::Export;
 
@@ -77,8 +77,12 @@ pub(crate) fn open(
         tracing::warn!(%position, "a damaged checkpoint was removed: an older one and the log make up for it");
     }
     let known = checkpoints.known().map_err(disk)?;
-    let to_files = config.maintenance.values_on_disk.then_some(VALUES_FROM);
-    let saver = Saver::new(checkpoints.clone(), to_files);
+    let values = match config.maintenance.values_on_disk {
+        ValuesOnDisk::Never => ValuesTo::Memory,
+        ValuesOnDisk::OnceAllCan => ValuesTo::FilesOnceAllowed(VALUES_FROM),
+        ValuesOnDisk::Always => ValuesTo::Files(VALUES_FROM),
+    };
+    let saver = Saver::new(checkpoints.clone(), values);
     saver.drop_unused().map_err(|error| persist_stop(&error))?;
     let (mut machine, snapshot) = match checkpoint {
         Some(info) => {
@@ -116,7 +120,7 @@ pub(crate) fn open(
     if let Some(most) = config.limits.in_memory_bytes {
         policy.log_bytes = policy.log_bytes.min(most / 4);
     }
-    if config.maintenance.values_on_disk {
+    if config.maintenance.values_on_disk == ValuesOnDisk::Always {
         // What a checkpoint has not moved to a file yet is in memory, however few entries it came with.
         policy.most_log_bytes = 2 * policy.log_bytes;
         policy.behind_bytes = 2 * policy.log_bytes;
@@ -240,7 +244,7 @@ mod tests {
         let checkpoints = Checkpoints::new(Arc::new(disk));
         let written = Cell::new(0);
         let count = || written.set(written.get() + 1);
-        let saver = Saver::new(checkpoints.clone(), None);
+        let saver = Saver::new(checkpoints.clone(), ValuesTo::Memory);
         let info = saver.save(machine.checkpoint(), count);
         let position = info.expect("it is written").position;
         let read = Cell::new(0);

@@ -143,8 +143,20 @@ pub struct Maintenance {
     pub compact_check: Option<Duration>,
     /// The leader checkpoints the remaining TTL of long leases.
     pub lease_checkpoints: bool,
-    /// Checkpoints move values to files.
-    pub values_on_disk: bool,
+    /// Whether checkpoints move values to files.
+    pub values_on_disk: ValuesOnDisk,
+}
+
+/// Whether checkpoints move values to files, which 0.1.0 cannot read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ValuesOnDisk {
+    /// Never.
+    Never,
+    /// Once every member is of a release that can read them. The quota follows the memory limit.
+    #[default]
+    OnceAllCan,
+    /// From the start. Data may be larger than memory.
+    Always,
 }
 
 /// The history that automatic compaction keeps.

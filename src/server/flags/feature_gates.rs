@@ -45,12 +45,19 @@ pub const GATES: &[FeatureGate] = &[
     gate("SetMemberLocalAddr", true, Accepted("the system chooses the address to dial from"), "Dial from the first advertised address."),
     gate("StopGRPCServiceOnDefrag", true, Accepted("defragmentation stops nothing here"), "Serve no clients during defragmentation."),
     gate("TxnModeWriteWithSharedBuffer", false, Accepted("transactions need no such mode"), "Share a buffer in write transactions."),
-    gate("ValuesOnDisk", true, Effect, "Checkpoints move values of 64 bytes and more to files below the data directory, from which they are read; memory holds the keys."),
+    gate("ValuesOnDisk", true, Effect, "Checkpoints move values of 64 bytes and more to files below the data directory, from which they are read; memory holds the keys, and the quota does not follow the memory limit. Not given: they are moved once every member is connected and none is of release 0.1.0, which cannot read them, and the quota follows the memory limit. False: they stay in memory."),
 ];
 
-/// The gates that are on.
+/// The gates, as the flag sets them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Gates(BTreeMap<&'static str, bool>);
+pub struct Gates(BTreeMap<&'static str, Setting>);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Setting {
+    on: bool,
+    /// By its name or by its stage, not by default.
+    given: bool,
+}
 
 impl Gates {
     /// Parses `name=true,name=false`; `AllAlpha` and `AllBeta` set the gates that are not named
@@ -84,16 +91,16 @@ impl Gates {
         let mut gates = BTreeMap::new();
         for gate in GATES {
             let named = given.get(gate.name).copied();
-            let on = named
-                .or(groups.get(&gate.alpha).copied())
-                .unwrap_or(gate.default);
+            let set = named.or(groups.get(&gate.alpha).copied());
+            let on = set.unwrap_or(gate.default);
             if let (Accepted(why), true) = (gate.class, on != gate.default && named.is_some()) {
                 let name = gate.name;
                 warnings.push(format!(
                     "--feature-gates: {name}={on} is accepted without effect: {why}"
                 ));
             }
-            gates.insert(gate.name, on);
+            let given = set.is_some();
+            gates.insert(gate.name, Setting { on, given });
         }
         Ok(Gates(gates))
     }
@@ -101,7 +108,14 @@ impl Gates {
     /// Whether a gate is on.
     #[must_use]
     pub fn is_on(&self, name: &str) -> bool {
-        self.0.get(name).copied().unwrap_or(false)
+        self.0.get(name).is_some_and(|setting| setting.on)
+    }
+
+    /// What a gate was set to, by its name or its stage.
+    #[must_use]
+    pub fn given(&self, name: &str) -> Option<bool> {
+        let setting = self.0.get(name).filter(|setting| setting.given);
+        setting.map(|setting| setting.on)
     }
 }
 
@@ -125,6 +139,18 @@ mod tests {
         let all = on("AllAlpha=true,LeaseCheckpoint=false").expect("valid");
         assert_eq!(all.len(), GATES.len() - 1);
         assert!(!all.contains(&"LeaseCheckpoint"));
+    }
+
+    #[test]
+    fn default_is_told_from_what_was_given() {
+        let given = |text| {
+            let gates = Gates::parse(text, &mut Vec::new()).expect("valid");
+            gates.given("ValuesOnDisk")
+        };
+        assert_eq!(given(""), None);
+        assert_eq!(given("AllBeta=true"), None);
+        assert_eq!(given("AllAlpha=false"), Some(false));
+        assert_eq!(given("AllAlpha=false,ValuesOnDisk=true"), Some(true));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::Flags;
 use super::config::{
     AllowedNames, ClientPort, ClusterState, Config, Formation, Limits, Log, Operated, TlsFiles,
-    TlsPolicy,
+    TlsPolicy, ValuesOnDisk,
 };
 use super::maintenance;
 use super::url::{ClientUrl, Endpoint, UrlError};
@@ -83,7 +83,7 @@ impl Config {
         let awaits = matches!(formation, Formation::AwaitMembership { .. });
         let maintenance =
             maintenance::maintenance(flags, &mut warnings).map_err(ConfigError::Refused)?;
-        let on_disk = maintenance.values_on_disk;
+        let on_disk = maintenance.values_on_disk == ValuesOnDisk::Always;
         let config = Config {
             name: name(flags, awaits, &mut warnings)?,
             data_dir: data_dir(flags),
@@ -468,8 +468,8 @@ fn limits(
 }
 
 /// With all values in memory a member needs about 2.5 times the size of its store at worst, so the quota is
-/// derived from the memory limit: members hold equal data and must not be killed together. With values in files it says
-/// nothing of memory; what stays there is limited by itself.
+/// derived from the memory limit: members hold equal data and must not be killed together. With values in files from the
+/// start it says nothing of memory; what stays there is limited by itself.
 fn quota(
     asked: i64,
     machine: HostFacts,

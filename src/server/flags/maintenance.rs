@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::config::{AutoCompaction, Maintenance};
+use super::config::{AutoCompaction, Maintenance, ValuesOnDisk};
 use super::feature_gates::Gates;
 use super::{Flags, parse_duration};
 
@@ -36,7 +36,11 @@ pub(in crate::server) fn maintenance(
         check: flags.duration("corrupt-check-time"),
         compact_check: gates.is_on("CompactHashCheck").then_some(compact_check),
         lease_checkpoints: gates.is_on("LeaseCheckpoint"),
-        values_on_disk: gates.is_on("ValuesOnDisk"),
+        values_on_disk: match gates.given("ValuesOnDisk") {
+            Some(true) => ValuesOnDisk::Always,
+            Some(false) => ValuesOnDisk::Never,
+            None => ValuesOnDisk::OnceAllCan,
+        },
     })
 }
 
@@ -123,7 +127,7 @@ mod tests {
             check: Some(Duration::from_secs(10)),
             compact_check: Some(Duration::from_secs(5)),
             lease_checkpoints: true,
-            values_on_disk: false,
+            values_on_disk: ValuesOnDisk::OnceAllCan,
         };
         assert_eq!((maintenance, warnings), (expected, Vec::new()));
         let (maintenance, warnings) = judged(&[times[1]]).expect("valid");

@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use tokio::time::{sleep, timeout};
 
 use super::join::ROUND;
-use super::{MemberRuntime, alarmed, key_memory, lock};
+use super::{MemberRuntime, alarmed, key_memory, lock, values};
 use crate::disk::{self, Class, Disk, Reserve};
 use crate::node::Input;
 use crate::persist::Saver;
 use crate::server::core::handle::{QUOTA_IS_USED_UP, RequestError, Role};
 use crate::server::core::state::VolumeSpace;
-use crate::server::flags::config::AutoCompaction;
+use crate::server::flags::config::{AutoCompaction, ValuesOnDisk};
 use crate::server::link::hello::{HashAt, HashOf, PeerResponse, RequestKind};
 use crate::server::maintenance::compactor::Compactor;
 use crate::server::maintenance::verdict::{self, Hashed, Verdict};
@@ -66,6 +66,10 @@ pub(super) fn start(local: &Arc<MemberRuntime>, returns: bool) {
     if let Some(most) = local.config.limits.in_memory_bytes {
         let local = Arc::clone(local);
         tokio::spawn(async move { key_memory::watch(&local, most).await });
+    }
+    if maintenance.values_on_disk == ValuesOnDisk::OnceAllCan {
+        let local = Arc::clone(local);
+        tokio::spawn(async move { values::allow_files(&local).await });
     }
     if let Some(mode) = maintenance.auto_compaction {
         let local = Arc::clone(local);

@@ -23,6 +23,7 @@ mod start;
 mod starts;
 mod transport;
 mod unknown_peers;
+mod values;
 
 #[cfg(feature = "simulators")]
 pub(crate) use service::refusal;

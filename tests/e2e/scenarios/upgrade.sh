@@ -11,7 +11,8 @@
 #
 #   1. 0.1.0 creates two clusters, one with TLS. The writers start, and write until the end.
 #   2. Its operator is replaced by this one: no pod is touched. This one heals members of 0.1.0.
-#   3. spec.image follows: every member, one at a time, with the same disks.
+#   3. spec.image follows: every member, one at a time, with the same disks. Values stay in memory (the gate
+#      ValuesOnDisk is off), or 0.1.0 could not read the disks once all members are of this version.
 #   4. The operator is downgraded first, which is the wrong order: present members refuse the one of 0.1.0
 #      (decision 26). It changes nothing, the clusters serve, and this operator takes over again.
 #   5. The right order: spec.image is downgraded, which is allowed because 0.1.0 can read every disk, then the
@@ -39,10 +40,11 @@ both_pods() { pods demo && pods sealed; }
 both_members() { members demo && members sealed; }
 images() { kubectl -n "$ns" get pods -l "quorate.dev/cluster=$1,app.kubernetes.io/component=member" -o json | jq -r '[.items[].spec.containers[0].image] | unique | join(" ")'; }
 runs() { whole "$1" 3 && [ "$(images "$1")" = "$2" ] && [ "$(status "$1" updatedReplicas)" = 3 ]; } # runs CLUSTER IMAGE
-members_of() { # members_of IMAGE: spec.image, and every member by it under its name
+in_memory='{"extraArgs":[{"name":"feature-gates","value":"ValuesOnDisk=false"}]}'
+members_of() { # members_of IMAGE SERVER: spec.image and spec.server, and every member by it under its name
   local cluster kept
   kept=$(both_members)
-  for cluster in demo sealed; do kubectl -n "$ns" patch qec $cluster --type=merge -p "{\"spec\":{\"image\":\"$1\"}}" >/dev/null; done
+  for cluster in demo sealed; do kubectl -n "$ns" patch qec $cluster --type=merge -p "{\"spec\":{\"image\":\"$1\",\"server\":$2}}" >/dev/null; done
   for cluster in demo sealed; do eventually 400 "every member of $cluster runs $1" runs $cluster "$1"; done
   equal "the members" "$kept" "$(both_members)"
 }
@@ -99,7 +101,7 @@ equal "what the members of demo run" "$old" "$(images demo)"
 equal "the pods of the other cluster" "$(grep '^sealed-' <<<"$before")" "$(pods sealed)"
 
 # --- 3. the members
-members_of "$new"
+members_of "$new" "$in_memory"
 of_the_release
 
 # --- 4. the wrong order
@@ -113,7 +115,7 @@ for cluster in demo sealed; do eventually 60 "$cluster is whole under this opera
 equal "the pods" "$before" "$(both_pods)"
 
 # --- 5. back
-members_of "$old"
+members_of "$old" null # it does not know the gate
 of_the_release
 before=$(both_pods)
 operator_of_release
@@ -124,7 +126,7 @@ equal "what the members of sealed run" "$old" "$(images sealed)"
 
 # --- 6. forward again
 operator_of_now
-members_of "$new"
+members_of "$new" "$in_memory"
 of_the_release
 for cluster in demo sealed; do witness_stop $cluster $cluster; done
 for cluster in demo sealed; do drop_cluster $cluster; done
