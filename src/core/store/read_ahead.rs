@@ -21,6 +21,17 @@ pub struct ReadAhead {
 }
 
 impl ReadAhead {
+    /// Whether applying a command reads any value. Looks at the command alone.
+    #[must_use]
+    pub fn is_needed_for(operation: &Operation) -> bool {
+        match operation {
+            Operation::Put(put) => reads_previous(put),
+            Operation::DeleteRange(delete) => delete.prev_kv,
+            Operation::Txn(txn) => reads_values(txn),
+            _ => false,
+        }
+    }
+
     /// Begins with a batch.
     #[must_use]
     pub fn new(view: Arc<View>) -> Self {
@@ -39,7 +50,7 @@ impl ReadAhead {
     }
 
     fn put(&mut self, put: &Put) {
-        if put.prev_kv || put.ignore_value {
+        if reads_previous(put) {
             self.span(Span::new(&put.key, &[]), Revision::MAX, MOST);
         }
     }
@@ -52,7 +63,7 @@ impl ReadAhead {
     }
 
     fn range(&mut self, range: &Range) {
-        if range.keys_only || range.count_only {
+        if !has_values(range) {
             return;
         }
         let revision = match range.revision {
@@ -105,4 +116,28 @@ impl ReadAhead {
             }
         });
     }
+}
+
+fn reads_previous(put: &Put) -> bool {
+    put.prev_kv || put.ignore_value
+}
+
+fn has_values(range: &Range) -> bool {
+    !range.keys_only && !range.count_only
+}
+
+/// Whichever of its branches is taken.
+fn reads_values(txn: &Txn) -> bool {
+    let compares = txn.compare.iter();
+    let mut requests = txn.success.iter().chain(&txn.failure);
+    compares
+        .map(|compare| compare.target)
+        .any(|target| target == CompareTarget::Value as i32)
+        || requests.any(|request| match &request.op {
+            Some(Op::Range(range)) => has_values(range),
+            Some(Op::Put(put)) => reads_previous(put),
+            Some(Op::DeleteRange(delete)) => delete.prev_kv,
+            Some(Op::Txn(nested)) => reads_values(nested),
+            None => false,
+        })
 }

@@ -11,7 +11,7 @@ use super::{ApplyJob, Worker, disk_stop};
 use crate::disk::{self, Class, Log, ValueFiles};
 use crate::node::{Input, LogPayload, PayloadBody};
 use crate::raft::{Entry, Persist, SnapshotMeta};
-use crate::store::ReadAhead;
+use crate::store::{Operation, ReadAhead};
 
 /// A job of the log thread.
 #[derive(Debug)]
@@ -87,23 +87,21 @@ impl Writer {
     /// The applier must not wait for a disk: what it will read is fetched while the entries wait for their quorum. By
     /// another thread, which may have to wait, and not if that one still does.
     fn read_ahead(&self, entries: &[Entry]) {
-        if !self.values.are_there() || self.reading.swap(true, Ordering::AcqRel) {
+        if !self.values.are_there() {
+            return;
+        }
+        let reading: Vec<Operation> = entries.iter().filter_map(reads_values).collect();
+        if reading.is_empty() || self.reading.swap(true, Ordering::AcqRel) {
             return;
         }
         let view = Arc::clone(&self.shared.published.borrow().view);
-        let (entries, reading) = (entries.to_vec(), Arc::clone(&self.reading));
+        let done = Arc::clone(&self.reading);
         self.reader.run(move || {
             let mut ahead = ReadAhead::new(view);
-            for entry in &entries {
-                // What cannot be decoded is found when it is applied.
-                let payload = LogPayload::of(entry).ok().flatten();
-                if let Some(PayloadBody::Command(command)) = payload.and_then(|it| it.body)
-                    && let Some(operation) = &command.operation
-                {
-                    ahead.command(operation);
-                }
+            for operation in &reading {
+                ahead.command(operation);
             }
-            reading.store(false, Ordering::Release);
+            done.store(false, Ordering::Release);
         });
     }
 
@@ -128,4 +126,13 @@ impl Writer {
             }
         });
     }
+}
+
+/// The command of an entry, if applying it reads values. What cannot be decoded is found when it is applied.
+fn reads_values(entry: &Entry) -> Option<Operation> {
+    let payload = LogPayload::of(entry).ok().flatten()?;
+    let Some(PayloadBody::Command(command)) = payload.body else {
+        return None;
+    };
+    command.operation.filter(ReadAhead::is_needed_for)
 }
