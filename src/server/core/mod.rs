@@ -23,6 +23,7 @@ mod log;
 pub(crate) mod open;
 mod raft_task;
 pub(in crate::server) mod raft_thread;
+mod spacing;
 mod worker;
 
 pub(crate) use applier::ApplyJob;
@@ -126,6 +127,7 @@ impl Core {
             reader: reader.clone(),
             tick_ms: parts.tick_ms,
             first_ticks: parts.first_ticks,
+            spacing: spacing::Spacing::default(),
         };
         let (ends, consensus) = mpsc::channel();
         let watch = OnPanic(Arc::clone(shared), "raft".to_owned());

@@ -12,6 +12,7 @@ use tokio::time::sleep_until;
 
 use super::handle::RequestError;
 use super::queue::Queue;
+use super::spacing::Spacing;
 use super::state::{RuntimeState, Thread, proposal_error, refusal, transfer_error};
 use super::{ApplyJob, LogJob, Worker, disk_stop};
 use crate::disk::{Class, LogReader};
@@ -35,6 +36,7 @@ pub(super) struct RaftTask {
     pub(super) reader: Worker,
     pub(super) tick_ms: u64,
     pub(super) first_ticks: u32,
+    pub(super) spacing: Spacing,
 }
 
 impl RaftTask {
@@ -65,11 +67,13 @@ impl RaftTask {
                 return;
             };
             self.shared.beat(Thread::Raft);
+            self.member.hold_proposals(true, &mut effects);
             for input in gather(inputs) {
                 self.member
                     .handle(self.shared.now_ms(), input, &mut effects);
             }
             let ticked = self.tick(&mut next_tick, tick, &mut effects);
+            let held = self.space(&mut effects);
             let mut changed = ticked;
             for effect in effects.drain(..) {
                 changed |= matches!(effect, Effect::Role(_));
@@ -81,14 +85,23 @@ impl RaftTask {
             if changed {
                 self.publish();
             }
-            if ticked || clock.is_elapsed() {
-                clock.as_mut().reset(next_tick.into());
+            let wake = held.map_or(next_tick, |held| held.min(next_tick));
+            if wake != clock.deadline().into_std() || clock.is_elapsed() {
+                clock.as_mut().reset(wake.into());
             }
             if !self.shared.inbox.is_empty() {
                 // First the links send what this step gave them, and read what more has come.
                 yield_now().await;
             }
         }
+    }
+
+    /// Moves the proposals on that wait, unless they are to wait for more: until when.
+    fn space(&mut self, effects: &mut Vec<Effect>) -> Option<Instant> {
+        let waiting = self.member.held_proposals();
+        let until = self.spacing.hold(Instant::now(), waiting);
+        self.member.hold_proposals(until.is_some(), effects);
+        until
     }
 
     fn tick(&mut self, next: &mut Instant, tick: Duration, effects: &mut Vec<Effect>) -> bool {

@@ -160,6 +160,8 @@ pub struct Member {
     /// asked.
     renewals: Vec<(MemberId, LeaseCall)>,
     retention: Retention,
+    /// Proposals are not moved on for now.
+    holds_proposals: bool,
     received: Option<CheckpointInfo>,
     /// The core requested a checkpoint for a member, and the newest one on disk is too old for it.
     send_later: Option<raft::SnapshotSend>,
@@ -214,6 +216,7 @@ impl Member {
             lessor: Lessor::new(config.lease_note_ms),
             renewals: Vec::new(),
             retention,
+            holds_proposals: false,
             received: None,
             send_later: None,
             transfers: Transfers::default(),
@@ -287,6 +290,24 @@ impl Member {
             self.stopped = true;
             effects.push(Effect::Stop(reason));
         }
+    }
+
+    /// Whether proposals are kept back for now, so that more of them are moved on together; what was kept back is moved
+    /// on at once when they are not any more. For as short a time as a client can wait without noticing.
+    pub fn hold_proposals(&mut self, held: bool, effects: &mut Vec<Effect>) {
+        let released = std::mem::replace(&mut self.holds_proposals, held) && !held;
+        if !released || self.stopped {
+            return;
+        }
+        if let Err(reason) = self.pump(effects) {
+            self.stopped = true;
+            effects.push(Effect::Stop(reason));
+        }
+    }
+
+    /// Proposals that wait to be appended or forwarded.
+    pub fn held_proposals(&self) -> usize {
+        self.proposals.waiting()
     }
 
     fn take(&mut self, input: Input, effects: &mut Vec<Effect>) -> Result<(), StopReason> {
@@ -397,7 +418,9 @@ impl Member {
     /// Repeats until the core has no more output.
     fn pump(&mut self, effects: &mut Vec<Effect>) -> Result<(), StopReason> {
         loop {
-            self.move_proposals(effects);
+            if !self.holds_proposals {
+                self.move_proposals(effects);
+            }
             if let Some(round) = self.reads.begin(self.now) {
                 self.raft.read_index(round);
             }

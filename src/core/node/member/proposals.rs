@@ -221,6 +221,11 @@ impl Proposals {
         std::mem::take(&mut self.queue)
     }
 
+    /// How many wait to be moved on.
+    pub(super) fn waiting(&self) -> usize {
+        self.queue.len()
+    }
+
     /// Whether anything waits.
     pub(super) fn any_waiting(&self) -> bool {
         !self.queue.is_empty()

@@ -518,3 +518,36 @@ fn joining_member_waits_to_vote() {
     cluster.give(2, Input::AllowVotes);
     cluster.leader();
 }
+
+/// A follower and the leader keep proposals back: nothing is forwarded or appended, and everything is once they do so no more,
+/// in one batch. What else there is to do goes on.
+#[test]
+fn proposals_are_kept_back_and_moved_on_together() {
+    let mut cluster = Cluster::new(&[1, 2, 3]);
+    let leader = cluster.leader();
+    let follower = cluster.followers()[0];
+    cluster.put(leader, "before", "value");
+    let log = |cluster: &mut Cluster| cluster.server(leader).member.status().raft.last_index;
+    let before = log(&mut cluster);
+    for id in [leader, follower] {
+        cluster.hold_proposals(id, true);
+        for number in 0..5 {
+            cluster.propose(id, put(&format!("{id} {number}"), "value"));
+        }
+    }
+    cluster.ticks(20);
+    assert_eq!(log(&mut cluster), before);
+    assert_eq!(cluster.leader(), leader, "it led on");
+    assert_eq!(cluster.server(follower).member.held_proposals(), 5);
+    for id in [follower, leader] {
+        cluster.hold_proposals(id, false);
+        cluster.settle();
+    }
+    cluster.ticks(2);
+    assert_eq!(log(&mut cluster), before + 10);
+    assert_eq!(cluster.server(follower).member.held_proposals(), 0);
+    for id in [leader, follower] {
+        let key = format!("{id} 4");
+        assert_eq!(cluster.get(follower, &key).as_deref(), Some("value"));
+    }
+}

@@ -415,6 +415,16 @@ impl Cluster {
         }
     }
 
+    /// The member keeps proposals back from now on, or no more.
+    pub(super) fn hold_proposals(&mut self, id: MemberId, held: bool) {
+        let mut effects = Vec::new();
+        let member = &mut self.server(id).member;
+        member.hold_proposals(held, &mut effects);
+        for effect in effects {
+            self.apply_effect(id, effect);
+        }
+    }
+
     fn apply_effect(&mut self, id: MemberId, effect: Effect) {
         let server = self.servers.get_mut(&id).unwrap();
         match effect {
