@@ -129,6 +129,7 @@ fn a_blind_oracle_misses_what_it_noticed() {
         (Mutant::LeaseEarly, Mutant::BlindLeases),
         (Mutant::SkipReadRound, Mutant::BlindStaleRead),
         (Mutant::PromoteEarly, Mutant::BlindPromotion),
+        (Mutant::DeadByTerm, Mutant::BlindAppliedTwice),
     ] {
         let noticed = |seed, mutants: &[Mutant]| {
             let failure = with(mutants, || run(seed, Options::default())).err();

@@ -215,7 +215,7 @@ faults! {
         Test("node::member::proposals::tests::waiting_proposals_are_bounded");
     /// A proposal that was committed under an earlier leader is taken for dead and made again.
     DeadByTerm "committed-taken-for-dead" in "core/node/member/proposals.rs",
-        Sim(&[LINEAR, REFUSALS]);
+        Sim(&[REFUSALS]);
     /// A proposal of unknown fate is taken for dead and proposed again.
     RepeatUnknown "repeat-unknown" in "core/node/member/proposals.rs",
         Test("node::member::proposals::tests::checkpoint_past_a_proposal_proves_nothing");
@@ -224,7 +224,7 @@ faults! {
         Test("node::tests::forwarding::refused_in_another_term");
     /// A forwarded proposal is made again when another member leads, before that one's first entry is applied.
     RepeatUnapplied "repeat-unapplied" in "core/node/member/mod.rs",
-        Sim(&[LINEAR]);
+        Sim(&[REFUSALS]);
     /// A proposal that was withdrawn stays in the queue, and is made once somebody leads.
     WithdrawnStays "withdrawn-stays" in "core/node/member/proposals.rs",
         Sim(&[REFUSALS]);
@@ -456,6 +456,9 @@ faults! {
     /// The oracle of refusals does not remember what was applied.
     BlindLateRefusal "blind-late-refusal" in "core/sim/oracles/refusals.rs",
         Test("sim::oracles::refusals::tests::detects_applied_then_refused");
+    /// The oracle of refusals lets a proposal be applied twice.
+    BlindAppliedTwice "blind-applied-twice" in "core/sim/oracles/refusals.rs",
+        Test("sim::oracles::refusals::tests::detects_proposals_applied_twice");
     /// The oracle of leases takes any end for due.
     BlindLeases "blind-leases" in "core/sim/oracles/leases.rs",
         Test("sim::oracles::leases::tests::detects_early_lease_end_with_late_answer");

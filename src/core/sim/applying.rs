@@ -180,6 +180,10 @@ impl World {
             return Ok(());
         };
         let view = process.machine.view();
+        let payload = LogPayload::of(entry).map_err(|error| broken("an entry", error))?;
+        if let Some(request) = payload.as_ref().and_then(|payload| payload.request) {
+            self.refusals.applied(request)?;
+        }
         let (from, to) = (self.history.revision() + 1, view.revision());
         if from <= to {
             let events = view.events(from, to, b"\0", b"\0", false);
@@ -196,10 +200,6 @@ impl World {
         }
         if to != self.history.revision() {
             return Err(broken("the history", format!("it has no change at {to}")));
-        }
-        let payload = LogPayload::of(entry).map_err(|error| broken("an entry", error))?;
-        if let Some(request) = payload.as_ref().and_then(|payload| payload.request) {
-            self.refusals.applied(request)?;
         }
         self.learn_command(payload, applied)?;
         self.learn_leases(applied)?;

@@ -1,6 +1,7 @@
 //! What was refused for good leaves no trace: a proposal that a member reported as not appended,
-//! never to be, is in no entry that any member applies, before or after that answer. Looks at
-//! identities alone, so that it holds for every kind of proposal.
+//! never to be, is in no entry that any member applies, before or after that answer. And what was
+//! not refused is in one entry at most: a proposal that is made again may not be there twice. Looks
+//! at identities alone, so that it holds for every kind of proposal.
 
 use std::collections::BTreeSet;
 
@@ -27,13 +28,14 @@ impl Refusals {
         Ok(())
     }
 
-    /// The entry of a proposal was applied for the first time.
+    /// An entry with a proposal was applied, for the first time anywhere.
     pub(in crate::sim) fn applied(&mut self, request: RequestId) -> Verdict {
         if self.refused.contains(&request) {
             return Err(violation(request, "was refused for good and is applied"));
         }
-        if !mutant!(BlindLateRefusal) {
-            self.applied.insert(request);
+        let twice = !mutant!(BlindLateRefusal) && !self.applied.insert(request);
+        if twice && !mutant!(BlindAppliedTwice) {
+            return Err(violation(request, "is applied twice"));
         }
         Ok(())
     }
@@ -75,5 +77,20 @@ mod tests {
         assert_eq!(refusals.applied(request(1)), Ok(()));
         assert_eq!(refusals.refused(request(2)), Ok(()));
         assert!(refusals.refused(request(1)).is_err());
+    }
+
+    /// A delete or a change of the membership that is there twice leaves no value twice.
+    #[test]
+    fn detects_proposals_applied_twice() {
+        let mut refusals = Refusals::default();
+        for counter in [1, 2] {
+            assert_eq!(refusals.applied(request(counter)), Ok(()));
+        }
+        let restarted = RequestId {
+            boot_nonce: 2,
+            ..request(1)
+        };
+        assert_eq!(refusals.applied(restarted), Ok(()), "another start's");
+        assert!(refusals.applied(request(1)).is_err());
     }
 }
