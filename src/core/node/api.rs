@@ -102,6 +102,15 @@ pub enum Input {
     },
     /// A message to this member was dropped or its link broke.
     Unreachable(MemberId),
+    /// No byte of this message was sent, and none will be. Of use where it
+    /// [`forwards`](PeerMessage::forwards): what it proposes has certainly left no trace, so it is
+    /// proposed again instead of waiting for an answer.
+    Unsent {
+        /// The receiver.
+        to: MemberId,
+        /// The message.
+        message: PeerMessage,
+    },
     /// A server that is no member is no longer connected: others took its place. Ignored for a
     /// member.
     Forget(MemberId),

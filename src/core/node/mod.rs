@@ -27,7 +27,8 @@
 //!    founded by writing the checkpoint of [`StateMachine::found`] first; a joiner starts with an
 //!    empty disk.
 //! 7. Links deliver a message at most once. Report [`Input::PeerDisk`] after each successful hello,
-//!    also after a reconnection, [`Input::Unreachable`] when a message was dropped, and
+//!    also after a reconnection, [`Input::Unreachable`] when a message was dropped,
+//!    [`Input::Unsent`] if it was a forward and certainly nothing of it was sent,
 //!    [`Input::Unlinked`] when a connection broke or cannot be made, and [`Input::Gone`] when that shows that the
 //!    process of a member ended. A change of the configuration
 //!    is answered with a later entry than its own, once a quorum of the new configuration knows of

@@ -30,6 +30,27 @@ impl From<PeerBody> for PeerMessage {
 }
 
 impl PeerMessage {
+    /// Whether it asks its receiver to append something.
+    pub fn forwards(&self) -> bool {
+        use PeerBody::{Change, Forward, InTerm};
+        matches!(self.body, Some(Forward(_) | Change(_) | InTerm(_)))
+    }
+
+    /// The proposals and changes in it, and the term for which alone they are.
+    pub(super) fn proposed(&self) -> (Option<Term>, Vec<RequestId>) {
+        let of = |proposals: &[Proposal]| proposals.iter().map(|it| it.request).collect();
+        match &self.body {
+            Some(PeerBody::Forward(forward)) => (None, of(&forward.proposals)),
+            Some(PeerBody::Change(change)) => (None, vec![change.request]),
+            Some(PeerBody::InTerm(forward)) => {
+                let mut requests: Vec<RequestId> = of(&forward.proposals);
+                requests.extend(forward.changes.iter().map(|change| change.request));
+                (Some(forward.term), requests)
+            }
+            _ => (None, Vec::new()),
+        }
+    }
+
     /// A short name for traces and metrics.
     pub fn name(&self) -> &'static str {
         match &self.body {
@@ -170,6 +191,11 @@ pub struct ForwardedOutcome {
 }
 
 impl ForwardedOutcome {
+    /// It was not appended: retry.
+    pub(super) fn try_again(request: RequestId, term: Option<Term>) -> Self {
+        Self::new(request, term, ForwardedOutcomeKind::TryAgain(TryAgain {}))
+    }
+
     /// The outcome of a proposal that was forwarded for this term, or for any.
     pub fn new(request: RequestId, term: Option<Term>, kind: ForwardedOutcomeKind) -> Self {
         Self {

@@ -39,10 +39,7 @@ use arc_swap::ArcSwap;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use crate::disk::{self, DataDirectory, Identity, LogOptions, LogReader, Start, Starts};
-use crate::node::{
-    ForwardedOutcome, ForwardedOutcomeKind, ForwardedOutcomes, Input, PeerBody, PeerMessage,
-    PeerReports, RequestId, TryAgain,
-};
+use crate::node::{Input, PeerMessage, PeerReports};
 use crate::persist::Saver;
 use crate::server::core::Core;
 use crate::server::core::handle::{MemberHandle, Phase};
@@ -337,34 +334,11 @@ impl MemberRuntime {
         }
     }
 
-    /// A message of which no byte was sent. A proposal on its way to a leader has certainly left no
-    /// trace there, so it may be retried instead of waiting for an answer.
+    /// A message of which no byte was sent. Of others than forwards the member need not know.
     fn unsent(&self, to: u64, message: PeerMessage) {
-        let (term, requests): (_, Vec<RequestId>) = match message.body {
-            Some(PeerBody::Forward(forward)) => {
-                let proposals = forward.proposals.into_iter();
-                (None, proposals.map(|proposal| proposal.request).collect())
-            }
-            Some(PeerBody::Change(change)) => (None, vec![change.request]),
-            Some(PeerBody::InTerm(forward)) => {
-                let proposals = forward.proposals.into_iter();
-                let changes = forward.changes.into_iter().map(|change| change.request);
-                let requests = proposals.map(|proposal| proposal.request);
-                (Some(forward.term), requests.chain(changes).collect())
-            }
-            _ => return,
-        };
-        let again = ForwardedOutcomeKind::TryAgain(TryAgain {});
-        let fates = requests
-            .into_iter()
-            .map(|request| ForwardedOutcome::new(request, term, again.clone()));
-        let fates = ForwardedOutcomes {
-            fates: fates.collect(),
-        };
-        self.shared.report(Input::Peer {
-            from: to,
-            message: PeerBody::ForwardedOutcomes(fates).into(),
-        });
+        if message.forwards() {
+            self.shared.report(Input::Unsent { to, message });
+        }
     }
 
     /// The URLs of a peer.

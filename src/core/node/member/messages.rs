@@ -262,7 +262,7 @@ impl Member {
         self.step(message, out)
     }
 
-    fn fate(&mut self, from: MemberId, fate: ForwardedOutcome, out: &mut Vec<Effect>) {
+    pub(super) fn fate(&mut self, from: MemberId, fate: ForwardedOutcome, out: &mut Vec<Effect>) {
         let ForwardedOutcome {
             request,
             term,

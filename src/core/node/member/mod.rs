@@ -380,6 +380,10 @@ impl Member {
                 self.raft.report_unreachable(id);
                 Ok(())
             }
+            Input::Unsent { to, message } => {
+                self.unsent(to, &message, effects);
+                Ok(())
+            }
             Input::Forget(id) => {
                 self.forget_stranger(id);
                 Ok(())

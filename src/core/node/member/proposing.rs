@@ -10,8 +10,8 @@ use crate::node::change::{ChangeBody, MembershipCommand, MembershipError};
 use crate::node::membership::Membership;
 use crate::node::payload::{LogPayload, RequestId};
 use crate::node::peer::{
-    ForwardChange, ForwardedOutcome, ForwardedOutcomeKind, ForwardedOutcomes, PeerBody, Proposal,
-    TryAgain,
+    ForwardChange, ForwardedOutcome, ForwardedOutcomeKind, ForwardedOutcomes, PeerBody,
+    PeerMessage, Proposal, TryAgain,
 };
 use crate::raft::{ChangeRefusal, MemberId, Position, ProposeError, Term};
 
@@ -395,7 +395,22 @@ impl Member {
         }
         let since = self.now.saturating_sub(self.spans().election);
         let overdue = self.proposals.overdue_forwarded(since);
-        self.tell_to_try_again(&overdue, out);
+        self.tell_to_try_again(overdue.iter().map(sent_as), out);
+    }
+
+    /// A message was not sent, so nobody has appended what it proposes, or will. What another
+    /// member had proposed was parked here, and is here no longer: its origin is told.
+    pub(super) fn unsent(&mut self, to: MemberId, message: &PeerMessage, out: &mut Vec<Effect>) {
+        let own = self.id();
+        let (term, requests) = message.proposed();
+        let (own, parked): (Vec<RequestId>, Vec<RequestId>) = requests
+            .into_iter()
+            .partition(|request| request.member == own);
+        for request in own {
+            self.fate(to, ForwardedOutcome::try_again(request, term), out);
+        }
+        let parked = parked.into_iter().map(|request| (request, term));
+        self.tell_to_try_again(parked, out);
     }
 
     /// Returns what other members sent for a term in which this member leads no more. It has left
@@ -404,18 +419,27 @@ impl Member {
         for waiting in late {
             self.proposals.refused(waiting);
         }
-        self.tell_to_try_again(late, out);
+        self.tell_to_try_again(late.iter().map(sent_as), out);
     }
 
-    fn tell_to_try_again(&self, returned: &[Waiting], out: &mut Vec<Effect>) {
+    /// Tells the origins of these, each of which was sent for this term or for any.
+    fn tell_to_try_again(
+        &self,
+        returned: impl Iterator<Item = (RequestId, Option<Term>)>,
+        out: &mut Vec<Effect>,
+    ) {
         let mut outcomes = Outcomes::new();
-        for Waiting { request, term, .. } in returned {
-            let kind = ForwardedOutcomeKind::TryAgain(TryAgain {});
-            let outcome = ForwardedOutcome::new(*request, *term, kind);
+        for (request, term) in returned {
+            let outcome = ForwardedOutcome::try_again(request, term);
             outcomes.entry(request.member).or_default().push(outcome);
         }
         self.send_outcomes(outcomes, out);
     }
+}
+
+/// A forwarded proposal, and the term for which it was sent.
+fn sent_as(waiting: &Waiting) -> (RequestId, Option<Term>) {
+    (waiting.request, waiting.term)
 }
 
 /// The next proposals to append together: one change, or proposals up to a bound.

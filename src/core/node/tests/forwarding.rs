@@ -29,6 +29,19 @@ fn sent(cluster: &mut Cluster, origin: MemberId) -> u64 {
     number
 }
 
+/// Takes what one has sent to another off the wire.
+fn on_its_way(cluster: &mut Cluster, from: MemberId, to: MemberId) -> VecDeque<Vec<u8>> {
+    let messages = cluster.wire.remove(&(from, to)).unwrap_or_default();
+    assert!(!messages.is_empty());
+    messages
+}
+
+/// Reports that a message was not sent.
+fn give_back(cluster: &mut Cluster, from: MemberId, to: MemberId, message: &[u8]) {
+    let message = PeerMessage::decode(message).unwrap();
+    cluster.give(from, Input::Unsent { to, message });
+}
+
 fn answered(cluster: &mut Cluster, id: MemberId, number: u64) -> bool {
     let server = cluster.server(id);
     assert_eq!(server.failures.get(&number), None);
@@ -151,6 +164,81 @@ fn parked_proposal_returns_to_its_origin() {
     cluster.assert_equal();
 }
 
+/// A link gave up a forward before a byte of it was written.
+#[test]
+fn unsent_forward_is_made_again() {
+    let (mut cluster, [leader, origin, _]) = three();
+    let request = cluster.server(origin).request();
+    let command = add(4, true);
+    cluster.give(origin, Input::ChangeMembership { request, command });
+    let number = sent(&mut cluster, origin);
+    for late in on_its_way(&mut cluster, origin, leader) {
+        give_back(&mut cluster, origin, leader, &late);
+    }
+    cluster.settle();
+    assert!(!answered(&mut cluster, origin, number), "it waits a tick");
+    cluster.ticks(4);
+    for number in [number, request.counter] {
+        assert!(answered(&mut cluster, origin, number), "{number}");
+    }
+    assert_eq!(repeated(&mut cluster, origin), 0, "in the same term");
+    assert_eq!(waiting(&mut cluster, origin), 0);
+    cluster.assert_equal();
+}
+
+/// A proposal whose forward to the first leader is late, and which the origin has sent to the next
+/// one meanwhile: its number, and the late forward.
+fn sent_again(
+    cluster: &mut Cluster,
+    [leader, origin, other]: [MemberId; 3],
+) -> (u64, VecDeque<Vec<u8>>) {
+    let number = sent(cluster, origin);
+    let late = on_its_way(cluster, origin, leader);
+    // It learns of the later term when the other one leads already.
+    cluster.server(origin).applier_waits = true;
+    transfer(cluster, leader, other);
+    cluster.server(origin).applier_waits = false;
+    while cluster.server(origin).work() || cluster.think(origin) {}
+    assert_eq!(repeated(cluster, origin), 1);
+    assert!(!answered(cluster, origin, number), "it is on its way");
+    (number, late)
+}
+
+/// The leader before refuses the late forward, which says nothing of the one to its successor. Were
+/// it made once more, it would be there twice.
+#[test]
+fn outcome_of_an_earlier_forward_is_void() {
+    let (mut cluster, [leader, origin, other]) = three();
+    let (number, late) = sent_again(&mut cluster, [leader, origin, other]);
+    let link = cluster.wire.entry((origin, leader)).or_default();
+    link.extend(late);
+    while cluster.deliver(origin, leader) {}
+    while cluster.think(leader) {}
+    while cluster.deliver(leader, origin) {}
+    while cluster.think(origin) {}
+    cluster.settle();
+    cluster.ticks(2);
+    assert!(answered(&mut cluster, origin, number));
+    assert_eq!(waiting(&mut cluster, origin), 0);
+    cluster.assert_equal();
+}
+
+/// Links give up what is queued when they break, by when its proposal may be on another one.
+#[test]
+fn unsent_forward_of_an_earlier_term_is_void() {
+    let (mut cluster, [leader, origin, other]) = three();
+    let (number, late) = sent_again(&mut cluster, [leader, origin, other]);
+    for late in late {
+        give_back(&mut cluster, origin, leader, &late);
+    }
+    while cluster.think(origin) {}
+    cluster.settle();
+    cluster.ticks(2);
+    assert!(answered(&mut cluster, origin, number));
+    assert_eq!(waiting(&mut cluster, origin), 0);
+    cluster.assert_equal();
+}
+
 #[test]
 fn checkpoint_over_it_proves_nothing() {
     let (mut cluster, [leader, origin, other]) = three();
@@ -262,6 +350,35 @@ fn sent_to_a_leader_of_the_version_before_is_not_repeated() {
         answered(&mut cluster, origin, number),
         "a newer one leads now"
     );
+}
+
+/// What a follower of the version before sends is for any term, so a leader that hands over passes
+/// it on. Where that was not sent, the member that had passed it on was told, which cannot repeat
+/// it, and the origin was not.
+#[test]
+fn parked_plain_forward_that_is_not_sent_returns_to_its_origin() {
+    let (mut cluster, [leader, origin, other]) = three();
+    cluster.old.insert(origin);
+    cluster.ticks(2);
+    let input = Input::Transfer {
+        id: 1,
+        to: Some(other),
+    };
+    cluster.give(leader, input);
+    while cluster.think(leader) {}
+    let number = sent(&mut cluster, origin);
+    cluster.deliver(origin, leader);
+    while cluster.think(leader) {}
+    assert_eq!(waiting(&mut cluster, leader), 1, "it hands over");
+    while cluster.deliver(leader, other) {}
+    cluster.broken.insert((leader, other));
+    cluster.settle();
+    assert_eq!(cluster.leader(), other);
+    assert_eq!(waiting(&mut cluster, leader), 0, "it passed it on");
+    cluster.broken.clear();
+    cluster.ticks(4);
+    assert!(answered(&mut cluster, origin, number));
+    cluster.assert_equal();
 }
 
 /// A follower of the version before sends no term.

@@ -185,6 +185,8 @@ pub(super) struct Cluster {
     wire: BTreeMap<(MemberId, MemberId), VecDeque<Vec<u8>>>,
     /// Directed: messages from the first to the second are lost.
     cuts: BTreeSet<(MemberId, MemberId)>,
+    /// Directed: nothing is sent from the first to the second, and the first knows it.
+    pub(super) broken: BTreeSet<(MemberId, MemberId)>,
     /// Members that run the version before: they neither send nor understand terms of forwards.
     pub(super) old: BTreeSet<MemberId>,
     pub(super) now: u64,
@@ -202,6 +204,7 @@ impl Cluster {
             servers: BTreeMap::new(),
             wire: BTreeMap::new(),
             cuts: BTreeSet::new(),
+            broken: BTreeSet::new(),
             old: BTreeSet::new(),
             now: 0,
             tweak,
@@ -384,7 +387,7 @@ impl Cluster {
             && let Some(server) = self.servers.get_mut(&to)
         {
             let mut message = PeerMessage::decode(&bytes[..]).unwrap();
-            if self.old.contains(&from) {
+            if self.old.contains(&from) || self.old.contains(&to) {
                 message.takes_terms = false;
             }
             if self.old.contains(&to) && matches!(message.body, Some(PeerBody::InTerm(_))) {
@@ -429,6 +432,11 @@ impl Cluster {
         let server = self.servers.get_mut(&id).unwrap();
         match effect {
             Effect::Write(batch) => server.disk_jobs.push_back(DiskJob::Write(batch)),
+            Effect::Send { to, message } if self.broken.contains(&(id, to)) => {
+                if message.forwards() {
+                    server.inputs.push_back(Input::Unsent { to, message });
+                }
+            }
             Effect::Send { to, message } => {
                 let link = self.wire.entry((id, to)).or_default();
                 link.push_back(message.encode_to_vec());
