@@ -219,6 +219,21 @@ faults! {
     /// A proposal of unknown fate is taken for dead and proposed again.
     RepeatUnknown "repeat-unknown" in "core/node/member/proposals.rs",
         Test("node::member::proposals::tests::checkpoint_past_a_proposal_proves_nothing");
+    /// A checkpoint over the term of a forward is taken for proof that the proposal was not committed.
+    RepeatJumped "repeat-jumped" in "core/node/member/proposals.rs",
+        Test("node::tests::forwarding::checkpoint_over_it_proves_nothing");
+    /// The outcome of an earlier forward of a proposal counts for the present one.
+    AnyOutcome "any-outcome" in "core/node/member/proposals.rs",
+        Test("node::tests::forwarding::outcome_of_an_earlier_forward_is_void");
+    /// The member learns that its removal or promotion was applied only when that is answered.
+    HeldUnreported "held-unreported" in "core/node/state_machine.rs",
+        Test("node::tests::forwarding::change_that_waits_to_be_settled_is_not_repeated");
+    /// A forward that was not sent is reported without its term, as if it were another one.
+    UnsentInNoTerm "unsent-in-no-term" in "core/node/peer.rs",
+        Test("node::tests::forwarding::unsent_forward_is_made_again");
+    /// Nobody tells the origin of a parked proposal that it could not be passed on.
+    ParkedUntold "parked-untold" in "core/node/member/proposing.rs",
+        Test("node::tests::forwarding::parked_plain_forward_that_is_not_sent_returns_to_its_origin");
     /// What was forwarded to the leader of a term is appended by whoever leads when it arrives.
     ForwardInAnyTerm "forward-in-any-term" in "core/node/member/proposing.rs",
         Test("node::tests::forwarding::refused_in_another_term");

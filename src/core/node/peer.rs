@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 
+use crate::mutants::mutant;
 use crate::raft::{Index, Message, Position, Term};
 use crate::store::LeaseId;
 
@@ -45,7 +46,8 @@ impl PeerMessage {
             Some(PeerBody::InTerm(forward)) => {
                 let mut requests: Vec<RequestId> = of(&forward.proposals);
                 requests.extend(forward.changes.iter().map(|change| change.request));
-                (Some(forward.term), requests)
+                let term = mutant!(UnsentInNoTerm => None, else Some(forward.term));
+                (term, requests)
             }
             _ => (None, Vec::new()),
         }

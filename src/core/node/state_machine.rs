@@ -400,7 +400,9 @@ impl StateMachine {
     fn hold_answer(&mut self, entry: &Entry, request: Option<RequestId>, outcome: &Outcome) {
         let own = request.filter(|id| self.own.made(*id));
         // Applied it is, and must not be proposed again because the answer comes in a later term.
-        self.report.requests.extend(own.map(|id| id.counter));
+        if !mutant!(HeldUnreported) {
+            self.report.requests.extend(own.map(|id| id.counter));
+        }
         if !self.membership.is_removed(self.own.member) {
             self.unsettled = request;
         } else if own.is_some() {

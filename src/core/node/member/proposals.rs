@@ -270,7 +270,9 @@ impl Proposals {
     pub(super) fn expects(&self, request: RequestId, from: MemberId, of: Term) -> bool {
         match self.own.get(&request).map(|own| own.state) {
             Some(State::Sent) => of == 0,
-            Some(State::SentInTerm { to, term, .. }) => (to, term) == (from, of),
+            Some(State::SentInTerm { to, term, .. }) => {
+                (to, term) == (from, of) || mutant!(AnyOutcome)
+            }
             Some(State::Waiting | State::Appended(_)) | None => false,
         }
     }
@@ -350,7 +352,7 @@ impl Proposals {
         for own in self.own.values_mut() {
             if let State::SentInTerm { term, jumped, .. } = &mut own.state
                 && *term <= place.term
-                && !mutant!(RepeatUnknown)
+                && !mutant!(RepeatJumped)
             {
                 *jumped = true;
             }

@@ -409,6 +409,7 @@ impl Member {
         for request in own {
             self.fate(to, ForwardedOutcome::try_again(request, term), out);
         }
+        mutant!(ParkedUntold => return);
         let parked = parked.into_iter().map(|request| (request, term));
         self.tell_to_try_again(parked, out);
     }
