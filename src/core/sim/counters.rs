@@ -117,6 +117,14 @@ counters! {
     withdrawn: "proposals withdrawn before they left", 10_000;
     /// Forwarded proposals that were proposed again since an entry of a later term was applied without them.
     repeated: "proposals repeated in a later term", 10_000;
+    /// Forwards that were given back to their sender, since they had not been sent.
+    unsent: "forwards given back unsent", 5_000;
+    /// Starts of a server that ran 0.1.0 before, and does not now.
+    upgrades: "servers upgraded from 0.1.0", 500;
+    /// Starts of a server of 0.1.0 that ran a newer version before.
+    ways_back: "servers taken back to 0.1.0", 500;
+    /// Forwards for a term that reached a server which had been taken back to 0.1.0.
+    ignored: "forwards ignored by a server of 0.1.0", 2;
     /// Writes that were refused before they were appended, or by the state.
     refused: "writes refused", 20_000;
     /// Writes that were refused for want of a permission.

@@ -146,7 +146,7 @@ impl World {
     }
 
     fn send(&mut self, from: HostId, to: MemberId, mut message: PeerMessage) {
-        message.takes_terms &= !self.is_old(from);
+        message.takes_terms &= !self.hosts[from].old;
         let Some(receiver) = self.home.get(&to).copied() else {
             return;
         };
@@ -159,6 +159,11 @@ impl World {
                 self.counters.dropped += 1;
                 // Some losses are noticed: a full queue, a link that broke.
                 if self.random.random_bool(0.3) {
+                    if message.forwards() {
+                        self.counters.unsent += 1;
+                        let message = message.clone();
+                        self.ask(from, Input::Unsent { to, message });
+                    }
                     self.ask(from, Input::Unreachable(to));
                 }
             }
@@ -222,7 +227,12 @@ impl World {
         Ok(())
     }
 
-    pub(super) fn arrive(&mut self, from: (HostId, u64), to: HostId, message: PeerMessage) -> Step {
+    pub(super) fn arrive(
+        &mut self,
+        from: (HostId, u64),
+        to: HostId,
+        mut message: PeerMessage,
+    ) -> Step {
         let boot = self.hosts[to].boot;
         if self.hosts[to].process.is_none() || !self.network.passes(from.0, to) {
             return Ok(());
@@ -233,13 +243,12 @@ impl World {
         if !self.met.contains(&(from.0, from.1, to, boot)) {
             return Ok(()); // the link to this process was never made
         }
-        let name = message.name();
-        if self.is_old(to) && matches!(message.body, Some(PeerBody::InTerm(_))) {
-            return Err(broken("versions", format!("host {to} knows no {name}")));
-        }
         let now = self.agenda.now();
         self.trace
-            .note(now, format_args!("{} -> {to}: {name}", from.0));
+            .note(now, format_args!("{} -> {to}: {}", from.0, message.name()));
+        if self.hosts[to].old {
+            self.read_by_old(to, &mut message)?;
+        }
         self.feed(
             to,
             Input::Peer {
@@ -247,5 +256,20 @@ impl World {
                 message,
             },
         )
+    }
+
+    /// What a process of 0.1.0 reads of a message: neither that its sender takes terms, nor a
+    /// forward that has one. That is sent to it only by who has heard a newer process of its host.
+    fn read_by_old(&mut self, to: HostId, message: &mut PeerMessage) -> Step {
+        message.takes_terms = false;
+        if matches!(message.body, Some(PeerBody::InTerm(_))) {
+            if !self.hosts[to].was_new {
+                let what = format!("host {to} knows no {}", message.name());
+                return Err(broken("versions", what));
+            }
+            self.counters.ignored += 1;
+            message.body = None;
+        }
+        Ok(())
     }
 }

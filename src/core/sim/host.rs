@@ -59,6 +59,10 @@ pub(super) struct Host {
     pub(super) spoilt: bool,
     /// What this server refuses before it proposes: other limits than the next one's.
     pub(super) limits: Limits,
+    /// Its process is of version 0.1.0, in that it knows no term of a forward and no file of values.
+    pub(super) old: bool,
+    /// Some process here was not, and may have told others so.
+    pub(super) was_new: bool,
 }
 
 /// Why a process does not start.
@@ -165,6 +169,8 @@ impl Host {
             hangs: false,
             spoilt: false,
             limits,
+            old: false,
+            was_new: false,
             id,
             disk,
             disk_uuid,
@@ -175,6 +181,12 @@ impl Host {
             lost: false,
             retired: false,
         }
+    }
+
+    /// Whether version 0.1.0 can read the disk.
+    pub(super) fn is_readable_by_old(&self) -> bool {
+        let files = self.disk.files();
+        !files.iter().any(|name| name.ends_with(".values"))
     }
 
     /// The disk's UUID as the membership writes it.
@@ -240,7 +252,7 @@ impl Host {
             Some(info) => restore(&files.checkpoints, info.position, id, boot_nonce)?,
         };
         // Members differ in this, and each of them from one start to the next.
-        let to_files = (self.id as u64 + self.boot).is_multiple_of(3);
+        let to_files = (self.id as u64 + self.boot).is_multiple_of(3) && !self.old;
         let values = match to_files {
             true => ValuesTo::Files(VALUES_FROM),
             false => ValuesTo::Memory,

@@ -170,7 +170,7 @@ pub(super) struct World {
     pub(super) configurations: Vec<(Index, Configuration)>,
     pub(super) membership: Membership,
     pub(super) stormy: bool,
-    /// Every other server is of version 0.1.0.
+    /// Servers are upgraded from version 0.1.0, and taken back to it: any start may be of either.
     upgrading: bool,
 }
 
@@ -271,11 +271,6 @@ impl World {
         Ok(())
     }
 
-    /// Whether a server is of version 0.1.0, in that it takes no forwards for a term and says so.
-    pub(super) fn is_old(&self, host: HostId) -> bool {
-        self.upgrading && host % 2 == 1
-    }
-
     pub(super) fn new_host(&mut self) -> HostId {
         let id = self.hosts.len();
         let disk = MemoryDisk::new();
@@ -327,6 +322,18 @@ impl World {
         (config, cache_bytes)
     }
 
+    /// Each start is of either version, of 0.1.0 only where that can read the disk.
+    fn draw_version(&mut self, host: HostId) {
+        let drawn = self.random.random_bool(0.5);
+        let server = &mut self.hosts[host];
+        let (before, old) = (server.old, drawn && server.is_readable_by_old());
+        server.old = old;
+        server.was_new |= !old;
+        let again = server.boot > 0;
+        self.counters.upgrades += u64::from(again && before && !old);
+        self.counters.ways_back += u64::from(again && !before && old);
+    }
+
     /// Starts a process on a host, and checks that its disk kept what it had promised.
     pub(super) fn start(&mut self, host: HostId) -> Step {
         let Some(member) = self.hosts[host].member else {
@@ -334,6 +341,9 @@ impl World {
         };
         let (mut config, cache_bytes) = self.draw_config(member);
         config.disk_uuid = self.hosts[host].disk_name();
+        if self.upgrading {
+            self.draw_version(host);
+        }
         let started = self.hosts[host].start(config, self.log_options, cache_bytes);
         if let Err(error) = started {
             return self.did_not_start(host, &error);
@@ -358,9 +368,14 @@ impl World {
         }
         self.counters.harmless_damage += u64::from(spoilt);
         let now = self.agenda.now();
+        let version = if self.hosts[host].old {
+            ", of 0.1.0"
+        } else {
+            ""
+        };
         self.trace.note(
             now,
-            format_args!("host {host} starts, boot {boot}, at index {index}"),
+            format_args!("host {host} starts, boot {boot}, at index {index}{version}"),
         );
         let jitter = self.random.random_range(0..TICK);
         self.agenda.after(jitter, Event::Tick(host, boot));
