@@ -207,7 +207,7 @@ impl World {
             &applied.outcome,
             Outcome::Store(Ok(Response::LeaseExpire(_) | Response::LeaseRevoke(_)))
         ) {
-            Self::keys_have_their_leases(&view)?;
+            self.keys_have_their_leases(host, &view)?;
         }
         if let Outcome::Membership(Ok(membership)) = &applied.outcome {
             let before = self

@@ -7,14 +7,12 @@ use bytes::Bytes;
 use rand::RngExt as _;
 
 use crate::node::{Applied, Input, LeaseCall, LeaseTimes, Outcome};
-use crate::store::{
-    Error, LeaseGrant, LeaseId, LeaseRevoke, Operation, Put, Range, Response, View,
-};
+use crate::store::{LeaseGrant, LeaseId, LeaseRevoke, Operation, Put, Range, Response, View};
 
 use super::clock::{MILLISECOND, Micros};
 use super::network::HostId;
 use super::oracles::Violation;
-use super::world::{Event, Step, World, broken};
+use super::world::{Event, Step, World};
 
 /// The most leases held at a time.
 const HELD: usize = 4;
@@ -129,17 +127,15 @@ impl World {
     }
 
     /// No key outlives its lease, whichever way that ended.
-    pub(super) fn keys_have_their_leases(view: &View) -> Step {
+    pub(super) fn keys_have_their_leases(&mut self, host: HostId, view: &View) -> Step {
         let leased = Range {
             key: Bytes::from_static(b"leased "),
             range_end: Bytes::from_static(b"leased!"),
             ..Range::default()
         };
-        let found = match view.range(&leased) {
-            Ok(found) => found,
-            // The disk is spoilt: whoever reads on this member finds it out.
-            Err(Error::Value(_)) => return Ok(()),
-            Err(error) => return Err(broken("a read", error)),
+        let found = view.range(&leased);
+        let Some(found) = self.unless_damaged(host, "a read of leased keys", found)? else {
+            return Ok(());
         };
         match found.kvs.iter().find(|kv| view.lease(kv.lease).is_none()) {
             None => Ok(()),

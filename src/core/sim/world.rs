@@ -401,8 +401,9 @@ impl World {
     /// What every member has at the end agrees with the history: nothing acknowledged is lost,
     /// and nothing else is there.
     pub(super) fn read_everything(&mut self) -> Step {
-        for host in &self.hosts {
-            let Some(process) = host.process.as_ref().filter(|_| !host.retired) else {
+        for host in 0..self.hosts.len() {
+            let server = &self.hosts[host];
+            let Some(process) = server.process.as_ref().filter(|_| !server.retired) else {
                 continue;
             };
             let view = process.machine.view();
@@ -413,7 +414,7 @@ impl World {
             };
             let found = view.range(&all).map_err(|error| broken("a read", error))?;
             self.linear.read(&self.history, &all, &found, None)?;
-            Self::keys_have_their_leases(&view)?;
+            self.keys_have_their_leases(host, &view)?;
         }
         let (now, revision) = (self.agenda.now(), self.history.revision());
         let hash = self.states.newest();

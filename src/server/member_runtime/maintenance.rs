@@ -319,6 +319,10 @@ async fn check_first(local: &MemberRuntime) {
         loop {
             match compare(local, What::Everything).await {
                 Ok(verdict) => return verdict,
+                Err(error @ RequestError::Store(StoreError::Value(_))) => {
+                    tracing::error!("cannot compare the members' data: {error}");
+                    return Verdict::Unclear;
+                }
                 Err(error) => tracing::info!("cannot compare the members' data yet: {error}"),
             }
             sleep(local.config.heartbeat).await;
@@ -399,9 +403,11 @@ pub(super) async fn gather(
             What::Everything => state.view.revision(),
             What::Compaction => state.view.compacted(),
         };
-        let Some(own) = hash(&state.view, revision).await else {
+        let own = match hash(&state.view, revision).await {
+            Ok(own) => own,
             // Compacted since: the view is outdated.
-            continue;
+            Err(RequestError::Store(StoreError::Compacted { .. })) => continue,
+            Err(error) => return Err(error),
         };
         let me = local.who().member_id;
         let others = state.membership.members.keys().filter(|id| **id != me);
@@ -461,11 +467,38 @@ async fn ask(local: &MemberRuntime, id: u64, own: Hashed, patience: Duration) ->
 }
 
 /// Hashes on another thread: it takes time in proportion to the number of keys.
-async fn hash(view: &Arc<View>, revision: i64) -> Option<Hashed> {
+async fn hash(view: &Arc<View>, revision: i64) -> Result<Hashed, RequestError> {
     let view = Arc::clone(view);
     let hash = move || view.hash_kv_paced(revision, &host_facts::pace());
     let hashed = tokio::task::spawn_blocking(hash).await;
-    hashed.ok()?.ok().map(Hashed::from)
+    Ok(hashed.map_err(|_| RequestError::Stopped)??.into())
+}
+
+/// The hash at a revision, or why there is none.
+async fn hash_response(cluster_id: u64, view: &Arc<View>, revision: i64) -> PeerResponse {
+    use StoreError::{Compacted, FutureRevision};
+    let (hash, error) = match hash(view, revision).await {
+        Ok(hash) => {
+            let hash = HashOf {
+                hash: hash.hash,
+                compacted: hash.compacted,
+                revision: hash.revision,
+            };
+            (Some(hash), String::new())
+        }
+        Err(RequestError::Store(Compacted { .. } | FutureRevision { .. })) => {
+            let (from, to) = (view.compacted(), view.revision());
+            let error = format!("revision {revision} is not among {from} to {to}");
+            (None, error)
+        }
+        Err(error) => (None, error.to_string()),
+    };
+    PeerResponse {
+        cluster_id,
+        hash,
+        error,
+        ..PeerResponse::default()
+    }
 }
 
 impl MemberRuntime {
@@ -478,33 +511,74 @@ impl MemberRuntime {
         // On a timeout the answer contains how far this member has applied.
         let _ = timeout(CATCH_UP, published.wait_for(reached)).await;
         let view = Arc::clone(&self.handle.published().view);
-        let cluster_id = self.who().cluster_id;
-        match hash(&view, at.revision).await {
-            Some(hash) => PeerResponse {
-                cluster_id,
-                hash: Some(HashOf {
-                    hash: hash.hash,
-                    compacted: hash.compacted,
-                    revision: hash.revision,
-                }),
-                ..PeerResponse::default()
-            },
-            None => PeerResponse {
-                cluster_id,
-                error: format!(
-                    "revision {} is not among {} to {}",
-                    at.revision,
-                    view.compacted(),
-                    view.revision()
-                ),
-                ..PeerResponse::default()
-            },
-        }
+        hash_response(self.who().cluster_id, &view, at.revision).await
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use bytes::Bytes;
+
+    use crate::store::{
+        DamagedValue, Operation, Position, Put, ReadFailure, Store, ValueBytes, ValueFile,
+    };
+
+    /// A file that gives no value.
+    #[derive(Debug)]
+    struct Unreadable;
+
+    impl ValueBytes for Unreadable {
+        fn read(&self, _: u64, _: u32) -> Result<Bytes, ReadFailure> {
+            Err(ReadFailure::Damaged("the file is damaged".to_owned()))
+        }
+
+        fn read_many(
+            &self,
+            places: &[(u64, u32)],
+            each: &mut dyn FnMut(usize, Bytes),
+        ) -> Result<(), (u64, ReadFailure)> {
+            for (number, (offset, length)) in places.iter().enumerate() {
+                let value = self.read(*offset, *length);
+                each(number, value.map_err(|failure| (*offset, failure))?);
+            }
+            Ok(())
+        }
+
+        fn read_ahead(&self, _: u64, _: u32) {}
+
+        fn length(&self) -> u64 {
+            0
+        }
+    }
+
+    /// It was reported as a revision that this member does not have.
+    #[tokio::test]
+    async fn unreadable_value_is_named_in_a_comparison() {
+        let mut store = Store::new();
+        let put = Put {
+            key: "key".into(),
+            value: "value".into(),
+            ..Put::default()
+        };
+        let position = Position { index: 2, term: 1 };
+        let put = Operation::Put(put).into();
+        store.apply(&put, position).expect("it is carried out");
+        let view = store.publish();
+        assert!(super::hash_response(1, &view, 0).await.hash.is_some());
+        let absent = super::hash_response(1, &view, 9).await.error;
+        assert!(absent.starts_with("revision 9 is not among "), "{absent}");
+        let place = |_: &[u8]| Ok::<u64, DamagedValue>(0);
+        let moved = view.move_values(0, (&BTreeSet::new(), 0), place);
+        let moved = moved.expect("it is in memory");
+        moved.settle(&ValueFile::new(1, Unreadable));
+        let response = super::hash_response(1, &view, 0).await;
+        assert_eq!(response.hash, None);
+        let error = response.error;
+        assert!(error.starts_with("a value cannot be read: "), "{error}");
+    }
+
     /// Only the quota raised the alarm: when other files filled the volume, the server ended at its
     /// last byte.
     #[test]
