@@ -18,8 +18,9 @@ use super::flags::config::{Config, Formation};
 use super::flags::from_flags::ConfigError;
 use super::process::host_facts;
 use super::snapshot_file::{Mismatch, SnapshotFile};
-use crate::disk::{self, DataDirectory, FileDisk, Identity, LogOptions, Phase};
+use crate::disk::{self, Checkpoints, DataDirectory, FileDisk, Identity, LogOptions, Phase};
 use crate::node::{InitialMember, Membership, MembershipError, StateMachine};
+use crate::persist::{self, Saver, ValuesTo};
 use crate::snapshot::{self, Changes, Imported};
 use crate::store::Export;
 
@@ -131,9 +132,15 @@ pub enum RestoreError {
         /// Why.
         source: io::Error,
     },
-    /// The same, as an error of the disk room.
+    /// The same, as an error of the rooms that write them.
     #[error("cannot make the data directory")]
-    Disk(#[from] disk::Error),
+    Files(#[from] persist::Error),
+}
+
+impl From<disk::Error> for RestoreError {
+    fn from(error: disk::Error) -> Self {
+        RestoreError::Files(error.into())
+    }
 }
 
 impl Restore {
@@ -281,7 +288,11 @@ impl Restore {
         let mut directory = DataDirectory::open(disk)?;
         let mut identity = Identity::standby(*uuid::Uuid::new_v4().as_bytes(), &self.name);
         directory.store_identity(identity.clone())?;
-        open::create(&directory, Some(machine), LogOptions::default())?;
+        let saver = Saver::new(
+            Checkpoints::new(Arc::clone(directory.disk())),
+            ValuesTo::Memory,
+        );
+        open::create(&directory, Some(machine), &saver, LogOptions::default())?;
         identity.cluster_id = cluster_id;
         identity.member_id = member_id;
         identity.phase = Phase::Member.into();

@@ -5,11 +5,13 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
+use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 
 use crate::bolt::Source;
 use crate::snapshot::{self, Changes, Imported};
+use crate::store::ValueFile;
 
 /// Length of the digest at the end of a snapshot, in bytes.
 pub(crate) const DIGEST: u64 = 32;
@@ -68,6 +70,15 @@ impl SnapshotFile {
             true => Ok(Ok(())),
             false => Ok(Err(Mismatch { expected, found })),
         }
+    }
+
+    /// Reads the database, with these changes, and values where `place` has put them.
+    pub(crate) fn import_placed(
+        self,
+        changes: &Changes,
+        place: impl FnMut(&[u8]) -> io::Result<Option<(Arc<ValueFile>, u64)>>,
+    ) -> Result<Imported, snapshot::Error> {
+        snapshot::import_placed(self, changes, place)
     }
 
     /// Reads the database, with these changes.

@@ -56,7 +56,7 @@ pub use error::{Class, Error, Result};
 pub use file::FileDisk;
 pub use identity::{Identity, Phase};
 pub use log::{Log, LogOptions, LogReader, Preparer, log_bytes};
-pub use open::{FirstCheckpoint, MemberFiles, create_member, open_member};
+pub use open::{FirstCheckpoint, MemberFiles, create_member, create_member_with, open_member};
 pub use reserve::Reserve;
 pub use starts::{Descent, Lineage, Start, Starts};
 pub use stopped::{Stopped, StoppedMember, open_stopped};

@@ -37,24 +37,37 @@ pub fn create_member(
     hard_state: HardState,
     options: LogOptions,
 ) -> Result<MemberFiles> {
+    let checkpoints = Checkpoints::new(directory.disk().clone());
+    let write = |(position, meta, chunks)| checkpoints.write(position, meta, chunks);
+    create_member_with(
+        directory,
+        &checkpoints,
+        || first.map(write).transpose(),
+        (hard_state, options),
+    )
+}
+
+/// The same with these checkpoints of the directory, of which `write` writes the first one. Files of values that are open
+/// through them stay.
+///
+/// # Errors
+/// As [`create_member`], and those of `write`.
+pub fn create_member_with<E: From<Error>>(
+    directory: &DataDirectory,
+    checkpoints: &Checkpoints,
+    write: impl FnOnce() -> std::result::Result<Option<CheckpointInfo>, E>,
+    (hard_state, options): (HardState, LogOptions),
+) -> std::result::Result<MemberFiles, E> {
+    let misuse = |what: &str| E::from(Error::Misuse(what.to_owned()));
     let Some(identity) = directory.identity() else {
-        return Err(Error::Misuse(
-            "a member's disk has an identity first".to_owned(),
-        ));
+        return Err(misuse("a member's disk has an identity first"));
     };
     if identity.phase() != Phase::Standby {
-        return Err(Error::Misuse(
-            "this disk is bound to a member already".to_owned(),
-        ));
+        return Err(misuse("this disk is bound to a member already"));
     }
-    let checkpoints = Checkpoints::new(directory.disk().clone());
     checkpoints.clear()?;
-    let mut floor = Position::default();
-    let mut checkpoint = None;
-    if let Some((position, meta, chunks)) = first {
-        checkpoint = Some(checkpoints.write(position, meta, chunks)?);
-        floor = position;
-    }
+    let checkpoint = write()?;
+    let floor = checkpoint.map(|info| info.position).unwrap_or_default();
     let log = Log::create(
         directory.disk().clone(),
         identity.uuid(),
@@ -64,7 +77,7 @@ pub fn create_member(
     )?;
     Ok(MemberFiles {
         log,
-        checkpoints,
+        checkpoints: checkpoints.clone(),
         checkpoint,
         discarded: Vec::new(),
     })

@@ -3,6 +3,7 @@
 //!
 //! Never starts a thread, never applies an entry, and never sends anything.
 
+mod place;
 mod receive;
 mod restore;
 mod save;
@@ -18,6 +19,7 @@ use crate::disk::{self, CheckpointReader, Checkpoints, Class, Position, ValueRea
 use crate::node::RestoreError;
 use crate::store::{self, DamagedValue, ReadFailure, ValueBytes, ValueFile};
 
+pub use place::PlacedValues;
 pub use receive::ReceivedCheckpoint;
 pub use restore::restore;
 pub use save::{Saver, ValuesTo};

@@ -1,6 +1,7 @@
 //! Checkpoints with files of values: restored after any crash, sent as those of a member without such files, and
 //! rid of what nobody needs.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::*;
@@ -8,7 +9,7 @@ use crate::disk::double::{Faults, Keep, MemoryDisk};
 use crate::disk::{CheckpointInfo, Disk as _};
 use crate::node::{InitialMember, LogPayload, Membership, StateMachine};
 use crate::raft::Entry;
-use crate::store::{Compact, Operation, Put, Range};
+use crate::store::{Compact, DamagedValue, KeyValue, Operation, Put, Range, Rebuild, Row, Store};
 
 struct Member {
     disk: MemoryDisk,
@@ -216,6 +217,79 @@ fn received_values_leave_room_for_the_log() {
     let refused = refused.expect("there is no room for all of it");
     assert_eq!(refused.class(), Class::DiskFull, "{refused}");
     assert!(receiver.disk.free_bytes().unwrap() >= 2 << 20);
+}
+
+/// A store of these values, those of four bytes and more in a file of this saver.
+fn placed(saver: &Saver, values: &[String]) -> Store {
+    let mut rebuild = Rebuild::new(-1);
+    let mut placed = saver.place().unwrap();
+    for (revision, value) in (2..).zip(values) {
+        let kv = KeyValue {
+            key: format!("key {revision}").into(),
+            value: value.clone().into(),
+            create_revision: revision,
+            mod_revision: revision,
+            version: 1,
+            ..KeyValue::default()
+        };
+        let row = Row {
+            main: revision,
+            sub: 0,
+            tombstone: false,
+            kv,
+        };
+        let put = |value: &[u8]| {
+            let put = placed.put(value);
+            put.map_err(|error| store::Error::Checkpoint(error.to_string()))
+        };
+        rebuild.placed_row(&row, put).unwrap();
+    }
+    let store = rebuild.finish(0).unwrap();
+    let unfinished = saver.to_files().is_some();
+    assert_eq!(store.publish().hash_kv(0).is_err(), unfinished);
+    placed.finish().unwrap();
+    store
+}
+
+/// A cluster was founded from a backup with all values in memory.
+#[test]
+fn placed_values_are_those_of_the_first_checkpoint() {
+    let values: Vec<String> = (0..300).map(|number| "value ".repeat(number)).collect();
+    let mut hashes = Vec::new();
+    for to_files in [Some(4), None] {
+        let mut member = Member::new(to_files);
+        let store = placed(&member.saver, &values);
+        // Nobody takes the file for unused before a checkpoint names it.
+        member.saver.drop_unused().unwrap();
+        let membership = Membership::clone(founded().membership());
+        member.machine = StateMachine::restored(membership, store);
+        hashes.push(member.hash());
+        let info = member.save().unwrap();
+        assert_eq!(member.value_files().len(), usize::from(to_files.is_some()));
+        member.disk.crash(Keep::Nothing);
+        let restored = member.restored(&info);
+        hashes.push(restored.hash().unwrap());
+        let view = restored.view();
+        let moved = view.move_values(4, (&BTreeSet::new(), 0), |_| Ok::<u64, DamagedValue>(0));
+        assert_eq!(moved.unwrap().is_empty(), to_files.is_some());
+    }
+    assert!(hashes.iter().all(|hash| *hash == hashes[0]), "{hashes:?}");
+}
+
+#[test]
+fn values_that_find_no_room_leave_nothing() {
+    let member = Member::new(Some(4));
+    member.disk.set_faults(Faults {
+        capacity: Some(3 << 20),
+        ..Faults::default()
+    });
+    let mut placed = member.saver.place().unwrap();
+    assert!(placed.put(b"s").unwrap().is_none(), "it stays in memory");
+    assert_eq!(member.value_files(), [0; 0]);
+    let refused = (0..5).find_map(|_| placed.put(&[7; 1 << 20]).err());
+    assert_eq!(refused.unwrap().kind(), std::io::ErrorKind::StorageFull);
+    drop(placed);
+    assert_eq!(member.value_files(), [0; 0]);
 }
 
 /// On a full volume the older checkpoint is given up, and with it the values that only it needs.

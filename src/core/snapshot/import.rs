@@ -2,6 +2,8 @@
 //! left behind: they belong to the cluster that was saved, not to the one that begins.
 
 use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use prost::Message as _;
@@ -11,7 +13,7 @@ use super::{Error, STORAGE_VERSION};
 use crate::bolt::{Bucket, Reader, Source};
 use crate::store::{
     Alarm, AlarmKind, AuthState, KeyValue, LeaseInfo, MAX_LEASE_TTL, Rebuild, Revision, Role, Row,
-    Store, User,
+    Store, User, ValueFile,
 };
 
 /// Bytes of a bucket that is read whole: leases, users and roles are rows of their own, the rest
@@ -65,6 +67,19 @@ pub struct Changes {
 /// # Errors
 /// As [`import`].
 pub fn import_changed<S: Source>(source: S, changes: &Changes) -> Result<Imported, Error> {
+    import_placed(source, changes, |_| Ok(None))
+}
+
+/// Reads a database like [`import_changed`], with one value in memory at a time of those that `place` writes to a file: it
+/// says where, or leaves a value in memory. The file has to be readable from when the store is used.
+///
+/// # Errors
+/// As [`import`]; [`Error::Write`] with those of `place`.
+pub fn import_placed<S: Source>(
+    source: S,
+    changes: &Changes,
+    mut place: impl FnMut(&[u8]) -> io::Result<Option<(Arc<ValueFile>, u64)>>,
+) -> Result<Imported, Error> {
     let buckets = Buckets::open(source)?;
     let meta = buckets.meta()?;
     let mut rebuild = Rebuild::new(meta.compacted);
@@ -77,7 +92,7 @@ pub fn import_changed<S: Source>(source: S, changes: &Changes) -> Result<Importe
         true => auth.disabled(),
         false => auth,
     });
-    buckets.rows(|row| Ok(rebuild.row(row)?))?;
+    buckets.rows(|row| rebuild.placed_row(row, |value| place(value).map_err(Error::from)))?;
     Ok(Imported {
         store: rebuild.finish(changes.bump_revision)?,
         version: meta.version,

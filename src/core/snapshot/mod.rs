@@ -14,7 +14,7 @@ mod summary;
 mod tests;
 
 pub use export::{Contents, estimate, export};
-pub use import::{Changes, Imported, import, import_changed, users};
+pub use import::{Changes, Imported, import, import_changed, import_placed, users};
 pub use summary::{Summary, summarize};
 
 /// The level of etcd whose schema is written, and the newest that is read.

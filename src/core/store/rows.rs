@@ -14,7 +14,7 @@ use super::span::Span;
 use super::state::State;
 use super::state_machine::Store;
 use super::tree::Item as _;
-use super::value::Value;
+use super::value::{Place, Value, ValueFile};
 use super::view::View;
 use super::{Alarm, AuthState, DamagedValue, Error, KeyValue, Revision, SetAlarm};
 
@@ -190,6 +190,19 @@ impl Rebuild {
     /// # Errors
     /// [`Error::Checkpoint`] if it is out of order or contradicts itself.
     pub fn row(&mut self, row: &Row) -> Result<(), Error> {
+        self.placed_row(row, |_| Ok(None))
+    }
+
+    /// The same with its value in a file: `place` writes it there and says where, or leaves it in memory. The file need
+    /// not be readable before the store is finished.
+    ///
+    /// # Errors
+    /// As [`Rebuild::row`], and those of `place`.
+    pub fn placed_row<E: From<Error>>(
+        &mut self,
+        row: &Row,
+        place: impl FnOnce(&[u8]) -> Result<Option<(Arc<ValueFile>, u64)>, E>,
+    ) -> Result<(), E> {
         row.check(self.last)?;
         self.last = (row.main, row.sub);
         if row.kv.key.is_empty() {
@@ -202,12 +215,22 @@ impl Rebuild {
             |entry| entry.newest().key.clone(),
         );
         let tombstone = row.tombstone;
+        let placed = match tombstone {
+            true => None,
+            false => place(&kv.value)?,
+        };
         let record = Arc::new(Record {
             key,
-            value: Value::new(match tombstone {
-                true => Bytes::new(),
-                false => Bytes::copy_from_slice(&kv.value),
-            }),
+            value: match placed {
+                Some((file, offset)) => Value::placed(Place {
+                    file,
+                    offset,
+                    // Its length came from a request, which has a limit far below this.
+                    length: u32::try_from(kv.value.len()).unwrap_or(u32::MAX),
+                }),
+                None if tombstone => Value::new(Bytes::new()),
+                None => Value::new(Bytes::copy_from_slice(&kv.value)),
+            },
             create: if tombstone { 0 } else { kv.create_revision },
             main: row.main,
             version: if tombstone { 0 } else { kv.version },

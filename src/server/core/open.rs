@@ -3,22 +3,19 @@
 
 use std::sync::Arc;
 
-use prost::Message as _;
-
 use super::state::{RuntimeState, random};
 use super::{Parts, disk_stop, persist_stop};
 use crate::disk::{
-    self, Checkpoints, DataDirectory, LogOptions, MemberFiles, Position, create_member,
+    self, Checkpoints, DataDirectory, LogOptions, MemberFiles, Position, create_member_with,
 };
 use crate::node::{
-    Checkpoint, CheckpointInfo, CheckpointPolicy, Member, MemberConfig, MemberRestored, Membership,
+    CheckpointInfo, CheckpointPolicy, Member, MemberConfig, MemberRestored, Membership,
     StateMachine,
 };
 use crate::persist::{self, Saver, ValuesTo};
 use crate::raft::{self, HardState, Restored, SnapshotMeta};
 use crate::server::flags::config::{Config, ValuesOnDisk};
 use crate::server::process::exit::Stop;
-use crate::store::Export;
 
 /// Bytes of the log's end that are read into memory at start.
 const TAIL_BYTES: u64 = 32 << 20;
@@ -27,34 +24,43 @@ const VALUES_FROM: usize = 64;
 /// Bytes of an entry beside a client's request.
 const ENTRY_EXTRA: u64 = 64 << 10;
 
+/// Who writes the checkpoints of a data directory that is no member's yet.
+pub(crate) fn new_saver(directory: &DataDirectory, config: &Config) -> Saver {
+    let checkpoints = Checkpoints::new(Arc::clone(directory.disk()));
+    Saver::new(checkpoints, values_to(config))
+}
+
+/// Where checkpoints have values.
+fn values_to(config: &Config) -> ValuesTo {
+    match config.maintenance.values_on_disk {
+        ValuesOnDisk::Never => ValuesTo::Memory,
+        ValuesOnDisk::OnceAllCan => ValuesTo::FilesOnceAllowed(VALUES_FROM),
+        ValuesOnDisk::Always => ValuesTo::Files(VALUES_FROM),
+    }
+}
+
 /// Creates the files of a member: with the state that its cluster was founded with, or without one, of a joiner.
 pub(crate) fn create(
     directory: &DataDirectory,
     founded: Option<&StateMachine>,
+    saver: &Saver,
     options: LogOptions,
-) -> disk::Result<MemberFiles> {
+) -> Result<MemberFiles, persist::Error> {
+    let checkpoints = saver.checkpoints();
     let Some(machine) = founded else {
-        let nothing = None::<(Position, &[u8], Export)>;
-        return create_member(directory, nothing, HardState::default(), options);
+        let settings = (HardState::default(), options);
+        return create_member_with(directory, checkpoints, || Ok(None), settings);
     };
     let checkpoint = machine.checkpoint();
-    let at = position(&checkpoint);
     // Term and commit index with which the cluster was founded.
     let hard_state = HardState {
-        term: at.term,
-        vote: 0,
-        commit: at.index,
-    };
-    let meta = checkpoint.meta.encode_to_vec();
-    let first = Some((at, &meta[..], checkpoint.chunks));
-    create_member(directory, first, hard_state, options)
-}
-
-fn position(checkpoint: &Checkpoint) -> Position {
-    Position {
-        index: checkpoint.meta.index,
         term: checkpoint.meta.term,
-    }
+        vote: 0,
+        commit: checkpoint.meta.index,
+    };
+    // No beats are expected before the core threads run.
+    let save = || saver.save(checkpoint, || ()).map(Some);
+    create_member_with(directory, checkpoints, save, (hard_state, options))
 }
 
 /// Creates the parts of a member from its files. Reads the whole checkpoint, so it must not run on
@@ -77,12 +83,7 @@ pub(crate) fn open(
         tracing::warn!(%position, "a damaged checkpoint was removed: an older one and the log make up for it");
     }
     let known = checkpoints.known().map_err(disk)?;
-    let values = match config.maintenance.values_on_disk {
-        ValuesOnDisk::Never => ValuesTo::Memory,
-        ValuesOnDisk::OnceAllCan => ValuesTo::FilesOnceAllowed(VALUES_FROM),
-        ValuesOnDisk::Always => ValuesTo::Files(VALUES_FROM),
-    };
-    let saver = Saver::new(checkpoints.clone(), values);
+    let saver = Saver::new(checkpoints.clone(), values_to(config));
     saver.drop_unused().map_err(|error| persist_stop(&error))?;
     let (mut machine, snapshot) = match checkpoint {
         Some(info) => {

@@ -17,8 +17,9 @@ use super::staging::{Staged, Staging};
 use super::{MemberRuntime, lock};
 use crate::disk::{self, Class, Identity, MemberFiles};
 use crate::node::{MemberRecord, Membership, StateMachine, cluster_id, member_id};
+use crate::persist::{self, Saver};
 use crate::server::core::state::Who;
-use crate::server::core::{disk_stop, open};
+use crate::server::core::{disk_stop, open, persist_stop};
 use crate::server::process::exit::Stop;
 use crate::wire::member::BootstrapSnapshot;
 
@@ -173,8 +174,13 @@ impl MemberRuntime {
         self.shared
             .doing("founding the cluster as its first member");
         let machine = StateMachine::founded(membership);
-        self.create(Some(machine), disk::Phase::Member, who, |_| {})
-            .await
+        self.create(
+            Some(machine),
+            disk::Phase::Member,
+            (who, self.new_saver()),
+            |_| {},
+        )
+        .await
     }
 
     /// Founds a cluster from the staged snapshot. Everything before the identity file is written leaves a standby.
@@ -197,15 +203,16 @@ impl MemberRuntime {
         let membership = self.alone(&who, &founding.cluster_uid, founding.incarnation)?;
         self.shared
             .doing("founding the cluster from the snapshot that was received");
+        let saver = self.new_saver();
         let read = tokio::task::spawn_blocking(move || {
-            let mut store = staging.import(snapshot.bump_revision);
+            let mut store = staging.import(snapshot.bump_revision, &saver);
             if let (Ok(store), Some(source)) = (&mut store, follows) {
                 store.follow(source);
             }
-            (store, staging)
+            (store, staging, saver)
         });
         let read = read.await;
-        let (store, mut staging) = read.map_err(|error| ended(&error))?;
+        let (store, mut staging, saver) = read.map_err(|error| ended(&error))?;
         // The caller may not wait for so long: whoever describes this server is told as well.
         let store = store.map_err(|error| {
             staging.note(format!("no cluster could be founded from it: {error}"));
@@ -214,7 +221,7 @@ impl MemberRuntime {
         let machine = StateMachine::restored(membership, store);
         let recorded = who.clone();
         let record = move |identity: &mut Identity| founding.record(&recorded, identity);
-        let created = self.create(Some(machine), disk::Phase::Member, who, record);
+        let created = self.create(Some(machine), disk::Phase::Member, (who, saver), record);
         let became = created
             .await
             .map_err(|stop| without_space(stop, &staging))?;
@@ -237,17 +244,24 @@ impl MemberRuntime {
         membership.map_err(|error| Stop::usage(format!("cannot found the cluster: {error}")))
     }
 
-    /// Creates the member's files, then records that in the identity file, with what `record` adds.
+    /// Who writes the first checkpoint of this server, which is no member yet.
+    pub(super) fn new_saver(&self) -> Saver {
+        open::new_saver(&self.files(), &self.config)
+    }
+
+    /// Creates the member's files, then records that in the identity file, with what `record` adds. Values of the machine
+    /// that are in files are in files of this saver.
     pub(super) async fn create(
         self: &Arc<Self>,
         machine: Option<StateMachine>,
         phase: disk::Phase,
-        who: Who,
+        (who, saver): (Who, Saver),
         record: impl FnOnce(&mut Identity) + Send + 'static,
     ) -> Result<Became, Stop> {
         let local = Arc::clone(self);
         let made = tokio::task::spawn_blocking(move || {
-            let files = open::create(&local.files(), machine.as_ref(), local.log_options())?;
+            let options = local.log_options();
+            let files = open::create(&local.files(), machine.as_ref(), &saver, options)?;
             // Before the member reads its data: they need not be in memory twice.
             drop(machine);
             local.change_identity(|identity| {
@@ -259,7 +273,7 @@ impl MemberRuntime {
         .await;
         let became = made
             .map_err(|error| ended(&error))?
-            .map_err(|error: disk::Error| disk_stop(&error))?;
+            .map_err(|error: persist::Error| persist_stop(&error))?;
         self.shared.become_phase(public_phase(became.phase), who);
         Ok(became)
     }

@@ -1,6 +1,6 @@
 //! A cluster that is founded from a snapshot has its data, wherever the founding was interrupted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -13,10 +13,15 @@ use crate::server::HostFacts;
 use crate::server::flags::Flags;
 use crate::server::flags::config::Config;
 use crate::server::tls::ports::PortSecurity;
+use crate::store::DamagedValue;
 
 const BUMP: u64 = 1000;
 
 fn standby(folder: &Path) -> RunningServer {
+    standby_with(folder, "ValuesOnDisk=false")
+}
+
+fn standby_with(folder: &Path, gates: &str) -> RunningServer {
     let secret = folder.join("secret");
     std::fs::write(&secret, "0123456789abcdef").expect("written");
     let arguments = [
@@ -26,6 +31,7 @@ fn standby(folder: &Path) -> RunningServer {
         "--initial-advertise-peer-urls=http://127.0.0.1:1".to_owned(),
         "--await-membership".to_owned(),
         "--cluster-uid=uid".to_owned(),
+        format!("--feature-gates={gates}"),
         format!("--operator-secret-file={}", secret.display()),
     ];
     let flags = Flags::parse(&arguments, &BTreeMap::new()).expect("flags");
@@ -85,7 +91,8 @@ fn crash_before_the_identity_leaves_a_standby_with_its_snapshot() {
     let who = founding(None).who(&local.config.advertise_peer_urls);
     let membership = local.alone(&who, "uid", 1).expect("one member");
     let machine = StateMachine::founded(membership);
-    let files = open::create(&local.files(), Some(&machine), local.log_options());
+    let (saver, options) = (local.new_saver(), local.log_options());
+    let files = open::create(&local.files(), Some(&machine), &saver, options);
     drop(files.expect("files"));
     drop(local);
     drop(guard);
@@ -114,6 +121,34 @@ fn crash_before_the_identity_leaves_a_standby_with_its_snapshot() {
     let guard = standby(folder.path());
     assert_eq!(serves(&guard), (31 + BUMP.cast_signed(), 30));
     assert!(!staged.exists());
+}
+
+/// A member of 1 GiB that was founded from a backup of 8 GiB had all of it in memory until its first own checkpoint.
+#[test]
+fn values_of_the_snapshot_go_to_a_file_and_never_into_memory() {
+    for (gates, files) in [("ValuesOnDisk=true", 1), ("ValuesOnDisk=false", 0)] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let bytes = database(30);
+        let guard = standby_with(folder.path(), gates);
+        stage(&guard, &bytes);
+        let values = folder.path().join("data/values");
+        let there = || std::fs::read_dir(&values).map_or(0, Iterator::count);
+        assert_eq!(there(), 0, "a check writes none");
+        ask(&guard, founding(Some(&bytes))).expect("founded");
+        assert_eq!(serves(&guard), (31 + BUMP.cast_signed(), 30));
+        assert_eq!(there(), files, "{gates}");
+        let view = Arc::clone(&guard.local().handle.published().view);
+        let in_memory = view.move_values(64, (&BTreeSet::new(), 0), |value| {
+            assert_eq!(value, [b'v'; 1000]);
+            Ok::<u64, DamagedValue>(0)
+        });
+        let in_memory = in_memory.expect("every value is readable");
+        assert_eq!(in_memory.is_empty(), files == 1, "{gates}");
+        let rows = view.rows().collect::<Result<Vec<_>, _>>();
+        let rows = rows.expect("every value is readable");
+        assert_eq!(rows.len(), 30);
+        assert!(rows.iter().all(|row| row.kv.value == [b'v'; 1000][..]));
+    }
 }
 
 /// A version that knows no snapshots was told to found a cluster, and was replaced before it had.

@@ -116,8 +116,13 @@ impl MemberRuntime {
         self.shared
             .doing("every initial member was met: founding the cluster");
         let machine = StateMachine::founded(membership);
-        self.create(Some(machine), disk::Phase::Member, who, |_| {})
-            .await
+        self.create(
+            Some(machine),
+            disk::Phase::Member,
+            (who, self.new_saver()),
+            |_| {},
+        )
+        .await
     }
 
     /// Stores the member that is being formed, and refuses a disk of another attempt.
@@ -419,7 +424,9 @@ impl MemberRuntime {
         })
         .map_err(|error| disk_stop(&error))?;
         tracing::info!(member = %format!("{id:x}"), cluster = %format!("{:x}", who.cluster_id), "joining");
-        let became = self.create(None, disk::Phase::Joining, who, |_| {}).await?;
+        let saver = self.new_saver();
+        let created = self.create(None, disk::Phase::Joining, (who, saver), |_| {});
+        let became = created.await?;
         drop_staged(&mut staging);
         let others = answer.members.iter().filter(|member| member.id != id);
         self.link(

@@ -13,11 +13,12 @@ use serde::{Deserialize, Serialize};
 
 use super::lock;
 use crate::disk::{Disk as _, FileDisk};
+use crate::persist::Saver;
 use crate::server::core::spool::RESERVE;
 use crate::server::operator_api::restore_client::WRITE;
 use crate::server::snapshot_file::{Mismatch, SnapshotFile, sha256};
 use crate::snapshot::{self, Changes};
-use crate::store::{Store, View};
+use crate::store::Store;
 
 /// The directory, in the data directory.
 const DIRECTORY: &str = "staged";
@@ -353,7 +354,7 @@ impl Staging {
     }
 
     /// Checks the whole snapshot, as a restore does, and records what is in it, if that is what the caller expects. Takes
-    /// time and memory as a restore does.
+    /// about the time of a restore, and no value stays in memory.
     pub(super) fn finish(&mut self, sha256: &str, expected: Option<Checked>) -> Result<Checked> {
         let finished = self.check(sha256, expected);
         self.noted(finished)
@@ -370,8 +371,7 @@ impl Staging {
         }
         let whole = self.sync_whole(length);
         self.or_dropped(whole)?;
-        let store = self.import(0)?;
-        let checked = contents(&store.publish()).map_err(StagingError::Unusable);
+        let checked = self.contents(&staged.record);
         let checked = checked.and_then(|checked| fits(checked, expected));
         let checked = self.or_dropped(checked)?;
         let record = Record {
@@ -388,15 +388,70 @@ impl Staging {
         Ok(checked)
     }
 
-    /// The data of the snapshot, with a revision that is raised by `bump`. What cannot be used is dropped.
-    pub(super) fn import(&mut self, bump: u64) -> Result<Store> {
+    /// The data of the snapshot, with a revision that is raised by `bump`, and values in a file where this saver has
+    /// them in files. What cannot be used is dropped.
+    pub(super) fn import(&mut self, bump: u64, saver: &Saver) -> Result<Store> {
         let staged = self.staged();
         let staged = staged.ok_or_else(|| StagingError::Other("no snapshot is here".to_owned()))?;
-        let read = self.read(&staged.record, bump);
+        let read = self.read(&staged.record, bump, saver);
         self.or_dropped(read)
     }
 
-    fn read(&self, record: &Record, bump: u64) -> Result<Store> {
+    fn read(&self, record: &Record, bump: u64, saver: &Saver) -> Result<Store> {
+        let snapshot = self.database(record)?;
+        let changes = Changes {
+            bump_revision: bump,
+            ..Changes::default()
+        };
+        let not_written = |source| self.not_written(source);
+        let placed = saver.place();
+        let mut placed = placed.map_err(|error| not_written(io::Error::other(error)))?;
+        let imported = snapshot.import_placed(&changes, |value| placed.put(value));
+        let imported = imported.map_err(|error| match error {
+            snapshot::Error::Write(source) => not_written(source),
+            // The data were read before without a raised revision.
+            error if bump > 0 && !is_unread(&error) => StagingError::Invalid(format!(
+                "the snapshot cannot be used with a revision raised by {bump}: {error}"
+            )),
+            error => self.unusable(error),
+        })?;
+        placed.finish().map_err(not_written)?;
+        Ok(imported.store)
+    }
+
+    /// What is in the snapshot. Reads it through.
+    fn contents(&self, record: &Record) -> Result<Checked> {
+        let found = snapshot::summarize(self.database(record)?);
+        let found = found.map_err(|error| self.unusable(error))?;
+        Ok(Checked {
+            revision: found.revision,
+            keys: found.keys,
+            hash: found.hash,
+        })
+    }
+
+    fn unusable(&self, error: snapshot::Error) -> StagingError {
+        match error {
+            snapshot::Error::Bolt(crate::bolt::Error::Read(source)) => {
+                failed("read", &self.path(SNAPSHOT), source)
+            }
+            error => StagingError::Unusable(format!("the snapshot cannot be restored: {error}")),
+        }
+    }
+
+    /// A value could not be written to its file; the snapshot is kept.
+    fn not_written(&self, source: io::Error) -> StagingError {
+        match source.kind() {
+            io::ErrorKind::StorageFull => StagingError::Space {
+                needed: self.staged().map_or(0, |staged| staged.length()),
+                free: 0,
+            },
+            _ => failed("write the values of", &self.path(SNAPSHOT), source),
+        }
+    }
+
+    /// The database in the snapshot, whose checksums are right.
+    fn database(&self, record: &Record) -> Result<SnapshotFile> {
         let path = self.path(SNAPSHOT);
         let read = |source| failed("read", &path, source);
         let file = File::open(&path).map_err(read)?;
@@ -415,21 +470,7 @@ impl Staging {
                 "the snapshot ends with the SHA-256 {expected}, and that of its data is {found}"
             ))
         })?;
-        let changes = Changes {
-            bump_revision: bump,
-            ..Changes::default()
-        };
-        match snapshot.import(&changes) {
-            Ok(imported) => Ok(imported.store),
-            Err(snapshot::Error::Bolt(crate::bolt::Error::Read(source))) => Err(read(source)),
-            // The data were imported before without a raised revision.
-            Err(error) if bump > 0 => Err(StagingError::Invalid(format!(
-                "the snapshot cannot be used with a revision raised by {bump}: {error}"
-            ))),
-            Err(error) => Err(StagingError::Unusable(format!(
-                "the snapshot cannot be restored: {error}"
-            ))),
-        }
+        Ok(snapshot)
     }
 
     /// Deletes what is here.
@@ -549,14 +590,9 @@ impl Staging {
     }
 }
 
-fn contents(view: &View) -> std::result::Result<Checked, String> {
-    let hash = view.hash_kv(0);
-    let hash = hash.map_err(|error| format!("the snapshot has no hash: {error}"))?;
-    Ok(Checked {
-        revision: view.revision(),
-        keys: view.key_count(),
-        hash: hash.hash,
-    })
+/// Whether it is the disk that gave no answer.
+fn is_unread(error: &snapshot::Error) -> bool {
+    matches!(error, snapshot::Error::Bolt(crate::bolt::Error::Read(_)))
 }
 
 /// What was found, unless something else was saved: then no cluster may be founded from it.
