@@ -368,7 +368,7 @@ faults! {
         Test("disk::log::tests::dropped_segments_are_gone");
     /// The machine goes on although the checkpoint that is being written is far behind it.
     CheckpointOutrun "checkpoint-outrun" in "core/node/member/retention.rs",
-        Test("node::member::retention::tests::machine_waits_for_a_checkpoint_that_is_far_behind");
+        Test("node::tests::life::machine_waits_for_its_checkpoint");
     /// The log is dropped up to the newest checkpoint, so that the older one is of no use.
     DropsOlderLog "drops-older-log" in "core/node/member/retention.rs",
         Test("node::member::retention::tests::log_since_the_older_checkpoint_stays");

@@ -262,10 +262,25 @@ async fn values_move_once_every_member_can_read_them() {
             .then_some(())
     })
     .await;
-    assert_eq!(value_files(&servers[0].data), Vec::<PathBuf>::new());
+    for server in &servers[..2] {
+        assert_eq!(value_files(&server.data), Vec::<PathBuf>::new());
+    }
 
+    let told = |server: &Server| {
+        let log = server.log();
+        log.matches("every member can read values from files")
+            .count()
+    };
+    let before: Vec<usize> = servers.iter().map(told).collect();
     servers[2].start();
     servers[2].serves("all").await;
+    // One checkpoint is due in what follows, and no member may take it before it may have files.
+    for (server, before) in servers.iter().zip(before) {
+        until("it may have files", server, async || {
+            (told(server) > before).then_some(())
+        })
+        .await;
+    }
     fill(&servers[0]).await;
     for server in &servers {
         values_are_in_files(server).await;

@@ -27,12 +27,13 @@ struct Begun {
 }
 
 impl Saver {
-    /// Begins to place values. Files that an earlier attempt has left go first.
+    /// Begins to place values, on a disk that was never a member's. What an earlier attempt has left goes first: there need
+    /// not be room for both.
     ///
     /// # Errors
     /// Those of the disk.
     pub fn place(&self) -> Result<PlacedValues<'_>, disk::Error> {
-        self.checkpoints().drop_unused_values()?;
+        self.checkpoints().clear()?;
         Ok(PlacedValues {
             saver: self,
             begun: None,

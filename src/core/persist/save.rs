@@ -72,15 +72,9 @@ impl Saver {
         self.to_files.filter(|_| allowed)
     }
 
-    /// Whether values are to go to files once that is allowed, and it is not yet.
-    #[must_use]
-    pub fn awaits_files(&self) -> bool {
-        self.to_files.is_some() && !self.allowed.load(Ordering::Relaxed)
-    }
-
-    /// From the next checkpoint on values go to files, if they are to.
-    pub fn allow_files(&self) {
-        self.allowed.store(true, Ordering::Relaxed);
+    /// From the next checkpoint on values go to files, if they are to, or not yet.
+    pub fn allow_files(&self, allowed: bool) {
+        self.allowed.store(allowed, Ordering::Relaxed);
     }
 
     /// Writes a frozen machine as a checkpoint and removes the checkpoints, and the files of values, that are no longer
@@ -120,7 +114,7 @@ impl Saver {
     pub fn drop_unused(&self) -> Result<(), Error> {
         self.checkpoints.drop_unused_values()?;
         if self.checkpoints.values().are_there() {
-            self.allow_files();
+            self.allow_files(true);
         }
         Ok(())
     }

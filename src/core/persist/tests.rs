@@ -464,12 +464,18 @@ fn values_go_to_files_once_that_is_allowed() {
     member.saver = awaiting(&member.disk);
     member.put("key", "value");
     member.save().unwrap();
-    assert!(member.saver.awaits_files());
+    assert_eq!(member.saver.to_files(), None);
     assert_eq!(member.value_files(), [0; 0]);
     assert_eq!(member.saver.checkpoints().readable_since(), "0.1.0");
 
-    member.saver.allow_files();
-    assert!(!member.saver.awaits_files());
+    member.saver.allow_files(true);
+    assert_eq!(member.saver.to_files(), Some(4));
+    member.saver.allow_files(false);
+    member.put("another", "value");
+    member.save().unwrap();
+    assert_eq!(member.value_files(), [0; 0], "taken back");
+
+    member.saver.allow_files(true);
     member.put("other", "value");
     member.save().unwrap();
     assert_eq!(member.value_files().len(), 1);
@@ -478,5 +484,7 @@ fn values_go_to_files_once_that_is_allowed() {
     let next = awaiting(&member.disk);
     next.drop_unused().unwrap();
     assert_eq!(next.to_files(), Some(4), "after a start");
-    assert!(!saver(&member.disk, None).awaits_files(), "never");
+    let never = saver(&member.disk, None);
+    never.drop_unused().unwrap();
+    assert_eq!(never.to_files(), None);
 }

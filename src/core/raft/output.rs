@@ -116,8 +116,9 @@ impl Raft {
         self.outbox.poked
     }
 
-    /// While it is held, no committed entry is handed out to be applied. What is committed, and what is acknowledged to
-    /// other members, does not wait for it; reads wait for what they have to see.
+    /// While it is held, no committed entry is handed out to be applied, unless a change of the configuration is among
+    /// them. What is committed, and what is acknowledged to other members, does not wait for it; reads wait for what they have
+    /// to see.
     pub fn hold_applying(&mut self, held: bool) {
         if self.outbox.applying_held && !held {
             self.outbox.poked = true;
@@ -245,7 +246,7 @@ impl Raft {
     /// Committed entries up to the byte limit, from the cache or from an earlier log read.
     /// Asks for a read where the cache does not reach back far enough.
     fn next_committed(&mut self) -> Vec<Entry> {
-        if self.outbox.applying_held {
+        if self.outbox.applying_held && !self.configuration_waits() {
             return Vec::new();
         }
         let mut committed = std::mem::take(&mut self.outbox.to_apply);
@@ -271,6 +272,12 @@ impl Raft {
             self.log.hand_out(&entries);
             committed.extend(entries);
         }
+    }
+
+    /// Whether a committed configuration is not applied yet: until it is, this member does not campaign.
+    fn configuration_waits(&self) -> bool {
+        let change = self.log.unapplied_configuration();
+        change.is_some_and(|index| index <= self.log.commit())
     }
 
     /// Sends each member what it lacks, as far as its window allows.

@@ -79,6 +79,34 @@ fn serves(guard: &RunningServer) -> (i64, u64) {
     }
 }
 
+/// Killed when the first checkpoint was written and the identity file was not: what is there goes before the next attempt
+/// writes, so that a volume with room for one is enough.
+#[test]
+fn values_of_an_earlier_attempt_go_first() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let bytes = database(30);
+    let guard = standby_with(folder.path(), "ValuesOnDisk=true");
+    stage(&guard, &bytes);
+    let local = guard.local();
+    let values = || std::fs::read_dir(folder.path().join("data/values")).map_or(0, Iterator::count);
+    let saver = local.new_saver();
+    let staging = Arc::clone(&local.staging);
+    let store = staging.blocking_lock().import(BUMP, &saver).expect("read");
+    let who = founding(None).who(&local.config.advertise_peer_urls);
+    let membership = local.alone(&who, "uid", 1).expect("one member");
+    let machine = StateMachine::restored(membership, store);
+    let files = open::create(&local.files(), Some(&machine), &saver, local.log_options());
+    drop((files.expect("files"), machine, saver));
+    assert_eq!(values(), 1);
+    let next = local.new_saver();
+    let placed = next.place().expect("it begins");
+    assert_eq!(values(), 0, "before anything is written");
+    drop((placed, local));
+    ask(&guard, founding(Some(&bytes))).expect("founded");
+    assert_eq!(serves(&guard), (31 + BUMP.cast_signed(), 30));
+    assert_eq!(values(), 1);
+}
+
 /// Killed when the files were whole and the identity file was not written: a standby as before, which founds the cluster
 /// from the snapshot and from nothing that was left.
 #[test]

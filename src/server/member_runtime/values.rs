@@ -2,7 +2,8 @@
 //! release that can read such files. Until then each of them can go back to the release before, which could not read
 //! its disk.
 //!
-//! Never moves a value itself, and never takes back what it has allowed: the files are there then.
+//! Never moves a value itself. What it has allowed it takes back as long as there is no file: a member may go back to the
+//! release before, and the others after it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -15,24 +16,29 @@ use crate::disk::Start;
 /// How often it is judged.
 const JUDGE: Duration = Duration::from_secs(1);
 
-/// Ends once values may go to files.
+/// Ends once there are files of values.
 pub(super) async fn allow_files(local: &MemberRuntime) {
+    let (mut current, mut told) = (false, false);
     loop {
-        let saver = local.saver.get();
-        if saver.is_some_and(|saver| !saver.awaits_files()) {
-            return;
+        sleep(JUDGE).await;
+        let Some(saver) = local.saver.get() else {
+            continue;
+        };
+        if saver.checkpoints().values().are_there() {
+            return saver.allow_files(true);
         }
-        let published = local.handle.published();
-        let members = published.membership.members.keys().copied();
-        if let Some(saver) = saver
-            && all_can(&members.collect(), local.who().member_id, &local.standing())
-        {
+        // After a start the membership is the checkpoint's until the log is applied: there may have been one member then.
+        current = current || local.handle.linearizable().await.is_ok();
+        let members = &local.handle.published().membership.members;
+        let members = members.keys().copied().collect();
+        let can = current && all_can(&members, local.who().member_id, &local.standing());
+        saver.allow_files(can);
+        if can && !told {
+            told = true;
             tracing::info!(
                 "every member can read values from files: from the next checkpoint on they are there, which release 0.1.0 cannot read"
             );
-            return saver.allow_files();
         }
-        sleep(JUDGE).await;
     }
 }
 

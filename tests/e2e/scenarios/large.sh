@@ -5,8 +5,7 @@
 #
 # The bulk is written past the API server, below a prefix that it does not know; its load goes on from before the first
 # byte until after the last. LARGE_MIB and LARGE_LIMIT_MIB are the data and the limit of one member, LARGE_RATE_MIB how
-# much is written in a second: nothing makes writers wait for a checkpoint that is far behind, which takes more memory
-# the faster they are.
+# much is written in a second.
 mebibytes=${LARGE_MIB:-8192}
 limit=${LARGE_LIMIT_MIB:-1024}
 rate=${LARGE_RATE_MIB:-32}

@@ -425,6 +425,57 @@ fn checkpoints_bound_the_log() {
     cluster.assert_equal();
 }
 
+/// A member whose disk takes long to write a checkpoint applies no more than a bound meanwhile: what it applied would stay in
+/// memory. It acknowledges and commits on, a change of the membership goes through, and once the checkpoint is done, and nothing
+/// else happens, the rest is applied, though it has to be read back from the log.
+#[test]
+fn machine_waits_for_its_checkpoint() {
+    let mut cluster = Cluster::tweaked(&[1, 2, 3], |id, config| {
+        small_checkpoints(id, config);
+        config.checkpoints.behind_bytes = 16 << 10;
+        config.max_apply_gap = 20;
+    });
+    let leader = cluster.leader();
+    let slow = cluster.followers()[0];
+    let commit = |cluster: &mut Cluster, id| cluster.server(id).member.status().raft.commit;
+    cluster.server(slow).checkpoint_waits = true;
+    let value = "x".repeat(500);
+    for number in 0..200 {
+        cluster.put(leader, &format!("key-{number}"), &value);
+    }
+    cluster.ticks(2);
+    let applied = cluster.server(slow).machine.index();
+    let behind = commit(&mut cluster, leader) - applied;
+    assert!(behind > 100, "{behind} entries of 500 bytes");
+    assert_eq!(commit(&mut cluster, slow), commit(&mut cluster, leader));
+    // A client of it waits, and is not refused.
+    let own = cluster.propose(slow, put("own", "value"));
+    cluster.ticks(2);
+    assert!(cluster.server(slow).failures.is_empty());
+    assert!(!cluster.server(slow).answers.contains_key(&own));
+    assert_eq!(cluster.server(slow).machine.index(), applied);
+
+    cluster.server(slow).checkpoint_waits = false;
+    cluster.settle();
+    let whole = commit(&mut cluster, leader);
+    assert_eq!(cluster.server(slow).machine.index(), whole);
+    assert!(cluster.server(slow).answers.contains_key(&own));
+
+    cluster.server(slow).checkpoint_waits = true;
+    for number in 0..200 {
+        cluster.put(leader, &format!("key-{number}"), &value);
+    }
+    cluster.change(leader, add(4, true)).unwrap();
+    cluster.ticks(5);
+    let known = cluster
+        .server(slow)
+        .machine
+        .membership()
+        .member(4)
+        .is_some();
+    assert!(known, "it could not campaign without");
+}
+
 /// A leader that gave up sending a checkpoint sends entries instead, and the checkpoint arrives all
 /// the same, while the entries wait to be applied. Entries handed out before the checkpoint are
 /// applied before it, although the log has been reset by then; nothing is applied between them; and

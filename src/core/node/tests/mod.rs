@@ -177,6 +177,8 @@ pub(super) struct Server {
     pub(super) installs: usize,
     /// The applier is paused.
     pub(super) applier_waits: bool,
+    /// Checkpoints are not finished.
+    pub(super) checkpoint_waits: bool,
 }
 
 pub(super) struct Cluster {
@@ -315,6 +317,7 @@ impl Cluster {
             removed: false,
             installs: 0,
             applier_waits: false,
+            checkpoint_waits: false,
         };
         self.servers.insert(id, server);
     }
@@ -664,6 +667,9 @@ impl Server {
 
     /// Finishes writing a checkpoint; false if there is none.
     fn finish_checkpoint(&mut self) -> bool {
+        if self.checkpoint_waits {
+            return false;
+        }
         let Some((info, stored)) = self.frozen.pop_front() else {
             return false;
         };
