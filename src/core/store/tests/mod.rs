@@ -9,6 +9,7 @@ mod generator;
 pub(super) mod helpers;
 mod load_cost;
 mod maintenance;
+mod memory_cost;
 mod model;
 mod random;
 mod rows;
