@@ -99,7 +99,7 @@ impl<T: Item> Tree<T> {
 
     /// Visits the items of a span in key order until the callback stops it.
     pub(super) fn visit(&self, span: Span<'_>, visit: &mut impl FnMut(&T) -> ControlFlow<()>) {
-        let _ = read::visit(&self.root, span, visit);
+        let _ = read::visit(&self.root, span, read::Known::default(), visit);
     }
 
     /// Counts the items of a span that exist at a revision; `live_at` decides for one item and is called only where a

@@ -13,29 +13,51 @@ pub(super) type Bounds<'a> = (&'a [u8], Option<&'a [u8]>);
 /// Those of a root.
 pub(super) const EVERYTHING: Bounds<'static> = (&[], None);
 
+/// What is known of a node below which a span is read: comparing its keys with the span is most of what reading them takes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Known {
+    /// No key below it lies before the span.
+    begun: bool,
+    /// No key below it lies behind the span.
+    whole: bool,
+}
+
 /// Visits the items of a span in key order until the callback stops it.
 pub(super) fn visit<T: Item>(
     child: &Child<T>,
     span: Span<'_>,
+    known: Known,
     visit_one: &mut impl FnMut(&T) -> ControlFlow<()>,
 ) -> ControlFlow<()> {
+    let Known { begun, whole } = known;
     match child.node() {
         Node::Leaf(leaf) => {
-            let start = leaf.search(span.from).unwrap_or_else(|at| at);
+            let start = match begun {
+                true => 0,
+                false => leaf.search(span.from).unwrap_or_else(|at| at),
+            };
             for item in &leaf.items()[start..] {
-                if span.ends_before(item.key()) {
+                if !whole && span.ends_before(item.key()) {
                     return ControlFlow::Break(());
                 }
                 visit_one(item)?;
             }
         }
         Node::Inner(inner) => {
-            let first = inner.position(span.from);
+            let first = match begun {
+                true => 0,
+                false => inner.position(span.from),
+            };
             for (at, child) in inner.children().iter().enumerate().skip(first) {
-                if inner.low(at).is_some_and(|low| span.ends_before(low)) {
+                let behind = |low: &[u8]| span.ends_before(low);
+                if !whole && inner.low(at).is_some_and(behind) {
                     return ControlFlow::Break(());
                 }
-                visit(child, span, visit_one)?;
+                let known = Known {
+                    begun: begun || at > first,
+                    whole: whole || inner.low(at + 1).is_some_and(|next| !behind(next)),
+                };
+                visit(child, span, known, visit_one)?;
             }
         }
     }
