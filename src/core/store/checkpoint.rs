@@ -16,12 +16,13 @@ use crate::mutants::mutant;
 use bytes::{Bytes, BytesMut};
 use prost::Message as _;
 
+use super::keys::Keys;
 use super::lease::LeaseInfo;
 use super::log::LogEntry;
 use super::pieces::{
     FORMAT, FORMAT_PLACED, Head, Kind, Lease, Piece, Pieces, Row, Tail, damaged, place,
 };
-use super::record::{KeyEntry, Record};
+use super::record::{Details, KeyEntry, Record};
 use super::rows::MOST;
 use super::span::{End, Span};
 use super::state::State;
@@ -42,6 +43,7 @@ pub struct Export {
     placed: bool,
     stage: Stage,
     buffer: BytesMut,
+    keys: Keys,
     records: u64,
     leases: u64,
     failure: Option<DamagedValue>,
@@ -51,7 +53,7 @@ pub struct Export {
 enum Stage {
     Head,
     /// The last row written, if any.
-    Rows(Option<(Bytes, (Revision, u32))>),
+    Rows(Option<Record>),
     Done,
 }
 
@@ -65,6 +67,7 @@ impl View {
             placed: false,
             stage: Stage::Head,
             buffer: BytesMut::new(),
+            keys: Keys::default(),
             records: 0,
             leases: 0,
             failure: None,
@@ -157,15 +160,11 @@ impl Export {
     }
 
     /// Writes rows after `last` until the buffer holds a chunk.
-    fn write_rows(&mut self, last: Option<(Bytes, (Revision, u32))>) {
+    fn write_rows(&mut self, last: Option<Record>) {
         let view = Arc::clone(&self.view);
-        let from = last
-            .as_ref()
-            .map(|(key, _)| key.clone())
-            .unwrap_or_default();
-        let mut at = last;
+        let mut at = last.clone();
         let span = Span {
-            from: &from,
+            from: last.as_ref().map_or(&[][..], Record::key),
             end: End::Open,
         };
         view.state.keys.visit(span, &mut |entry| {
@@ -174,15 +173,19 @@ impl Export {
                     return ControlFlow::Break(());
                 }
                 let known = match &at {
-                    Some((key, place)) if *key == record.key => {
-                        if record.place() <= *place {
+                    Some(last) if last.key() == record.key() => {
+                        if record.place() <= last.place() {
                             continue;
                         }
                         true
                     }
                     _ => false,
                 };
-                match row(record, known, self.placed) {
+                let key = match known {
+                    true => Bytes::new(),
+                    false => self.keys.copy(record.key()),
+                };
+                match row(record, key, self.placed) {
                     Ok(row) => self.write(Kind::Row(row)),
                     Err(damaged) => {
                         self.failure = Some(damaged);
@@ -190,7 +193,7 @@ impl Export {
                     }
                 }
                 self.records += 1;
-                at = Some((record.key.clone(), record.place()));
+                at = Some(record.clone());
             }
             ControlFlow::Continue(())
         });
@@ -214,7 +217,7 @@ impl Export {
 }
 
 /// The records of a key that a compaction has not forgotten.
-pub(super) fn kept(entry: &KeyEntry, compacted: Revision) -> impl Iterator<Item = &Arc<Record>> {
+pub(super) fn kept(entry: &KeyEntry, compacted: Revision) -> impl Iterator<Item = &Record> {
     // What the compacted revision itself superseded is forgotten too, its tombstones are not.
     let base = entry
         .at(compacted)
@@ -225,7 +228,8 @@ pub(super) fn kept(entry: &KeyEntry, compacted: Revision) -> impl Iterator<Item 
         .filter(move |record| record.main > compacted || Some(record.place()) == base)
 }
 
-fn row(record: &Record, known: bool, placed: bool) -> Result<Row, DamagedValue> {
+/// `key` is empty if the row before is of the same one.
+fn row(record: &Record, key: Bytes, placed: bool) -> Result<Row, DamagedValue> {
     let place = record.value.place().filter(|_| placed);
     let value = match &place {
         Some(_) => Bytes::new(),
@@ -234,17 +238,18 @@ fn row(record: &Record, known: bool, placed: bool) -> Result<Row, DamagedValue> 
     let (file, offset, length) = place.map_or((0, 0, 0), |place| {
         (place.file.number(), place.offset, place.length)
     });
+    let Details {
+        create,
+        version,
+        lease,
+    } = record.details();
     Ok(Row {
-        key: if known {
-            Bytes::new()
-        } else {
-            record.key.clone()
-        },
+        key,
         value,
-        create: record.create,
+        create,
         main: record.main,
-        version: record.version,
-        lease: record.lease,
+        version,
+        lease,
         sub: record.sub,
         tombstone: record.tombstone,
         file,
@@ -395,10 +400,11 @@ impl Import {
 
     fn take_row(&mut self, row: Row) -> Result<(), Error> {
         let known = self.entry.as_ref().map(|entry| entry.newest().clone());
+        let place = (row.main, row.sub);
         let key = match (&known, row.key.is_empty()) {
-            (Some(last), true) if last.place() < (row.main, row.sub) => last.key.clone(),
-            (Some(last), false) if last.key < row.key => Bytes::copy_from_slice(&row.key),
-            (None, false) => Bytes::copy_from_slice(&row.key),
+            (Some(last), true) if last.place() < place => last.key(),
+            (Some(last), false) if last.key() < &row.key[..] => &row.key[..],
+            (None, false) => &row.key[..],
             _ => return Err(damaged("its rows are out of order")),
         };
         if row.main > self.state.revision {
@@ -410,27 +416,28 @@ impl Import {
             return Err(damaged("the revisions of a row contradict each other"));
         }
         let value = self.value(&row)?;
-        let record = Arc::new(Record {
-            key,
-            value,
-            create: row.create,
-            main: row.main,
-            version: row.version,
-            lease: row.lease,
-            sub: row.sub,
-            tombstone: row.tombstone,
-        });
+        let record = match row.tombstone {
+            true => Record::tombstone(key, place),
+            false => {
+                let details = Details {
+                    create: row.create,
+                    version: row.version,
+                    lease: row.lease,
+                };
+                Record::new(key, value, details, place)
+            }
+        };
         self.records += 1;
         self.state.added += record.size();
         if record.main >= self.state.compacted {
-            let before = known.as_deref().filter(|_| row.key.is_empty());
+            let before = known.as_ref().filter(|_| row.key.is_empty());
             self.recent.push(Recent::new(&record, before));
         }
         if row.key.is_empty() {
             self.entry
                 .as_mut()
                 .into_iter()
-                .for_each(|entry| entry.push(Arc::clone(&record)));
+                .for_each(|entry| entry.push(record.clone()));
         } else {
             self.end_key();
             self.entry = Some(KeyEntry::new(record));
@@ -451,8 +458,9 @@ impl Import {
             return;
         };
         let newest = entry.newest();
-        if entry.live() && newest.lease != 0 && !mutant!(SnapshotNoAttachments) {
-            self.state.leases.attach(newest.lease, &newest.key);
+        let Details { lease, .. } = newest.details();
+        if entry.live() && lease != 0 && !mutant!(SnapshotNoAttachments) {
+            self.state.leases.attach(lease, newest.key());
         }
         self.keys.push(entry);
     }
@@ -464,18 +472,18 @@ pub(super) struct Recent {
     /// Its place is kept beside it: sorting by it does not touch the record.
     place: (Revision, u32),
     frees: u64,
-    record: Arc<Record>,
+    record: Record,
 }
 
 impl Recent {
     /// `before` is the revision of the key that the record superseded, if there was one.
-    pub(super) fn new(record: &Arc<Record>, before: Option<&Record>) -> Self {
+    pub(super) fn new(record: &Record, before: Option<&Record>) -> Self {
         let superseded = before.filter(|before| !before.tombstone);
         let own = if record.tombstone { record.size() } else { 0 };
         Recent {
             place: record.place(),
             frees: superseded.map_or(0, Record::size) + own,
-            record: Arc::clone(record),
+            record: record.clone(),
         }
     }
 }
@@ -483,18 +491,14 @@ impl Recent {
 /// Puts the records of the log into their order.
 pub(super) fn index_log(state: &mut State, mut recent: Vec<Recent>) {
     recent.sort_unstable_by_key(|recent| recent.place);
-    let below: u64 = recent.iter().map(|recent| recent.record.size()).sum();
-    let (mut added, mut frees) = (state.added - below, 0);
     for recent in recent {
-        frees += recent.frees;
-        added += recent.record.size();
+        state.frees += recent.frees;
+        state.logged += recent.record.size();
         state.log.push(LogEntry {
             record: recent.record,
-            frees,
-            added,
+            frees: state.frees,
         });
     }
-    state.frees = frees;
 }
 
 impl Store {

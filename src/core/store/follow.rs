@@ -341,7 +341,10 @@ impl State {
     fn check_events(&self, revision: Revision, events: &[FollowedEvent]) -> Result<(), Error> {
         let mut changed: BTreeMap<&Bytes, Option<(Revision, i64)>> = BTreeMap::new();
         for FollowedEvent { deleted, kv } in events {
-            let here = || self.current(&kv.key).map(|it| (it.create, it.version));
+            let here = || {
+                let it = self.current(&kv.key)?.details();
+                Some((it.create, it.version))
+            };
             let here = changed.get(&kv.key).copied().unwrap_or_else(here);
             let (create, version) = here.map_or((revision, 1), |(create, last)| (create, last + 1));
             let found = (kv.create_revision, kv.version, kv.mod_revision);

@@ -6,10 +6,10 @@
 //! `mvccpb.KeyValue`.
 
 use std::ops::ControlFlow;
-use std::sync::Arc;
 
 use prost::Message;
 
+use super::keys::Keys;
 use super::pace::Pace;
 use super::record::Record;
 use super::rows::put_row_key;
@@ -58,6 +58,7 @@ pub(super) fn hash_between(
     let mut hasher = Hasher {
         hash: crc32c::crc32c(b"key"),
         buffer: Vec::new(),
+        keys: Keys::default(),
     };
     for record in compacted_records(state, compacted, revision, pace) {
         pace.step();
@@ -86,7 +87,7 @@ fn compacted_records(
     compacted: Revision,
     revision: Revision,
     pace: &Pace<'_>,
-) -> Vec<Arc<Record>> {
+) -> Vec<Record> {
     let mut records = Vec::new();
     if compacted < 0 || revision < 0 {
         return records;
@@ -95,7 +96,7 @@ fn compacted_records(
     let at = if none_live { compacted } else { revision };
     state.visit_paced(Span::ALL, at, pace, &mut |record| {
         if record.main <= compacted {
-            records.push(Arc::clone(record));
+            records.push(record.clone());
         }
         ControlFlow::Continue(())
     });
@@ -109,6 +110,7 @@ fn compacted_records(
 struct Hasher {
     hash: u32,
     buffer: Vec<u8>,
+    keys: Keys,
 }
 
 impl Hasher {
@@ -117,11 +119,11 @@ impl Hasher {
         put_row_key(record.main, record.sub, record.tombstone, &mut self.buffer);
         let kv = if record.tombstone {
             KeyValue {
-                key: record.key.clone(),
+                key: self.keys.copy(record.key()),
                 ..KeyValue::default()
             }
         } else {
-            record.to_kv()?
+            record.to_kv_among(&mut self.keys)?
         };
         // A vector grows, so encoding into it cannot fail.
         let _ = kv.encode(&mut self.buffer);

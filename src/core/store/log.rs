@@ -17,10 +17,8 @@ const GROUP: usize = 128;
 /// including this entry lies below the compacted revision.
 #[derive(Clone, Debug)]
 pub(super) struct LogEntry {
-    pub(super) record: Arc<Record>,
+    pub(super) record: Record,
     pub(super) frees: u64,
-    /// Bytes of all records up to and including this one.
-    pub(super) added: u64,
 }
 
 type Chunk = Arc<Vec<LogEntry>>;
@@ -125,27 +123,11 @@ impl RevisionLog {
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
-
     use super::*;
-    use crate::store::value::Value;
 
     fn entry(main: Revision) -> LogEntry {
-        let record = Record {
-            key: Bytes::from_static(b"k"),
-            value: Value::new(Bytes::new()),
-            create: 2,
-            main,
-            version: 1,
-            lease: 0,
-            sub: 0,
-            tombstone: false,
-        };
-        LogEntry {
-            record: Arc::new(record),
-            frees: 0,
-            added: 0,
-        }
+        let record = Record::tombstone(b"k", (main, 0));
+        LogEntry { record, frees: 0 }
     }
 
     #[test]

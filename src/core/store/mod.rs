@@ -14,6 +14,7 @@ mod command;
 mod error;
 mod follow;
 mod hash;
+mod keys;
 mod lease;
 mod log;
 mod moves;

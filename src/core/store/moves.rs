@@ -25,7 +25,7 @@ struct Used {
 #[derive(Debug, Default)]
 pub struct Moved {
     /// What was written, and where.
-    records: Vec<(Arc<Record>, u64)>,
+    records: Vec<(Record, u64)>,
     /// The other files in which there are values, by number.
     others: BTreeMap<u64, Used>,
 }
@@ -62,7 +62,7 @@ impl View {
                 let written = record.value.load().map_err(E::from);
                 match written.and_then(|value| put(&value)) {
                     Ok(offset) => {
-                        moved.records.push((Arc::clone(record), offset));
+                        moved.records.push((record.clone(), offset));
                     }
                     Err(error) => {
                         failure = Some(error);

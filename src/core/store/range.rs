@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 
 use bytes::Bytes;
 
+use super::keys::Keys;
 use super::pace::Pace;
 use super::reads::Reads;
 use super::span::Span;
@@ -80,15 +81,15 @@ impl State {
         (limit, valued): (usize, bool),
         pace: &Pace<'_>,
     ) -> Result<Vec<KeyValue>, DamagedValue> {
-        let (mut kvs, mut reads) = (Vec::new(), Reads::default());
+        let (mut kvs, mut reads, mut keys) = (Vec::new(), Reads::default(), Keys::default());
         if range.limit > 0 && limit < 1024 {
             kvs.reserve(limit);
         }
         self.visit_paced(span, revision, pace, &mut |record| {
             match valued {
-                false => kvs.push(record.without_value()),
+                false => kvs.push(record.without_value(&mut keys)),
                 true => {
-                    let (kv, place) = record.to_kv_here();
+                    let (kv, place) = record.to_kv_here(&mut keys);
                     if let Some(place) = place {
                         reads.want(kvs.len(), place);
                     }

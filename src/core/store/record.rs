@@ -1,10 +1,18 @@
 //! One revision of one key, and all revisions of a key. Never decides what is forgotten, only
 //! how.
+//!
+//! With a million keys a word of a record is eight megabytes, and a piece of memory more of each at least sixteen: the key lies
+//! in the record's own piece, and what most records have in common takes none.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
+use arrayvec::ArrayVec;
 use bytes::Bytes;
+use prost::encoding::{decode_varint, encode_varint};
+use triomphe::ThinArc;
 
+use super::keys::Keys;
 use super::tree::Item;
 use super::value::{Place, Value};
 use super::{DamagedValue, Event, EventKind, KeyValue, LeaseId, Revision};
@@ -16,20 +24,109 @@ pub(super) const RECORD_OVERHEAD: u64 = 128;
 /// Versions in a sealed block of a key's history.
 const BLOCK: usize = 32;
 
-/// One revision of one key.
+/// The most bytes that the details of a record take: three numbers of ten bytes at most.
+const MOST_DETAILS: usize = 30;
+
+/// A key and its details of up to so many bytes are put together without memory of their own.
+const SHORT: usize = 256;
+
+/// One revision of one key: one piece of memory with a counter, which clones share. The key lies behind the other fields, and
+/// the details behind the key.
+#[derive(Clone, Debug)]
+pub(super) struct Record(ThinArc<Head, u8>);
+
+/// The fields that each record has.
 #[derive(Debug)]
-pub(super) struct Record {
-    pub(super) key: Bytes,
+pub(super) struct Head {
     pub(super) value: Value,
-    pub(super) create: Revision,
     pub(super) main: Revision,
-    pub(super) version: i64,
-    pub(super) lease: LeaseId,
     pub(super) sub: u32,
     pub(super) tombstone: bool,
+    /// How many bytes its details take.
+    details: u8,
+}
+
+/// What takes no memory in the record of a new key without a lease, and a few bytes in most others. A tombstone has none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Details {
+    pub(super) create: Revision,
+    pub(super) version: i64,
+    pub(super) lease: LeaseId,
+}
+
+impl Deref for Record {
+    type Target = Head;
+
+    #[inline]
+    fn deref(&self) -> &Head {
+        &self.0.header.header
+    }
 }
 
 impl Record {
+    /// A put of a key.
+    pub(super) fn new(
+        key: &[u8],
+        value: Value,
+        details: Details,
+        (main, sub): (Revision, u32),
+    ) -> Self {
+        let mut room = [0; MOST_DETAILS];
+        let details = details.pack(main, &mut room);
+        let head = Head {
+            value,
+            main,
+            sub,
+            tombstone: false,
+            // At most MOST_DETAILS.
+            details: details.len() as u8,
+        };
+        if details.is_empty() {
+            return Record(ThinArc::from_header_and_slice(head, key));
+        }
+        let mut short: ArrayVec<u8, SHORT> = ArrayVec::new();
+        let fits = short.try_extend_from_slice(key);
+        Record(
+            match fits.and_then(|()| short.try_extend_from_slice(details)) {
+                Ok(()) => ThinArc::from_header_and_slice(head, &short),
+                Err(_) => ThinArc::from_header_and_slice(head, &[key, details].concat()),
+            },
+        )
+    }
+
+    /// A delete of a key.
+    pub(super) fn tombstone(key: &[u8], (main, sub): (Revision, u32)) -> Self {
+        let head = Head {
+            value: Value::new(Bytes::new()),
+            main,
+            sub,
+            tombstone: true,
+            details: 0,
+        };
+        Record(ThinArc::from_header_and_slice(head, key))
+    }
+
+    /// The key, and its packed details.
+    #[inline]
+    fn parts(&self) -> (&[u8], &[u8]) {
+        let bytes = &self.0.slice;
+        bytes.split_at(bytes.len() - usize::from(self.details))
+    }
+
+    #[inline]
+    pub(super) fn key(&self) -> &[u8] {
+        self.parts().0
+    }
+
+    /// Creation, version and lease.
+    #[inline]
+    pub(super) fn details(&self) -> Details {
+        match self.tombstone {
+            true => Details::default(),
+            false => Details::unpack(self.parts().1, self.main),
+        }
+    }
+
     /// Its position in the history of the store.
     pub(super) fn place(&self) -> (Revision, u32) {
         (self.main, self.sub)
@@ -37,7 +134,7 @@ impl Record {
 
     /// Its share of the logical size of the store.
     pub(super) fn size(&self) -> u64 {
-        self.key.len() as u64 + self.value.len() as u64 + RECORD_OVERHEAD
+        self.key().len() as u64 + self.value.len() as u64 + RECORD_OVERHEAD
     }
 
     /// # Errors
@@ -45,32 +142,47 @@ impl Record {
     #[inline]
     pub(super) fn to_kv(&self) -> Result<KeyValue, DamagedValue> {
         let value = self.value.load()?;
-        Ok(self.with(value))
+        Ok(self.with(Bytes::copy_from_slice(self.key()), value))
+    }
+
+    /// The same with its key beside others.
+    ///
+    /// # Errors
+    /// If the value cannot be read.
+    #[inline]
+    pub(super) fn to_kv_among(&self, keys: &mut Keys) -> Result<KeyValue, DamagedValue> {
+        let value = self.value.load()?;
+        Ok(self.with(keys.copy(self.key()), value))
     }
 
     /// The same if the value is in memory, else the key without it and where it is.
     #[inline]
-    pub(super) fn to_kv_here(&self) -> (KeyValue, Option<Place>) {
+    pub(super) fn to_kv_here(&self, keys: &mut Keys) -> (KeyValue, Option<Place>) {
         match self.value.here() {
-            Ok(value) => (self.with(value), None),
-            Err(place) => (self.without_value(), Some(place)),
+            Ok(value) => (self.with(keys.copy(self.key()), value), None),
+            Err(place) => (self.without_value(keys), Some(place)),
         }
     }
 
     /// The same, the value left out.
-    pub(super) fn without_value(&self) -> KeyValue {
-        self.with(Bytes::new())
+    pub(super) fn without_value(&self, keys: &mut Keys) -> KeyValue {
+        self.with(keys.copy(self.key()), Bytes::new())
     }
 
     #[inline]
-    fn with(&self, value: Bytes) -> KeyValue {
+    fn with(&self, key: Bytes, value: Bytes) -> KeyValue {
+        let Details {
+            create,
+            version,
+            lease,
+        } = self.details();
         KeyValue {
-            key: self.key.clone(),
-            create_revision: self.create,
+            key,
+            create_revision: create,
             mod_revision: self.main,
-            version: self.version,
+            version,
             value,
-            lease: self.lease,
+            lease,
         }
     }
 
@@ -79,7 +191,7 @@ impl Record {
     pub(super) fn to_event(&self) -> Result<Event, DamagedValue> {
         if self.tombstone {
             let kv = KeyValue {
-                key: self.key.clone(),
+                key: Bytes::copy_from_slice(self.key()),
                 mod_revision: self.main,
                 ..KeyValue::default()
             };
@@ -97,23 +209,73 @@ impl Record {
     }
 }
 
+impl Details {
+    /// Those of a key that was created by the record at `main`, without a lease.
+    fn first(main: Revision) -> Self {
+        Details {
+            create: main,
+            version: 1,
+            lease: 0,
+        }
+    }
+
+    /// Version, revisions since the creation, lease, as far as one of them is not as it is at first.
+    fn pack(self, main: Revision, room: &mut [u8; MOST_DETAILS]) -> &[u8] {
+        if self == Self::first(main) {
+            return &[];
+        }
+        let numbers = [self.version, main.wrapping_sub(self.create), self.lease];
+        let stored = if self.lease == 0 { 2 } else { 3 };
+        let mut left = &mut room[..];
+        for number in &numbers[..stored] {
+            encode_varint(number.cast_unsigned(), &mut left);
+        }
+        let used = MOST_DETAILS - left.len();
+        &room[..used]
+    }
+
+    #[inline]
+    fn unpack(mut packed: &[u8], main: Revision) -> Self {
+        if packed.is_empty() {
+            return Self::first(main);
+        }
+        let version = next(&mut packed);
+        let create = main.wrapping_sub(next(&mut packed));
+        let lease = match packed.is_empty() {
+            true => 0,
+            false => next(&mut packed),
+        };
+        Details {
+            create,
+            version,
+            lease,
+        }
+    }
+}
+
+#[inline]
+fn next(packed: &mut &[u8]) -> i64 {
+    // As it was packed, so that it can be unpacked.
+    decode_varint(packed).unwrap_or_default().cast_signed()
+}
+
 /// A key with every revision of it that has not been reclaimed. Cloning is O(1).
 #[derive(Clone, Debug)]
 pub(super) struct KeyEntry {
-    newest: Arc<Record>,
+    newest: Record,
     older: Option<Arc<Older>>,
 }
 
 /// The revisions below the newest one, oldest first, in blocks that clones share.
 #[derive(Clone, Debug, Default)]
 struct Older {
-    sealed: Vec<Arc<Vec<Arc<Record>>>>,
-    tail: Vec<Arc<Record>>,
+    sealed: Vec<Arc<Vec<Record>>>,
+    tail: Vec<Record>,
 }
 
 impl Item for KeyEntry {
     fn key(&self) -> &[u8] {
-        &self.newest.key
+        self.newest.key()
     }
 
     fn live(&self) -> bool {
@@ -125,24 +287,24 @@ impl Item for KeyEntry {
     }
 
     fn load(&self) {
-        std::hint::black_box(Arc::strong_count(&self.newest));
+        std::hint::black_box(ThinArc::strong_count(&self.newest.0));
     }
 }
 
 impl KeyEntry {
-    pub(super) fn new(first: Arc<Record>) -> Self {
+    pub(super) fn new(first: Record) -> Self {
         KeyEntry {
             newest: first,
             older: None,
         }
     }
 
-    pub(super) fn newest(&self) -> &Arc<Record> {
+    pub(super) fn newest(&self) -> &Record {
         &self.newest
     }
 
     /// Adds a revision above all others.
-    pub(super) fn push(&mut self, record: Arc<Record>) {
+    pub(super) fn push(&mut self, record: Record) {
         let last = std::mem::replace(&mut self.newest, record);
         let older = Arc::make_mut(self.older.get_or_insert_default());
         older.tail.push(last);
@@ -153,8 +315,8 @@ impl KeyEntry {
     }
 
     /// The newest revision not above `revision`, a tombstone included.
-    pub(super) fn at(&self, revision: Revision) -> Option<&Arc<Record>> {
-        let fits = |record: &Arc<Record>| record.main <= revision;
+    pub(super) fn at(&self, revision: Revision) -> Option<&Record> {
+        let fits = |record: &Record| record.main <= revision;
         if fits(&self.newest) {
             return Some(&self.newest);
         }
@@ -170,7 +332,7 @@ impl KeyEntry {
     }
 
     /// The key as a reader at `revision` sees it.
-    pub(super) fn live_at(&self, revision: Revision) -> Option<&Arc<Record>> {
+    pub(super) fn live_at(&self, revision: Revision) -> Option<&Record> {
         self.at(revision).filter(|record| !record.tombstone)
     }
 
@@ -178,7 +340,7 @@ impl KeyEntry {
     /// the newest.
     pub(super) fn drop_below(&mut self, place: (Revision, u32), inclusive: bool) {
         let below =
-            |record: &Arc<Record>| record.place() < place || (inclusive && record.place() == place);
+            |record: &Record| record.place() < place || (inclusive && record.place() == place);
         let Some(older) = &mut self.older else { return };
         let older = Arc::make_mut(older);
         let gone = older
@@ -200,7 +362,7 @@ impl KeyEntry {
     }
 
     /// Every revision, oldest first.
-    pub(super) fn records(&self) -> impl Iterator<Item = &Arc<Record>> {
+    pub(super) fn records(&self) -> impl Iterator<Item = &Record> {
         let older = self.older.as_deref();
         let sealed = older.map(|older| &older.sealed[..]).unwrap_or_default();
         let tail = older.map(|older| &older.tail[..]).unwrap_or_default();
@@ -213,17 +375,51 @@ impl KeyEntry {
 mod tests {
     use super::*;
 
-    fn record(main: Revision, sub: u32) -> Arc<Record> {
-        Arc::new(Record {
-            key: Bytes::from_static(b"k"),
-            value: Value::new(Bytes::new()),
-            create: 2,
-            main,
-            version: 1,
-            lease: 0,
-            sub,
-            tombstone: false,
-        })
+    fn record(main: Revision, sub: u32) -> Record {
+        let value = Value::new(Bytes::new());
+        Record::new(b"k", value, Details::first(main), (main, sub))
+    }
+
+    /// A piece of memory of its own for each key, and room for details that most keys do not have, were the larger part.
+    #[test]
+    fn new_key_takes_no_more_than_its_bytes_and_nine_words() {
+        assert_eq!(size_of::<Record>(), 8);
+        // The allocation has its counter and its length besides.
+        assert_eq!(size_of::<Head>(), 56);
+        assert!(record(7, 3).parts().1.is_empty());
+    }
+
+    #[test]
+    fn details_are_what_they_were() {
+        let versions = [1, 2, 127, 128, i64::MAX];
+        let creates = [1, 2, 6, 7];
+        let leases = [0, 1, -1, i64::MIN, i64::MAX, 0x1234_5678_9abc_def0];
+        let keys = [&b""[..], b"k", &[7; SHORT - 3], &[7; SHORT], &[7; 5000]];
+        for key in keys {
+            for version in versions {
+                for (create, lease) in creates.iter().flat_map(|it| leases.map(|to| (*it, to))) {
+                    let details = Details {
+                        create,
+                        version,
+                        lease,
+                    };
+                    let value = Value::new(Bytes::from_static(b"value"));
+                    let record = Record::new(key, value, details, (7, 2));
+                    assert_eq!(record.key(), key);
+                    assert_eq!(record.details(), details);
+                    assert_eq!((record.place(), record.tombstone), ((7, 2), false));
+                    assert_eq!(record.size(), key.len() as u64 + 5 + RECORD_OVERHEAD);
+                    let kv = record.to_kv().expect("it is in memory");
+                    assert_eq!(
+                        (&kv.key[..], kv.create_revision, kv.version, kv.lease),
+                        (key, create, version, lease)
+                    );
+                }
+            }
+        }
+        let tombstone = Record::tombstone(b"k", (7, 2));
+        assert_eq!((tombstone.key(), tombstone.tombstone), (&b"k"[..], true));
+        assert_eq!(tombstone.details(), Details::default());
     }
 
     #[test]

@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 use super::checkpoint::{Recent, index_log};
 use super::lease::LeaseInfo;
-use super::record::{KeyEntry, Record};
+use super::record::{Details, KeyEntry, Record};
 use super::span::Span;
 use super::state::State;
 use super::state_machine::Store;
@@ -53,7 +53,7 @@ impl Row {
             kv: match record.tombstone {
                 false => record.to_kv()?,
                 true => KeyValue {
-                    key: record.key.clone(),
+                    key: Bytes::copy_from_slice(record.key()),
                     ..KeyValue::default()
                 },
             },
@@ -116,7 +116,7 @@ impl View {
     pub fn rows(&self) -> impl Iterator<Item = Result<Row, DamagedValue>> + '_ {
         let state = &self.state;
         let compacted = state.compacted;
-        let mut old: Vec<Arc<Record>> = Vec::new();
+        let mut old: Vec<Record> = Vec::new();
         if compacted >= 0 {
             state.keys.visit(Span::ALL, &mut |entry| {
                 // Of deleted keys only those deleted by the compacted revision itself are included.
@@ -209,66 +209,58 @@ impl Rebuild {
             return Ok(());
         }
         let kv = &row.kv;
-        let known = self.state.keys.get(&kv.key);
-        let key = known.map_or_else(
-            || Bytes::copy_from_slice(&kv.key),
-            |entry| entry.newest().key.clone(),
-        );
-        let tombstone = row.tombstone;
-        let placed = match tombstone {
-            true => None,
-            false => place(&kv.value)?,
+        let at = (row.main, row.sub);
+        let record = match row.tombstone {
+            true => Record::tombstone(&kv.key, at),
+            false => {
+                let value = match place(&kv.value)? {
+                    Some((file, offset)) => Value::placed(Place {
+                        file,
+                        offset,
+                        // Its length came from a request, which has a limit far below this.
+                        length: u32::try_from(kv.value.len()).unwrap_or(u32::MAX),
+                    }),
+                    None => Value::new(Bytes::copy_from_slice(&kv.value)),
+                };
+                let details = Details {
+                    create: kv.create_revision,
+                    version: kv.version,
+                    lease: kv.lease,
+                };
+                Record::new(&kv.key, value, details, at)
+            }
         };
-        let record = Arc::new(Record {
-            key,
-            value: match placed {
-                Some((file, offset)) => Value::placed(Place {
-                    file,
-                    offset,
-                    // Its length came from a request, which has a limit far below this.
-                    length: u32::try_from(kv.value.len()).unwrap_or(u32::MAX),
-                }),
-                None if tombstone => Value::new(Bytes::new()),
-                None => Value::new(Bytes::copy_from_slice(&kv.value)),
-            },
-            create: if tombstone { 0 } else { kv.create_revision },
-            main: row.main,
-            version: if tombstone { 0 } else { kv.version },
-            lease: if tombstone { 0 } else { kv.lease },
-            sub: row.sub,
-            tombstone,
-        });
         self.add(&record);
         Ok(())
     }
 
-    fn add(&mut self, record: &Arc<Record>) {
+    fn add(&mut self, record: &Record) {
         let state = &mut self.state;
         let compacted = state.compacted;
         // At the compacted revision and before it only the last record of a key counts.
-        let known = state.keys.get(&record.key);
+        let known = state.keys.get(record.key());
         let replaced = known.map(|entry| entry.newest().main);
         if replaced.is_some_and(|main| main < compacted && record.main <= compacted)
-            && let Some(old) = state.keys.remove(&record.key)
+            && let Some(old) = state.keys.remove(record.key())
         {
             state.added -= old.newest().size();
         }
         if record.main >= compacted {
             state.added += record.size();
-            let before = state.keys.get(&record.key);
-            let before = before.map(|entry| &**entry.newest());
+            let before = state.keys.get(record.key());
+            let before = before.map(KeyEntry::newest);
             self.recent.push(Recent::new(record, before));
             let pushed = state
                 .keys
-                .modify(&record.key, |entry| entry.push(Arc::clone(record)));
+                .modify(record.key(), |entry| entry.push(record.clone()));
             if pushed.is_none() {
-                state.keys.insert(KeyEntry::new(Arc::clone(record)));
+                state.keys.insert(KeyEntry::new(record.clone()));
             }
             return;
         }
         if !record.tombstone {
             state.added += record.size();
-            state.keys.insert(KeyEntry::new(Arc::clone(record)));
+            state.keys.insert(KeyEntry::new(record.clone()));
         }
     }
 
@@ -284,13 +276,14 @@ impl Rebuild {
         let mut attached = Vec::new();
         state.keys.visit(Span::ALL, &mut |entry| {
             let newest = entry.newest();
-            if entry.live() && newest.lease != 0 {
-                attached.push((newest.lease, newest.key.clone()));
+            let Details { lease, .. } = newest.details();
+            if entry.live() && lease != 0 {
+                attached.push((lease, newest.clone()));
             }
             ControlFlow::Continue(())
         });
-        for (lease, key) in attached {
-            state.leases.attach(lease, &key);
+        for (lease, newest) in attached {
+            state.leases.attach(lease, newest.key());
         }
         let newest =
             mutant!(RevisionFromRows => self.last.0, else self.last.0.max(state.compacted));

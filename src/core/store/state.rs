@@ -11,7 +11,7 @@ use super::alarm::Alarms;
 use super::lease::Leases;
 use super::log::{LogEntry, RevisionLog};
 use super::pace::Pace;
-use super::record::{KeyEntry, Record};
+use super::record::{Details, KeyEntry, Record};
 use super::span::{End, Span};
 use super::staged::Staged;
 use super::tree::{Reader, Tree};
@@ -42,6 +42,8 @@ pub(super) struct State {
     pub(super) compacted: Revision,
     /// Logical bytes of all records ever added.
     pub(super) added: u64,
+    /// Logical bytes of the records in the log. Not replicated, as what the log holds is not.
+    pub(super) logged: u64,
     /// How many of those compactions have freed.
     pub(super) freed: u64,
     /// How many a compaction of everything would have freed.
@@ -64,6 +66,7 @@ impl Default for State {
             revision: 1,
             compacted: -1,
             added: 0,
+            logged: 0,
             freed: 0,
             frees: 0,
             floor: -1,
@@ -78,7 +81,7 @@ impl State {
     }
 
     /// The key as it is now, changes of a transaction under way included.
-    pub(super) fn current(&self, key: &[u8]) -> Option<&Arc<Record>> {
+    pub(super) fn current(&self, key: &[u8]) -> Option<&Record> {
         self.keys
             .get(key)
             .map(KeyEntry::newest)
@@ -87,7 +90,7 @@ impl State {
 
     /// The key as a reader at a revision sees it; the revision must not lie below the
     /// compacted one.
-    pub(super) fn at(&self, key: &[u8], revision: Revision) -> Option<&Arc<Record>> {
+    pub(super) fn at(&self, key: &[u8], revision: Revision) -> Option<&Record> {
         self.keys.get(key).and_then(|entry| entry.live_at(revision))
     }
 
@@ -137,7 +140,7 @@ impl State {
         &self,
         span: Span<'_>,
         revision: Revision,
-        visit: &mut impl FnMut(&Arc<Record>) -> ControlFlow<()>,
+        visit: &mut impl FnMut(&Record) -> ControlFlow<()>,
     ) {
         self.visit_paced(span, revision, &Pace::default(), visit);
     }
@@ -148,7 +151,7 @@ impl State {
         span: Span<'_>,
         revision: Revision,
         pace: &Pace<'_>,
-        visit: &mut impl FnMut(&Arc<Record>) -> ControlFlow<()>,
+        visit: &mut impl FnMut(&Record) -> ControlFlow<()>,
     ) {
         if span.end == End::Single {
             if let Some(record) = self.at(span.from, revision) {
@@ -176,23 +179,20 @@ impl State {
         place: (Revision, u32),
     ) {
         let old = last.filter(|last| !last.tombstone);
-        let record = Arc::new(Record {
-            key: last.map_or_else(|| Bytes::copy_from_slice(key), |last| last.key.clone()),
-            value: Value::new(value),
-            create: old.map_or(place.0, |old| old.create),
-            main: place.0,
-            version: old.map_or(0, |old| old.version) + 1,
+        let was = old.map(Record::details);
+        let details = Details {
+            create: was.map_or(place.0, |was| was.create),
+            version: was.map_or(0, |was| was.version) + 1,
             lease,
-            sub: place.1,
-            tombstone: false,
-        });
+        };
+        let record = Record::new(key, Value::new(value), details, place);
         self.append(&record, old.map_or(0, Record::size));
         if last.is_some() {
             self.keys.modify(key, |entry| entry.push(record));
         } else {
             self.keys.insert(KeyEntry::new(record));
         }
-        let old_lease = old.map_or(0, |old| old.lease);
+        let old_lease = was.map_or(0, |was| was.lease);
         if old_lease != lease {
             if old_lease != 0 {
                 self.leases.detach(old_lease, key);
@@ -205,32 +205,24 @@ impl State {
 
     /// Deletes a key that exists, at a place above all others.
     pub(super) fn delete(&mut self, old: &Record, place: (Revision, u32)) {
-        let tombstone = Arc::new(Record {
-            key: old.key.clone(),
-            value: Value::new(Bytes::new()),
-            create: 0,
-            main: place.0,
-            version: 0,
-            lease: 0,
-            sub: place.1,
-            tombstone: true,
-        });
+        let tombstone = Record::tombstone(old.key(), place);
         self.append(&tombstone, old.size() + tombstone.size());
-        self.keys.modify(&old.key, |entry| entry.push(tombstone));
-        if old.lease != 0 {
-            self.leases.detach(old.lease, &old.key);
+        self.keys.modify(old.key(), |entry| entry.push(tombstone));
+        let Details { lease, .. } = old.details();
+        if lease != 0 {
+            self.leases.detach(lease, old.key());
         }
     }
 
     /// Adds a record to the log; `frees` is the space that compaction past it frees.
-    pub(super) fn append(&mut self, record: &Arc<Record>, frees: u64) {
-        self.added += record.size();
+    pub(super) fn append(&mut self, record: &Record, frees: u64) {
+        let size = record.size();
+        self.added += size;
+        self.logged += size;
         self.frees += frees;
-        let record = Arc::clone(record);
         self.log.push(LogEntry {
-            record,
+            record: record.clone(),
             frees: self.frees,
-            added: self.added,
         });
     }
 
@@ -277,7 +269,7 @@ impl State {
     pub(super) fn event(&self, record: &Record, prev_kv: bool) -> Result<Event, DamagedValue> {
         let mut event = record.to_event()?;
         if prev_kv && record.main > self.compacted {
-            let before = self.at(&record.key, before(record));
+            let before = self.at(record.key(), before(record));
             event.prev_kv = before.map(|before| before.to_kv()).transpose()?;
         }
         Ok(event)
@@ -298,7 +290,7 @@ impl State {
         }
         let mut event = record.to_event()?;
         if prev_kv {
-            let before = self.at(&record.key, before(record));
+            let before = self.at(record.key(), before(record));
             event.prev_kv = before.map(|before| before.to_kv()).transpose()?;
         }
         Ok(event)
@@ -315,24 +307,25 @@ impl State {
         let waiting = self.log.position(self.compacted);
         for done in 0..waiting {
             let Some(entry) = self.log.first() else { break };
-            let recent =
-                self.log.len() <= RECENT_RECORDS && self.added - entry.added < RECENT_BYTES;
+            let size = entry.record.size();
+            let recent = self.log.len() <= RECENT_RECORDS && self.logged - size < RECENT_BYTES;
             if recent {
                 return 0;
             }
             if done == budget {
                 return waiting - done;
             }
-            let record = Arc::clone(&entry.record);
+            let record = entry.record.clone();
             self.log.pop_front();
+            self.logged -= size;
             self.floor = record.main;
-            let gone = self.keys.modify(&record.key, |entry| {
+            let gone = self.keys.modify(record.key(), |entry| {
                 let inclusive = record.tombstone || mutant!(CompactionTakesLive);
                 entry.drop_below(record.place(), inclusive);
                 record.tombstone && entry.newest().place() == record.place()
             });
             if gone == Some(true) {
-                self.keys.remove(&record.key);
+                self.keys.remove(record.key());
             }
         }
         0

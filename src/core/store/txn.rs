@@ -5,7 +5,6 @@
 
 use std::cmp::Ordering;
 use std::ops::ControlFlow;
-use std::sync::Arc;
 
 use crate::mutants::mutant;
 use bytes::Bytes;
@@ -60,20 +59,19 @@ impl<'a> Change<'a> {
             .state
             .keys
             .get(&put.key)
-            .map(|entry| Arc::clone(entry.newest()));
-        let old = last.as_deref().filter(|last| !last.tombstone);
+            .map(|entry| entry.newest().clone());
+        let old = last.as_ref().filter(|last| !last.tombstone);
         let value = match old {
             Some(old) if put.ignore_value => old.value.load()?,
             _ => Bytes::copy_from_slice(&put.value),
         };
         let lease = match old {
-            Some(old) if put.ignore_lease => old.lease,
+            Some(old) if put.ignore_lease => old.details().lease,
             _ => put.lease,
         };
         let prev_kv = old.filter(|_| put.prev_kv).map(Record::to_kv).transpose()?;
         let place = self.next_place();
-        self.state
-            .put(&put.key, last.as_deref(), value, lease, place);
+        self.state.put(&put.key, last.as_ref(), value, lease, place);
         Ok(PutResponse {
             revision: place.0,
             prev_kv,
@@ -89,7 +87,7 @@ impl<'a> Change<'a> {
         let span = Span::new(&delete.key, &delete.range_end);
         let mut gone = Vec::new();
         self.state.visit(span, Revision::MAX, &mut |record| {
-            gone.push(Arc::clone(record));
+            gone.push(record.clone());
             ControlFlow::Continue(())
         });
         let shown = if delete.prev_kv { &gone[..] } else { &[] };
@@ -312,10 +310,10 @@ fn holds(state: &State, compare: &Compare) -> Result<bool, Error> {
                 };
             }
             Some(CompareTarget::Version) if mutant!(CompareWrongField) => record.main,
-            Some(CompareTarget::Version) => record.version,
-            Some(CompareTarget::Create) => record.create,
+            Some(CompareTarget::Version) => record.details().version,
+            Some(CompareTarget::Create) => record.details().create,
             Some(CompareTarget::Mod) => record.main,
-            Some(CompareTarget::Lease) => record.lease,
+            Some(CompareTarget::Lease) => record.details().lease,
             None => compare.number,
         };
         all = relates(compare, number.cmp(&compare.number));

@@ -230,8 +230,7 @@ impl Value {
 mod tests {
     use super::*;
 
-    /// A record of a key without a lease and with a place takes 128 bytes with its counters; a larger one
-    /// would fall into the allocator's next class.
+    /// A record of a new key of 32 bytes takes 104 bytes of the allocator's class of 112; a larger one would fall into the next.
     #[test]
     fn place_takes_no_more_memory_than_a_handle_of_bytes() {
         assert_eq!(size_of::<At>(), size_of::<Bytes>());

@@ -203,7 +203,7 @@ impl View {
         let entries = self.state.log.iter_from(self.state.log.position(from));
         let inside = entries
             .take_while(|entry| entry.record.main <= to)
-            .filter(|entry| span.contains(&entry.record.key));
+            .filter(|entry| span.contains(entry.record.key()));
         let events = inside.map(|entry| self.state.event(&entry.record, prev_kv));
         Ok(events.collect::<Result<_, _>>()?)
     }

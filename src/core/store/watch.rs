@@ -263,7 +263,7 @@ impl Watchers {
             self.revision = view.revision();
             return;
         }
-        let mut touched: BTreeMap<GroupKey, Vec<&Arc<Record>>> = BTreeMap::new();
+        let mut touched: BTreeMap<GroupKey, Vec<&Record>> = BTreeMap::new();
         for entry in view.state.log.iter_from(view.state.log.position(next)) {
             self.each_group(&entry.record, &mut |key| match touched.get_mut(key) {
                 Some(records) => records.push(&entry.record),
@@ -272,7 +272,7 @@ impl Watchers {
         }
         let mut refused = Vec::new();
         for (key, records) in touched {
-            let make = |record: &&Arc<Record>| view.state.retained_event(record, key.prev_kv);
+            let make = |record: &&Record| view.state.retained_event(record, key.prev_kv);
             let events = records.iter().map(make).collect::<Result<Vec<Event>, _>>();
             let Some(group) = self.groups.get(&key) else {
                 continue;
@@ -322,7 +322,7 @@ impl Watchers {
     }
 
     fn each_group(&self, record: &Record, found: &mut impl FnMut(&GroupKey)) {
-        self.index.each(&record.key, &mut |key| {
+        self.index.each(record.key(), &mut |key| {
             let synced = self
                 .groups
                 .get(key)
@@ -401,8 +401,8 @@ impl Watchers {
             if mutant!(DeleteAtCompaction) && record.tombstone && last == state.compacted {
                 continue;
             }
-            if watcher.group.span().contains(&record.key) && watcher.group.wants(record) {
-                bytes += record.key.len() + record.value.len();
+            if watcher.group.span().contains(record.key()) && watcher.group.wants(record) {
+                bytes += record.key().len() + record.value.len();
                 let event = if behind.demoted {
                     state.retained_event(record, watcher.group.prev_kv)
                 } else {

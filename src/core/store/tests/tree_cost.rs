@@ -2,13 +2,12 @@
 //! tree_cost -- --ignored --nocapture`. Not part of other runs, since it needs a quiet machine and release speed.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
 
 use super::generator::Generator;
-use crate::store::record::{KeyEntry, Record};
+use crate::store::record::{Details, KeyEntry, Record};
 use crate::store::tree::Tree;
 use crate::store::value::Value;
 
@@ -23,17 +22,14 @@ pub(super) fn key(number: u64) -> Bytes {
     Bytes::from(format!("/registry/things/{scattered:015}"))
 }
 
-pub(super) fn record(key: Bytes, main: u64) -> Arc<Record> {
-    Arc::new(Record {
-        key,
-        value: Value::new(Bytes::copy_from_slice(&[7; 256])),
+pub(super) fn record(key: &[u8], main: u64) -> Record {
+    let value = Value::new(Bytes::copy_from_slice(&[7; 256]));
+    let details = Details {
         create: 1,
-        main: main as i64,
         version: 1,
         lease: 0,
-        sub: 0,
-        tombstone: false,
-    })
+    };
+    Record::new(key, value, details, (main as i64, 0))
 }
 
 pub(super) fn measured(what: &str, operations: u64, mut operation: impl FnMut(u64)) -> f64 {
@@ -51,15 +47,15 @@ fn tree_cost() {
     let mut tree: Tree<KeyEntry> = Tree::default();
     let mut view = tree.clone();
     measured("tree, insert", KEYS, |number| {
-        tree.insert(KeyEntry::new(record(key(number), number)));
+        tree.insert(KeyEntry::new(record(&key(number), number)));
         if number.is_multiple_of(BATCH) {
             view = tree.clone();
         }
     });
     let put = measured("tree, put", OPERATIONS, |number| {
         let key = key(generator.below(KEYS));
-        let known = tree.get(&key).map(|entry| entry.newest().key.clone());
-        let record = record(known.expect("every key was inserted"), KEYS + number);
+        assert!(tree.get(&key).is_some(), "every key was inserted");
+        let record = record(&key, KEYS + number);
         tree.modify(&key, |entry| *entry = KeyEntry::new(record));
         if number.is_multiple_of(BATCH) {
             view = tree.clone();
@@ -70,12 +66,14 @@ fn tree_cost() {
     });
     let mut map = BTreeMap::new();
     measured("map, insert", KEYS, |number| {
-        map.insert(key(number), record(key(number), number));
+        let key = key(number);
+        let record = record(&key, number);
+        map.insert(key, record);
     });
     let map_put = measured("map, put", OPERATIONS, |number| {
-        let found = map.get_mut(&key(generator.below(KEYS)));
-        let found = found.expect("every key was inserted");
-        *found = record(found.key.clone(), KEYS + number);
+        let key = key(generator.below(KEYS));
+        let found = map.get_mut(&key).expect("every key was inserted");
+        *found = record(&key, KEYS + number);
     });
     let map_get = measured("map, get", OPERATIONS, |_| {
         assert!(map.contains_key(&key(generator.below(KEYS))));
