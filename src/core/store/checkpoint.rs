@@ -16,7 +16,6 @@ use crate::mutants::mutant;
 use bytes::{Bytes, BytesMut};
 use prost::Message as _;
 
-use super::keys::Keys;
 use super::lease::LeaseInfo;
 use super::log::LogEntry;
 use super::pieces::{
@@ -43,7 +42,6 @@ pub struct Export {
     placed: bool,
     stage: Stage,
     buffer: BytesMut,
-    keys: Keys,
     records: u64,
     leases: u64,
     failure: Option<DamagedValue>,
@@ -67,7 +65,6 @@ impl View {
             placed: false,
             stage: Stage::Head,
             buffer: BytesMut::new(),
-            keys: Keys::default(),
             records: 0,
             leases: 0,
             failure: None,
@@ -183,7 +180,7 @@ impl Export {
                 };
                 let key = match known {
                     true => Bytes::new(),
-                    false => self.keys.copy(record.key()),
+                    false => Bytes::copy_from_slice(record.key()),
                 };
                 match row(record, key, self.placed) {
                     Ok(row) => self.write(Kind::Row(row)),

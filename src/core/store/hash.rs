@@ -7,9 +7,9 @@
 
 use std::ops::ControlFlow;
 
+use bytes::Bytes;
 use prost::Message;
 
-use super::keys::Keys;
 use super::pace::Pace;
 use super::record::Record;
 use super::rows::put_row_key;
@@ -58,7 +58,6 @@ pub(super) fn hash_between(
     let mut hasher = Hasher {
         hash: crc32c::crc32c(b"key"),
         buffer: Vec::new(),
-        keys: Keys::default(),
     };
     for record in compacted_records(state, compacted, revision, pace) {
         pace.step();
@@ -110,7 +109,6 @@ fn compacted_records(
 struct Hasher {
     hash: u32,
     buffer: Vec<u8>,
-    keys: Keys,
 }
 
 impl Hasher {
@@ -119,11 +117,11 @@ impl Hasher {
         put_row_key(record.main, record.sub, record.tombstone, &mut self.buffer);
         let kv = if record.tombstone {
             KeyValue {
-                key: self.keys.copy(record.key()),
+                key: Bytes::copy_from_slice(record.key()),
                 ..KeyValue::default()
             }
         } else {
-            record.to_kv_among(&mut self.keys)?
+            record.to_kv()?
         };
         // A vector grows, so encoding into it cannot fail.
         let _ = kv.encode(&mut self.buffer);

@@ -1,34 +1,33 @@
-//! Copies of keys for an answer. A record has its key in its own piece of memory, so whoever shows it needs a copy; many
-//! copies lie in one piece, since a piece takes longer to get than a key to copy.
-//!
-//! Never for keys that are kept: one that stays keeps the whole piece.
+//! The keys of a long answer. A record has its key in its own piece of memory, so an answer needs copies: all of them in one
+//! piece, since a piece for each would take longer to get than its key to copy.
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 
-/// Bytes of a piece.
-const PIECE: usize = 4096;
+use super::KeyValue;
+use super::pace::Pace;
 
-/// The keys of one answer.
+/// The keys of an answer, in its order.
 #[derive(Debug, Default)]
 pub(super) struct Keys {
-    /// The first key is by itself: most answers have one.
-    begun: bool,
-    /// What is left of the last piece.
-    room: BytesMut,
+    bytes: Vec<u8>,
+    lengths: Vec<usize>,
 }
 
 impl Keys {
+    /// Adds the next key.
     #[inline]
-    pub(super) fn copy(&mut self, key: &[u8]) -> Bytes {
-        if !self.begun {
-            self.begun = true;
-            return Bytes::copy_from_slice(key);
+    pub(super) fn add(&mut self, key: &[u8]) {
+        self.bytes.extend_from_slice(key);
+        self.lengths.push(key.len());
+    }
+
+    /// Gives each of these its key.
+    pub(super) fn fill(self, kvs: &mut [KeyValue], pace: &Pace<'_>) {
+        let mut bytes = Bytes::from(self.bytes);
+        for (kv, length) in kvs.iter_mut().zip(self.lengths) {
+            pace.step();
+            kv.key = bytes.split_to(length);
         }
-        if self.room.capacity() < key.len() {
-            self.room = BytesMut::with_capacity(key.len().max(PIECE));
-        }
-        self.room.extend_from_slice(key);
-        self.room.split().freeze()
     }
 }
 
@@ -37,17 +36,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn copies_are_the_keys_across_pieces() {
-        let lengths = [1, 0, 3000, 1096, 1, 5000, 4096, 7, 32];
-        let keys: Vec<Vec<u8>> = lengths
+    fn each_gets_its_key() {
+        let added: Vec<Vec<u8>> = [1, 0, 3000, 7, 32, 0]
             .iter()
-            .cycle()
-            .take(100)
             .zip(0_u8..)
             .map(|(length, byte)| vec![byte; *length])
             .collect();
-        let mut copies = Keys::default();
-        let copied: Vec<Bytes> = keys.iter().map(|key| copies.copy(key)).collect();
-        assert_eq!(copied, keys);
+        let mut keys = Keys::default();
+        added.iter().for_each(|key| keys.add(key));
+        let mut kvs = vec![KeyValue::default(); added.len()];
+        keys.fill(&mut kvs, &Pace::default());
+        let filled: Vec<&[u8]> = kvs.iter().map(|kv| &kv.key[..]).collect();
+        assert_eq!(filled, added);
+        Keys::default().fill(&mut [], &Pace::default());
     }
 }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use super::keys::Keys;
 use super::pace::Pace;
 use super::reads::Reads;
-use super::span::Span;
+use super::span::{End, Span};
 use super::state::State;
 use super::{DamagedValue, Error, KeyValue, Range, RangeResponse, Revision, SortOrder, SortTarget};
 
@@ -85,23 +85,28 @@ impl State {
         if range.limit > 0 && limit < 1024 {
             kvs.reserve(limit);
         }
+        // One key is that of the request.
+        let asked = (span.end == End::Single).then_some(&range.key);
         self.visit_paced(span, revision, pace, &mut |record| {
-            match valued {
-                false => kvs.push(record.without_value(&mut keys)),
-                true => {
-                    let (kv, place) = record.to_kv_here(&mut keys);
-                    if let Some(place) = place {
-                        reads.want(kvs.len(), place);
-                    }
-                    kvs.push(kv);
-                }
+            let key = asked.cloned().unwrap_or_default();
+            if asked.is_none() {
+                keys.add(record.key());
             }
+            let (kv, place) = match valued {
+                true => record.to_kv_here(key),
+                false => (record.without_value(key), None),
+            };
+            if let Some(place) = place {
+                reads.want(kvs.len(), place);
+            }
+            kvs.push(kv);
             if kvs.len() >= limit {
                 ControlFlow::Break(())
             } else {
                 ControlFlow::Continue(())
             }
         });
+        keys.fill(&mut kvs, pace);
         reads.fill(&mut kvs, pace)?;
         Ok(kvs)
     }

@@ -9,10 +9,8 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use bytes::Bytes;
-use prost::encoding::{decode_varint, encode_varint};
 use triomphe::ThinArc;
 
-use super::keys::Keys;
 use super::tree::Item;
 use super::value::{Place, Value};
 use super::{DamagedValue, Event, EventKind, KeyValue, LeaseId, Revision};
@@ -24,8 +22,8 @@ pub(super) const RECORD_OVERHEAD: u64 = 128;
 /// Versions in a sealed block of a key's history.
 const BLOCK: usize = 32;
 
-/// The most bytes that the details of a record take: three numbers of ten bytes at most.
-const MOST_DETAILS: usize = 30;
+/// The most bytes that the details of a record take.
+const MOST_DETAILS: usize = 24;
 
 /// A key and its details of up to so many bytes are put together without memory of their own.
 const SHORT: usize = 256;
@@ -121,9 +119,10 @@ impl Record {
     /// Creation, version and lease.
     #[inline]
     pub(super) fn details(&self) -> Details {
-        match self.tombstone {
-            true => Details::default(),
-            false => Details::unpack(self.parts().1, self.main),
+        match (self.details, self.tombstone) {
+            (0, false) => Details::first(self.main),
+            (0, true) => Details::default(),
+            _ => Details::unpack(self.parts().1, self.main),
         }
     }
 
@@ -145,28 +144,18 @@ impl Record {
         Ok(self.with(Bytes::copy_from_slice(self.key()), value))
     }
 
-    /// The same with its key beside others.
-    ///
-    /// # Errors
-    /// If the value cannot be read.
+    /// The same with a copy of its key, if the value is in memory, else the key without it and where it is.
     #[inline]
-    pub(super) fn to_kv_among(&self, keys: &mut Keys) -> Result<KeyValue, DamagedValue> {
-        let value = self.value.load()?;
-        Ok(self.with(keys.copy(self.key()), value))
-    }
-
-    /// The same if the value is in memory, else the key without it and where it is.
-    #[inline]
-    pub(super) fn to_kv_here(&self, keys: &mut Keys) -> (KeyValue, Option<Place>) {
+    pub(super) fn to_kv_here(&self, key: Bytes) -> (KeyValue, Option<Place>) {
         match self.value.here() {
-            Ok(value) => (self.with(keys.copy(self.key()), value), None),
-            Err(place) => (self.without_value(keys), Some(place)),
+            Ok(value) => (self.with(key, value), None),
+            Err(place) => (self.without_value(key), Some(place)),
         }
     }
 
     /// The same, the value left out.
-    pub(super) fn without_value(&self, keys: &mut Keys) -> KeyValue {
-        self.with(keys.copy(self.key()), Bytes::new())
+    pub(super) fn without_value(&self, key: Bytes) -> KeyValue {
+        self.with(key, Bytes::new())
     }
 
     #[inline]
@@ -219,32 +208,40 @@ impl Details {
         }
     }
 
-    /// Version, revisions since the creation, lease, as far as one of them is not as it is at first.
+    /// Nothing for the first ones; version and revisions since the creation in 4 bytes each, with a lease in 8 more; or, if
+    /// one of the two is larger, all three in 8 bytes each.
     fn pack(self, main: Revision, room: &mut [u8; MOST_DETAILS]) -> &[u8] {
         if self == Self::first(main) {
             return &[];
         }
-        let numbers = [self.version, main.wrapping_sub(self.create), self.lease];
-        let stored = if self.lease == 0 { 2 } else { 3 };
-        let mut left = &mut room[..];
-        for number in &numbers[..stored] {
-            encode_varint(number.cast_unsigned(), &mut left);
-        }
-        let used = MOST_DETAILS - left.len();
-        &room[..used]
+        let age = main.wrapping_sub(self.create);
+        let length = match (u32::try_from(self.version), u32::try_from(age)) {
+            (Ok(version), Ok(age)) => {
+                room[..4].copy_from_slice(&version.to_le_bytes());
+                room[4..8].copy_from_slice(&age.to_le_bytes());
+                room[8..16].copy_from_slice(&self.lease.to_le_bytes());
+                if self.lease == 0 { 8 } else { 16 }
+            }
+            _ => {
+                room[..8].copy_from_slice(&self.version.to_le_bytes());
+                room[8..16].copy_from_slice(&age.to_le_bytes());
+                room[16..].copy_from_slice(&self.lease.to_le_bytes());
+                MOST_DETAILS
+            }
+        };
+        &room[..length]
     }
 
-    #[inline]
-    fn unpack(mut packed: &[u8], main: Revision) -> Self {
-        if packed.is_empty() {
-            return Self::first(main);
-        }
-        let version = next(&mut packed);
-        let create = main.wrapping_sub(next(&mut packed));
-        let lease = match packed.is_empty() {
-            true => 0,
-            false => next(&mut packed),
+    fn unpack(packed: &[u8], main: Revision) -> Self {
+        let short = |at| i64::from(u32::from_le_bytes(part(packed, at)));
+        let long = |at| i64::from_le_bytes(part(packed, at));
+        let (version, age, lease) = match packed.len() {
+            0 => return Self::first(main),
+            8 => (short(0), short(4), 0),
+            16 => (short(0), short(4), long(8)),
+            _ => (long(0), long(8), long(16)),
         };
+        let create = main.wrapping_sub(age);
         Details {
             create,
             version,
@@ -253,10 +250,12 @@ impl Details {
     }
 }
 
+/// So many bytes of what was packed.
 #[inline]
-fn next(packed: &mut &[u8]) -> i64 {
-    // As it was packed, so that it can be unpacked.
-    decode_varint(packed).unwrap_or_default().cast_signed()
+fn part<const N: usize>(packed: &[u8], at: usize) -> [u8; N] {
+    let mut part = [0; N];
+    part.copy_from_slice(&packed[at..at + N]);
+    part
 }
 
 /// A key with every revision of it that has not been reclaimed. Cloning is O(1).
@@ -391,23 +390,25 @@ mod tests {
 
     #[test]
     fn details_are_what_they_were() {
-        let versions = [1, 2, 127, 128, i64::MAX];
-        let creates = [1, 2, 6, 7];
+        let versions: [i64; 6] = [1, 2, 1 << 31, u32::MAX.into(), 1 << 32, i64::MAX];
+        let places: [(i64, i64); 4] = [(7, 1), (7, 7), (1 << 40, 1), (1 << 40, 1 << 39)];
         let leases = [0, 1, -1, i64::MIN, i64::MAX, 0x1234_5678_9abc_def0];
         let keys = [&b""[..], b"k", &[7; SHORT - 3], &[7; SHORT], &[7; 5000]];
         for key in keys {
             for version in versions {
-                for (create, lease) in creates.iter().flat_map(|it| leases.map(|to| (*it, to))) {
+                for ((main, create), lease) in
+                    places.iter().flat_map(|it| leases.map(|to| (*it, to)))
+                {
                     let details = Details {
                         create,
                         version,
                         lease,
                     };
                     let value = Value::new(Bytes::from_static(b"value"));
-                    let record = Record::new(key, value, details, (7, 2));
+                    let record = Record::new(key, value, details, (main, 2));
                     assert_eq!(record.key(), key);
                     assert_eq!(record.details(), details);
-                    assert_eq!((record.place(), record.tombstone), ((7, 2), false));
+                    assert_eq!((record.place(), record.tombstone), ((main, 2), false));
                     assert_eq!(record.size(), key.len() as u64 + 5 + RECORD_OVERHEAD);
                     let kv = record.to_kv().expect("it is in memory");
                     assert_eq!(
