@@ -286,10 +286,7 @@ impl Member {
         }
         self.now = self.now.max(now_ms);
         let outcome = self.take(input, effects).and_then(|()| self.pump(effects));
-        if let Err(reason) = outcome {
-            self.stopped = true;
-            effects.push(Effect::Stop(reason));
-        }
+        self.stop_on(outcome, effects);
     }
 
     /// Whether proposals are kept back for now, so that more of them are moved on together; what was kept back is moved
@@ -299,7 +296,13 @@ impl Member {
         if !released || self.stopped {
             return;
         }
-        if let Err(reason) = self.pump(effects) {
+        let outcome = self.pump(effects);
+        self.stop_on(outcome, effects);
+    }
+
+    /// Ends the member for good if it has a reason to.
+    fn stop_on(&mut self, outcome: Result<(), StopReason>, effects: &mut Vec<Effect>) {
+        if let Err(reason) = outcome {
             self.stopped = true;
             effects.push(Effect::Stop(reason));
         }
