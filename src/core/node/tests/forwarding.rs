@@ -204,6 +204,16 @@ fn sent_again(
     (number, late)
 }
 
+/// It is answered, and nothing of it is left to be made again.
+fn answered_once(cluster: &mut Cluster, origin: MemberId, number: u64) {
+    while cluster.think(origin) {}
+    cluster.settle();
+    cluster.ticks(2);
+    assert!(answered(cluster, origin, number));
+    assert_eq!(waiting(cluster, origin), 0);
+    cluster.assert_equal();
+}
+
 /// The leader before refuses the late forward, which says nothing of the one to its successor. Were
 /// it made once more, it would be there twice.
 #[test]
@@ -215,12 +225,7 @@ fn outcome_of_an_earlier_forward_is_void() {
     while cluster.deliver(origin, leader) {}
     while cluster.think(leader) {}
     while cluster.deliver(leader, origin) {}
-    while cluster.think(origin) {}
-    cluster.settle();
-    cluster.ticks(2);
-    assert!(answered(&mut cluster, origin, number));
-    assert_eq!(waiting(&mut cluster, origin), 0);
-    cluster.assert_equal();
+    answered_once(&mut cluster, origin, number);
 }
 
 /// Links give up what is queued when they break, by when its proposal may be on another one.
@@ -231,12 +236,7 @@ fn unsent_forward_of_an_earlier_term_is_void() {
     for late in late {
         give_back(&mut cluster, origin, leader, &late);
     }
-    while cluster.think(origin) {}
-    cluster.settle();
-    cluster.ticks(2);
-    assert!(answered(&mut cluster, origin, number));
-    assert_eq!(waiting(&mut cluster, origin), 0);
-    cluster.assert_equal();
+    answered_once(&mut cluster, origin, number);
 }
 
 #[test]
