@@ -174,13 +174,7 @@ impl MemberRuntime {
         self.shared
             .doing("founding the cluster as its first member");
         let machine = StateMachine::founded(membership);
-        self.create(
-            Some(machine),
-            disk::Phase::Member,
-            (who, self.new_saver()),
-            |_| {},
-        )
-        .await
+        self.create_founded(machine, who).await
     }
 
     /// Founds a cluster from the staged snapshot. Everything before the identity file is written leaves a standby.
@@ -247,6 +241,17 @@ impl MemberRuntime {
     /// Who writes the first checkpoint of this server, which is no member yet.
     pub(super) fn new_saver(&self) -> Saver {
         open::new_saver(&self.files(), &self.config)
+    }
+
+    /// Creates the files of an initial member of a cluster that begins empty.
+    pub(super) async fn create_founded(
+        self: &Arc<Self>,
+        machine: StateMachine,
+        who: Who,
+    ) -> Result<Became, Stop> {
+        let saver = self.new_saver();
+        self.create(Some(machine), disk::Phase::Member, (who, saver), |_| {})
+            .await
     }
 
     /// Creates the member's files, then records that in the identity file, with what `record` adds. Values of the machine

@@ -116,13 +116,7 @@ impl MemberRuntime {
         self.shared
             .doing("every initial member was met: founding the cluster");
         let machine = StateMachine::founded(membership);
-        self.create(
-            Some(machine),
-            disk::Phase::Member,
-            (who, self.new_saver()),
-            |_| {},
-        )
-        .await
+        self.create_founded(machine, who).await
     }
 
     /// Stores the member that is being formed, and refuses a disk of another attempt.

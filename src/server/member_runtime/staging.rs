@@ -328,13 +328,7 @@ impl Staging {
         let path = self.path(SNAPSHOT);
         let file = self.file.as_ref().ok_or(StagingError::Closed)?;
         file.write_all_at(data, offset)
-            .map_err(|source| match source.kind() {
-                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => StagingError::Space {
-                    needed: data.len() as u64,
-                    free: 0,
-                },
-                _ => failed("write", &path, source),
-            })?;
+            .map_err(|source| unwritten("write", &path, data.len() as u64, source))?;
         let end = offset + data.len() as u64;
         if end.saturating_sub(self.synced) >= SYNC_EVERY {
             file.sync_data().map_err(|error| unsynced(&path, &error))?;
@@ -441,13 +435,8 @@ impl Staging {
 
     /// A value could not be written to its file; the snapshot is kept.
     fn not_written(&self, source: io::Error) -> StagingError {
-        match source.kind() {
-            io::ErrorKind::StorageFull => StagingError::Space {
-                needed: self.staged().map_or(0, |staged| staged.length()),
-                free: 0,
-            },
-            _ => failed("write the values of", &self.path(SNAPSHOT), source),
-        }
+        let needed = self.staged().map_or(0, |staged| staged.length());
+        unwritten("write the values of", &self.path(SNAPSHOT), needed, source)
     }
 
     /// The database in the snapshot, whose checksums are right.
@@ -617,6 +606,16 @@ fn absent(error: io::Error) -> io::Result<()> {
     match error.kind() {
         io::ErrorKind::NotFound => Ok(()),
         _ => Err(error),
+    }
+}
+
+/// A write found no room for so many bytes, or failed.
+fn unwritten(act: &'static str, path: &Path, needed: u64, source: io::Error) -> StagingError {
+    match source.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            StagingError::Space { needed, free: 0 }
+        }
+        _ => failed(act, path, source),
     }
 }
 
