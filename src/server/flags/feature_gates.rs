@@ -45,7 +45,7 @@ pub const GATES: &[FeatureGate] = &[
     gate("SetMemberLocalAddr", true, Accepted("the system chooses the address to dial from"), "Dial from the first advertised address."),
     gate("StopGRPCServiceOnDefrag", true, Accepted("defragmentation stops nothing here"), "Serve no clients during defragmentation."),
     gate("TxnModeWriteWithSharedBuffer", false, Accepted("transactions need no such mode"), "Share a buffer in write transactions."),
-    gate("ValuesOnDisk", true, Effect, "Checkpoints move values of 64 bytes and more to files below the data directory, from which they are read; memory holds the keys, and the quota does not follow the memory limit. Not given: they are moved once every member is connected and none is of release 0.1.0, which cannot read them, and the quota follows the memory limit. False: they stay in memory."),
+    gate("ValuesOnDisk", true, Effect, "Checkpoints move values of 64 bytes and more to files below the data directory, from which they are read; memory holds the keys, and the quota does not follow the memory limit. Not given, which is another setting than false: they are moved once every member is connected and none is of release 0.1.0, which cannot read them, and the quota follows the memory limit. False: they stay in memory."),
 ];
 
 /// The gates, as the flag sets them.
