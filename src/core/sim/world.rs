@@ -308,6 +308,7 @@ impl World {
         config.strict_reconfig = random.random_bool(0.5);
         let log_bytes = [500, 5_000, 50_000][random.random_range(0..3)];
         let entries = random.random_range(1..60);
+        config.elects_when_complete = entries % 4 < 2;
         config.checkpoints = CheckpointPolicy {
             log_bytes,
             entries,

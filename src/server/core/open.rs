@@ -170,6 +170,7 @@ fn settings(config: &Config, disk_uuid: String, id: u64, shared: &RuntimeState) 
         disk_uuid,
         max_learners: usize::try_from(limits.max_learners).unwrap_or(usize::MAX),
         strict_reconfig: config.strict_reconfig_check,
+        elects_when_complete: config.hurry_first_election,
         lease_note_ms: match config.maintenance.lease_checkpoints {
             true => LEASE_NOTE_MS,
             false => 0,

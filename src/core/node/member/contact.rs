@@ -86,6 +86,10 @@ impl Contacts {
         self.met.retain(|id, _| is_member(*id));
     }
 
+    pub(super) fn is_connected(&self, id: MemberId) -> bool {
+        self.met.contains_key(&id)
+    }
+
     /// Members that are connected, under whichever leader.
     pub(super) fn connected(&self) -> BTreeSet<MemberId> {
         self.met.keys().copied().collect()

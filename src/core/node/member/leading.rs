@@ -25,6 +25,7 @@ impl Member {
             self.part(out);
             return Ok(());
         }
+        self.elect_after_cold_start(out)?;
         self.reads.tick(self.now, election / 2);
         self.retry_lease_calls(out);
         if self.leads() {

@@ -1,6 +1,7 @@
 //! The consensus half of a member: the core, the queues in front of it, the checks of a leader, the
 //! account of checkpoints and log, and the deadlines of leases.
 
+mod cold_start;
 mod contact;
 mod leading;
 mod messages;
@@ -25,6 +26,7 @@ use super::membership::Membership;
 use super::peer::{LeaseCall, PeerBody, PeerMessage};
 use super::removal::PeerReports;
 
+use cold_start::ColdStart;
 pub use contact::PeerStatus;
 use contact::{Contacts, Spans};
 use proposals::Proposals;
@@ -74,6 +76,9 @@ pub struct MemberConfig {
     /// Whether it may vote and campaign from the start. False in a server on an empty disk that
     /// cannot know whether its ID has voted from another disk: until [`Input::AllowVotes`].
     pub voting: bool,
+    /// Whether an election begins as soon as every voter is connected and none has told of a leader since this member
+    /// started, instead of after the election timeout. Without effect where the core has no pre-vote.
+    pub elects_when_complete: bool,
 }
 
 impl MemberConfig {
@@ -92,6 +97,7 @@ impl MemberConfig {
             lease_note_ms: 0,
             max_apply_gap: 5000,
             voting: true,
+            elects_when_complete: false,
         }
     }
 }
@@ -147,6 +153,7 @@ pub struct Member {
     pins: BTreeMap<MemberId, (u64, String)>,
     meetings: u64,
     contacts: Contacts,
+    cold_start: ColdStart,
     /// Members that, if they lead, take what is forwarded for their term. A few, looked at with every message.
     takers: Vec<MemberId>,
     proposals: Proposals,
@@ -208,6 +215,7 @@ impl Member {
             pins: BTreeMap::new(),
             meetings: 0,
             contacts: Contacts::default(),
+            cold_start: ColdStart::new(config.elects_when_complete && config.raft.pre_vote),
             takers: Vec::new(),
             proposals: Proposals::new(id, config.max_waiting_bytes),
             distrusted: None,
@@ -515,6 +523,9 @@ impl Member {
         let elsewhere = (change.term, change.leader) != (self.role.term, self.role.leader);
         self.role = change;
         self.distrusted = None;
+        if change.leader.is_some() {
+            self.cold_start.end();
+        }
         if self.leads() && (!led || elsewhere) {
             let election = self.spans().election;
             self.contacts.lead(self.now);

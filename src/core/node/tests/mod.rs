@@ -2,6 +2,7 @@
 //! the test needs. The simulator does the same with the real log and with disk faults.
 
 mod chaos;
+mod cold_start;
 mod forwarding;
 mod life;
 mod rules;
