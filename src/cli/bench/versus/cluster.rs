@@ -233,6 +233,29 @@ impl Cluster {
     /// its first linearizable answer.
     pub(super) fn restart(&mut self) -> Result<f64, Error> {
         let member = self.follower()?;
+        self.stop(member)?;
+        let begun = Instant::now();
+        self.members[member] = Some(self.spawn(member)?);
+        self.serves(member)?;
+        Ok(begun.elapsed().as_secs_f64())
+    }
+
+    /// Stops all members, starts them together, and returns the seconds until each has given a linearizable answer.
+    pub(super) fn restart_all(&mut self) -> Result<f64, Error> {
+        for member in 0..self.members.len() {
+            self.stop(member)?;
+        }
+        let begun = Instant::now();
+        for member in 0..self.members.len() {
+            self.members[member] = Some(self.spawn(member)?);
+        }
+        for member in 0..self.members.len() {
+            self.serves(member)?;
+        }
+        Ok(begun.elapsed().as_secs_f64())
+    }
+
+    fn stop(&mut self, member: usize) -> Result<(), Error> {
         let Some(mut child) = self.members[member].take() else {
             return Err(Error::Cluster(format!("member {member} does not run")));
         };
@@ -247,10 +270,7 @@ impl Cluster {
             }
             self.pause();
         }
-        let begun = Instant::now();
-        self.members[member] = Some(self.spawn(member)?);
-        self.serves(member)?;
-        Ok(begun.elapsed().as_secs_f64())
+        Ok(())
     }
 
     /// Some member that does not lead, if there is more than one.

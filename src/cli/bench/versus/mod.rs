@@ -257,7 +257,10 @@ impl Run<'_> {
         let name = format!("list {PAGE} of {keys} with count");
         self.measure(side, &name, list, "large/", keys, (false, Pace::Closed))?;
         let seconds = self.cluster(side).restart()?;
-        let name = format!("restart with {keys} keys");
+        let name = format!("restart of a follower with {keys} keys");
+        self.figures.add(side, &name, "s", Better::Lower, seconds);
+        let seconds = self.cluster(side).restart_all()?;
+        let name = format!("restart of all members with {keys} keys");
         self.figures.add(side, &name, "s", Better::Lower, seconds);
         self.note_memory(side, &format!("memory of a member with {keys} keys"))
     }
