@@ -27,6 +27,7 @@ mod etcd;
 pub mod flags;
 mod gateway;
 mod http;
+mod http2;
 mod link;
 pub mod listen;
 mod maintenance;

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
 use http_body_util::BodyExt as _;
-use hyper::body::{Body as _, Frame, Incoming};
+use hyper::body::{Body as _, Frame};
 use prost::Message;
 use tonic::Status;
 use tonic::metadata::MetadataMap;
@@ -24,6 +24,7 @@ use super::chunked_range;
 use super::framing::{HEAD, Pieces, encoded, framed, is_one_message, may_become_one};
 use super::{Services, message_limit};
 use crate::server::listen::bodies::Metered;
+use crate::server::listen::received::Received;
 use crate::server::listen::serving::{Direct, GivenBack};
 use crate::wire::etcd::kv_server::Kv;
 
@@ -69,7 +70,7 @@ impl Direct for DirectCalls {
 
     fn answer(
         self: Arc<Self>,
-        request: Request<Metered<Incoming>>,
+        request: Request<Metered<Received>>,
     ) -> Pin<Box<dyn Future<Output = Result<Response<Body>, GivenBack>> + Send>> {
         Box::pin(async move {
             let (parts, body) = request.into_parts();
@@ -133,7 +134,7 @@ enum Came {
 ///
 /// # Errors
 /// The client did not send it in time, or too much is incomplete.
-async fn whole(mut body: Metered<Incoming>, limit: usize) -> Result<Came, Status> {
+async fn whole(mut body: Metered<Received>, limit: usize) -> Result<Came, Status> {
     let mut came = Pieces::default();
     while !body.is_end_stream() {
         let Some(frame) = body.frame().await else {
@@ -247,12 +248,12 @@ impl hyper::body::Body for Sent {
 struct Read {
     first: Option<Frame<Bytes>>,
     then: Option<Frame<Bytes>>,
-    body: Metered<Incoming>,
+    body: Metered<Received>,
 }
 
 impl hyper::body::Body for Read {
     type Data = Bytes;
-    type Error = <Metered<Incoming> as hyper::body::Body>::Error;
+    type Error = <Metered<Received> as hyper::body::Body>::Error;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,

@@ -38,7 +38,7 @@ pub struct Config {
     pub heartbeat: Duration,
     /// Time without a leader after which a member campaigns.
     pub election: Duration,
-    /// The sole voter of a cluster campaigns at once when it starts.
+    /// The sole voter of a cluster campaigns at once when it starts, several as soon as all are connected.
     pub hurry_first_election: bool,
     /// Pre-vote before campaigning, so that a returning member does not depose a leader.
     pub pre_vote: bool,
@@ -240,6 +240,8 @@ pub struct ClientPort {
     pub access: Access,
     /// Also measure the duration of requests, by method.
     pub extensive_metrics: bool,
+    /// HTTP/2 by this server's own code.
+    pub own_http2: bool,
 }
 
 /// The log's level, format and output.

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use super::parse_bool;
 use super::table::Class::{self, Accepted, Effect};
+use super::{Flags, parse_bool};
 
 /// One gate.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +33,7 @@ const fn gate(name: &'static str, alpha: bool, class: Class, help: &'static str)
     }
 }
 
-/// The gates of etcd 3.7, by name, and one of our own.
+/// The gates of etcd 3.7, by name, and two of our own.
 #[rustfmt::skip]
 pub const GATES: &[FeatureGate] = &[
     gate("CompactHashCheck", true, Effect, "The leader compares the members' data after each compaction; see --compact-hash-check-time."),
@@ -41,6 +41,7 @@ pub const GATES: &[FeatureGate] = &[
     gate("InitialCorruptCheck", true, Effect, "A member that starts again compares its data with the others' before it serves clients."),
     gate("LeaseCheckpoint", true, Effect, "The leader notes what remains of long leases, so that a new leader does not give them their whole time again."),
     gate("LeaseCheckpointPersist", true, Accepted("what is noted of leases is always kept"), "Keep what was noted of leases."),
+    gate("OwnHTTP2", false, Effect, "HTTP/2 at the client ports by this server's own code, which takes less processor time for a request. False: by the library that serves HTTP/1 as well."),
     gate("PriorityRequest", true, Accepted("no kind of request goes before another"), "Revoke leases before other requests."),
     gate("SetMemberLocalAddr", true, Accepted("the system chooses the address to dial from"), "Dial from the first advertised address."),
     gate("StopGRPCServiceOnDefrag", true, Accepted("defragmentation stops nothing here"), "Serve no clients during defragmentation."),
@@ -60,6 +61,15 @@ struct Setting {
 }
 
 impl Gates {
+    /// Reads the flag.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse), with the flag's name.
+    pub fn of(flags: &Flags, warnings: &mut Vec<String>) -> Result<Gates, String> {
+        let text = flags.text("feature-gates");
+        Gates::parse(text, warnings).map_err(|why| format!("--feature-gates: {why}"))
+    }
+
     /// Parses `name=true,name=false`; `AllAlpha` and `AllBeta` set the gates that are not named
     /// individually. Adds a warning for each gate set to a value that has no effect.
     ///

@@ -11,6 +11,7 @@ use super::config::{
     AllowedNames, ClientPort, ClusterState, Config, Formation, Limits, Log, Operated, TlsFiles,
     TlsPolicy, ValuesOnDisk,
 };
+use super::feature_gates::Gates;
 use super::maintenance;
 use super::url::{ClientUrl, Endpoint, UrlError};
 use crate::server::auth::settings::AuthSettings;
@@ -81,8 +82,9 @@ impl Config {
         let client_tls = tls_files(flags, "", secure.map(|(flag, _)| flag))?;
         warn_about_schemes(flags, &mut warnings, &listen_peer_urls, &listen_client_urls);
         let awaits = matches!(formation, Formation::AwaitMembership { .. });
+        let gates = Gates::of(flags, &mut warnings).map_err(ConfigError::Refused)?;
         let maintenance =
-            maintenance::maintenance(flags, &mut warnings).map_err(ConfigError::Refused)?;
+            maintenance::maintenance(flags, &gates, &mut warnings).map_err(ConfigError::Refused)?;
         let on_disk = maintenance.values_on_disk == ValuesOnDisk::Always;
         let config = Config {
             name: name(flags, awaits, &mut warnings)?,
@@ -108,7 +110,7 @@ impl Config {
             .map_err(ConfigError::Refused)?,
             maintenance,
             tls_policy: tls_policy(flags)?,
-            client: client_port(flags)?,
+            client: client_port(flags, &gates)?,
             log: log(flags)?,
             termination_message_file: path(flags, "termination-message-file"),
             expected_hostname: flags.optional("expected-hostname").map(str::to_owned),
@@ -733,7 +735,7 @@ fn token_ttl(flags: &Flags) -> Result<u64, ConfigError> {
     }
 }
 
-fn client_port(flags: &Flags) -> Result<ClientPort, ConfigError> {
+fn client_port(flags: &Flags, gates: &Gates) -> Result<ClientPort, ConfigError> {
     let set = |name: &str| flags.list(name).into_iter().map(str::to_owned).collect();
     let streams = flags.number("max-concurrent-streams");
     let Ok(streams) = u32::try_from(streams) else {
@@ -764,6 +766,7 @@ fn client_port(flags: &Flags) -> Result<ClientPort, ConfigError> {
             origins: set("cors"),
         },
         extensive_metrics: flags.text("metrics") == "extensive",
+        own_http2: gates.is_on("OwnHTTP2"),
     })
 }
 

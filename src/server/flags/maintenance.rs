@@ -9,10 +9,9 @@ use super::{Flags, parse_duration};
 /// Validates them. The text of a refusal names the flag and the remedy.
 pub(in crate::server) fn maintenance(
     flags: &Flags,
+    gates: &Gates,
     warnings: &mut Vec<String>,
 ) -> Result<Maintenance, String> {
-    let gates = Gates::parse(flags.text("feature-gates"), warnings)
-        .map_err(|why| format!("--feature-gates: {why}"))?;
     let Some(compact_check) = flags.duration("compact-hash-check-time") else {
         return Err(
             "--compact-hash-check-time must be more than 0; the check is off unless --feature-gates=CompactHashCheck=true"
@@ -81,7 +80,8 @@ mod tests {
         let arguments: Vec<String> = arguments.iter().map(|text| (*text).to_owned()).collect();
         let flags = Flags::parse(&arguments, &BTreeMap::new()).expect("flags parse");
         let mut warnings = Vec::new();
-        maintenance(&flags, &mut warnings).map(|maintenance| (maintenance, warnings))
+        let gates = Gates::of(&flags, &mut warnings)?;
+        maintenance(&flags, &gates, &mut warnings).map(|maintenance| (maintenance, warnings))
     }
 
     #[test]

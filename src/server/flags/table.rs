@@ -108,7 +108,7 @@ pub const FLAGS: &[Flag] = &[
     flag("snapshot-catchup-entries", Member, Number, "5000", Accepted("the log is kept by size, for as long as an active member needs it"), "Entries kept for a slow member."),
     flag("heartbeat-interval", Member, Number, "100", Effect, "Milliseconds between heartbeats."),
     flag("election-timeout", Member, Number, "1000", Effect, "Milliseconds without a leader before an election; at least five heartbeats."),
-    flag("initial-election-tick-advance", Member, Bool, "true", Effect, "A cluster of one elects itself at once when it starts."),
+    flag("initial-election-tick-advance", Member, Bool, "true", Effect, "A cluster of one elects itself at once when it starts, a larger one as soon as all its voters are connected."),
     flag("listen-peer-urls", Member, Text, "http://localhost:2380", Effect, "URLs to listen on for other members."),
     flag("listen-client-urls", Member, Text, "http://localhost:2379", Effect, "URLs to listen on for clients, http, https, unix or unixs: gRPC and HTTP on one socket."),
     flag("listen-client-http-urls", Member, Text, "", Effect, "URLs for HTTP alone: JSON, probes and metrics; --listen-client-urls then serve gRPC alone."),

@@ -9,6 +9,7 @@ pub(in crate::server) mod bodies;
 pub(in crate::server) mod heard;
 pub(in crate::server) mod prefixed;
 pub(in crate::server) mod quiet;
+pub(in crate::server) mod received;
 pub(in crate::server) mod seats;
 pub(in crate::server) mod serving;
 pub(in crate::server) mod socket;
