@@ -15,7 +15,7 @@ cd "$(dirname "$0")/.."
 seconds=${1:-600}
 root=$PWD
 list=tests/fuzz/src/targets/mod.rs
-all=$(sed -nE 's/^ *target\("([a-z]+)".*/\1/p' $list)
+all=$(sed -nE 's/^ *target\("([a-z0-9]+)".*/\1/p' $list)
 targets=${TARGET:-$all}
 if ! grep -qx "$targets" <<<"$all" && [ -n "${TARGET:-}" ]; then
   echo "fuzz: TARGET=$TARGET is none of: $(tr '\n' ' ' <<<"$all")" >&2

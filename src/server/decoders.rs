@@ -53,6 +53,13 @@ fn frames_of<M: Message + Default + PartialEq>(mut bytes: &[u8], limit: usize) -
     count
 }
 
+/// Takes what a client sends on a connection of our own HTTP/2 after its preface, in pieces of so many bytes, and
+/// answers its requests. Returns their streams.
+#[must_use]
+pub fn http2(piece: usize, bytes: &[u8]) -> Vec<u32> {
+    super::http2::answered(piece, bytes)
+}
+
 /// The result of decoding a client's request.
 #[derive(Debug)]
 pub enum Request {

@@ -26,6 +26,7 @@ pub(crate) fn all() -> Vec<Seed> {
     let mut seeds = files();
     seeds.extend(machines());
     seeds.extend(wire());
+    seeds.extend(http2());
     seeds.extend(texts());
     seeds.extend(records());
     seeds.extend(tokens());
@@ -46,6 +47,42 @@ fn pieces(pieces: &[(u8, Vec<u8>)]) -> Vec<u8> {
         all.extend_from_slice(bytes);
     }
     all
+}
+
+/// Frames of a client: a unary call, one that is reset, and what belongs to a connection.
+fn http2() -> Vec<Seed> {
+    let frame = |kind: u8, flags: u8, stream: u8, payload: &[u8]| {
+        let length = payload.len() as u8;
+        [&[0, 0, length, kind, flags, 0, 0, 0, stream], payload].concat()
+    };
+    let settings = frame(4, 0, 0, &[0, 4, 0, 1, 0, 0]);
+    // `:method: POST`, `:scheme: http`, `:path: /a` and a `te: trailers` that becomes an entry of the table.
+    let head = b"\x83\x86\x04\x02/a\x40\x02te\x08trailers";
+    let message = [0, 0, 0, 0, 2, 7, 7];
+    let call = [
+        settings.clone(),
+        frame(1, 4, 1, head),
+        frame(0, 1, 1, &message),
+        frame(8, 0, 0, &[0, 0, 1, 0]),
+    ];
+    let reset = [
+        settings.clone(),
+        frame(1, 0, 1, &head[..3]),
+        frame(9, 4, 1, &head[3..]),
+        frame(3, 0, 1, &[0, 0, 0, 8]),
+        frame(1, 5, 3, b"\x83\x86\x84\xbe"),
+    ];
+    let others = [
+        settings,
+        frame(6, 0, 0, b"question"),
+        frame(2, 0, 1, &[0, 0, 0, 0, 1]),
+        frame(7, 0, 0, &[0; 8]),
+    ];
+    vec![
+        ("http2", "call", chosen(200, &call.concat())),
+        ("http2", "reset", chosen(3, &reset.concat())),
+        ("http2", "others", chosen(1, &others.concat())),
+    ]
 }
 
 fn files() -> Vec<Seed> {

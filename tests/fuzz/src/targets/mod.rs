@@ -38,6 +38,7 @@ pub(crate) const TARGETS: &[Target] = &[
     target("entries", 8 << 10, 2048, machine::entries),
     target("frames", 8 << 10, 512, wire::frames),
     target("requests", 8 << 10, 2048, wire::requests),
+    target("http2", 8 << 10, 512, wire::http2),
     target("json", 8 << 10, 2048, wire::json),
     target("stream", 8 << 10, 2048, wire::stream),
     target("tokens", 8 << 10, 512, text::tokens),

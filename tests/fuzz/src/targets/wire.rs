@@ -21,6 +21,20 @@ pub(crate) fn frames(bytes: &[u8]) {
     let _ = decoders::frames(mode >> 1, &stream);
 }
 
+/// A connection of our own HTTP/2: what comes at once begins no other requests than what comes in pieces, between which
+/// those that the client resets right away have begun as well.
+pub(crate) fn http2(bytes: &[u8]) {
+    let Some((piece, bytes)) = choice(bytes) else {
+        return;
+    };
+    let whole = decoders::http2(bytes.len(), bytes);
+    let pieces = decoders::http2(piece.into(), bytes);
+    assert!(
+        whole.iter().all(|stream| pieces.contains(stream)),
+        "{whole:?} are begun at once, and {pieces:?} in pieces"
+    );
+}
+
 /// Requests of clients: decoded, converted, validated, and executed if they are valid.
 pub(crate) fn requests(bytes: &[u8]) {
     let Some((kind, body)) = choice(bytes) else {
