@@ -7,7 +7,7 @@ SIM_PROFILE ?= sim
 SCENARIO ?=
 
 SCALE ?= 100
-.PHONY: help demo test check lint files fix generate sim sim-operator scale raft mutants robustness differential fuzz soak attack topology e2e interop kubernetes image bench bench-growth instructions
+.PHONY: help demo test check lint files fix generate sim sim-operator scale raft mutants robustness differential fuzz soak attack topology e2e interop h2spec kubernetes image bench bench-growth instructions
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -107,6 +107,11 @@ interop: ## real etcd, etcdctl and etcdutl, and object stores, below target; the
 	tests/interop/build.sh
 	tests/stores/build.sh
 	tests/interop/rust/build.sh
+
+h2spec: ## h2spec, the conformance suite of HTTP/2 and HPACK, at the client port, with and without TLS: nothing but what is expected
+	@tests/needs.sh rust cc go
+	cargo build --locked --bin quorate
+	tests/interop/h2spec.sh
 
 kubernetes: ## Kubernetes, CoreDNS and helm, built from Go modules into target/kubernetes/bin
 	@tests/needs.sh go

@@ -39,6 +39,7 @@ const SIGNS: &[(&str, &[&str])] = &[
     ("cargo ", &["rust", "cc"]),
     ("tests/interop/build.sh", &["go"]),
     ("tests/interop/build-bench.sh", &["go"]),
+    ("tests/interop/h2spec.sh", &["go"]),
     ("tests/kubernetes/build.sh", &["go"]),
     ("tests/topology/run.sh", &["root"]),
     ("tests/fuzz.sh", &["rust", "cc", "c++"]),
