@@ -8,6 +8,7 @@
 //! | `core` | the threads of a member and the handle that services use |
 //! | `member_runtime` | the server among its peers: its identity, joining, checkpoints |
 //! | `link` | framed messages between members on the peer port |
+//! | `http2` | HTTP/2 of the client port: frames, header blocks, the state of a connection |
 //! | `listen` | sockets of the client port and of the metrics port, connections and bodies |
 //! | `scheduling` | fair shares of the threads that serve clients |
 //! | `tls` | certificates of both ports |

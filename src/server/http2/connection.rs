@@ -266,11 +266,14 @@ impl Connection {
             received.ended |= head.has(frame::END_STREAM);
             self.read(head.stream, all);
         } else {
+            received.ended |= head.has(frame::END_STREAM);
             if length > 0 {
                 received.pieces.push_back(Bytes::copy_from_slice(data));
             }
-            received.ended |= head.has(frame::END_STREAM);
-            received.wake();
+            // An empty frame is nothing to wake anyone for.
+            if length > 0 || received.ended {
+                received.wake();
+            }
             // Padding is nothing that anyone reads.
             self.read(head.stream, all - length);
         }
