@@ -720,6 +720,9 @@ faults! {
     /// What somebody edits by hand stays as it is.
     EditsStay "edits-stay" in "operator/kubernetes/drift.rs",
         Test("operator::kubernetes::drift::tests::mutated_fields_are_kept_without_a_fight");
+    /// What changed while a watch was interrupted has no reconcile.
+    ListUnheard "list-unheard" in "operator/kubernetes/indexed.rs",
+        Test("operator::kubernetes::indexed::tests::second_list_tells_of_what_no_event_told");
     /// An archive is read on behind a hole.
     ArchiveHolePassedOver "archive-hole-passed-over" in "backup/archive/chain.rs",
         Test("backup::archive::tests::chains_reach_the_first_hole_and_no_further");

@@ -73,7 +73,7 @@ where
     K: Prune + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
 {
     /// Watches a namespaced kind. `trigger` is called with each object that appeared, changed or
-    /// went, and with each object of a repeated list.
+    /// went, with each object of a repeated list, and with each that is missing in it, once readers see it.
     pub fn namespaced(
         client: &Client,
         namespaces: &Namespaces,
@@ -263,14 +263,15 @@ where
         let mut last_error = String::new();
         while let Some(mut event) = events.next().await {
             if let Ok(event) = &mut event {
-                filler.apply(event);
+                filler.show(event, &trigger);
             }
             match event {
-                Ok(watcher::Event::Apply(object) | watcher::Event::InitApply(object)) => {
-                    trigger(&object);
-                }
-                Ok(watcher::Event::Delete(object)) => trigger(&object),
-                Ok(watcher::Event::Init) => {}
+                Ok(
+                    watcher::Event::Apply(_)
+                    | watcher::Event::Delete(_)
+                    | watcher::Event::Init
+                    | watcher::Event::InitApply(_),
+                ) => {}
                 Ok(watcher::Event::InitDone) => {
                     last_error.clear();
                     set_denied(deny.as_ref(), false);

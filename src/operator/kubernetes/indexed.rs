@@ -6,12 +6,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::ObjectMeta;
 use kube::runtime::watcher::Event;
 use tokio::sync::watch;
 
 use super::pruned::Prune;
 use crate::crd::{LABEL_BACKUP_OWNER, LABEL_CLUSTER, LABEL_CLUSTER_UID};
+use crate::mutants::mutant;
 
 /// Labels by which objects are found: the name of their cluster, the UID of one of its incarnations, and for what their Job
 /// runs.
@@ -158,44 +161,89 @@ impl<K: Prune> Indexed<K> {
 }
 
 impl<K: Prune + Clone> Filler<K> {
-    /// An event of the API server; its object is left as readers of the cache see it.
-    pub(crate) fn apply(&mut self, event: &mut Event<K>) {
+    /// An event of the API server; its object is left as readers of the cache see it, and one that is deleted says so.
+    /// `changed` is called once readers see it, with each object that they may see otherwise than before: what was there, if
+    /// it belongs to another cluster or none by now, what is gone, as it was, and of a list every object.
+    pub(crate) fn show(&mut self, event: &mut Event<K>, mut changed: impl FnMut(&K)) {
         match event {
             // The objects of a list are shown when all of them have come.
             Event::Init => self.listed = Objects::default(),
             Event::InitApply(object) => {
                 object.prune();
                 let entry = Entry::of(object);
-                let before = found_by(self.listed.kept.get(entry.key.as_str()).cloned());
+                let before = self.listed.kept.get(entry.key.as_str());
+                let before = found_by(before.map(Kept::read).as_deref());
                 self.listed.replace(&before, entry);
             }
             Event::InitDone => {
                 let listed = std::mem::take(&mut self.listed);
                 let before = std::mem::replace(&mut *self.write(), listed);
-                drop(before);
                 self.ready.send_replace(true);
+                self.tell_of_list(before, changed);
             }
             Event::Apply(object) => {
                 object.prune();
                 let entry = Entry::of(object);
-                let before = self.found_by(&entry.key);
-                self.write().replace(&before, entry);
+                let before = self.shown(&entry.key);
+                let found = found_by(before.as_deref());
+                let moved = before.filter(|_| found != entry.index);
+                self.write().replace(&found, entry);
+                moved.iter().for_each(|before| changed(before));
+                changed(object);
             }
             Event::Delete(object) => {
                 object.prune();
+                say_deleted(object);
                 let key = key_of(object.meta());
-                let before = self.found_by(&key);
-                self.write().remove(&before, &key);
+                let before = self.shown(&key);
+                let found = found_by(before.as_deref());
+                let moved = before.filter(|_| found != found_by(Some(&*object)));
+                self.write().remove(&found, &key);
+                moved.iter().for_each(|before| changed(before));
+                changed(object);
             }
         }
     }
 
-    /// By what the object of this key is found now. Only this changes it, so it stays so without the lock.
-    fn found_by(&self, key: &str) -> Vec<Box<str>> {
+    /// The same, and nobody is told.
+    #[cfg(any(test, feature = "simulators"))]
+    pub(crate) fn apply(&mut self, event: &mut Event<K>) {
+        self.show(event, |_| {});
+    }
+
+    /// A list has taken the place of what was there before.
+    fn tell_of_list(&self, before: Objects<K>, mut changed: impl FnMut(&K)) {
+        if mutant!(ListUnheard) {
+            return;
+        }
+        for (key, was) in before.kept {
+            let was = was.read();
+            match self.shown(&key) {
+                Some(is) if found_by(Some(&*is)) == found_by(Some(&*was)) => {}
+                Some(_) => changed(&was),
+                None => {
+                    let mut gone = Arc::unwrap_or_clone(was);
+                    say_deleted(&mut gone);
+                    changed(&gone);
+                }
+            }
+        }
+        // One at a time: all of them as structures would be several times the cache.
+        let keys: Vec<Box<str>> = {
+            let objects = self.objects.read().unwrap_or_else(PoisonError::into_inner);
+            objects.kept.keys().cloned().collect()
+        };
+        for key in keys {
+            self.shown(&key).iter().for_each(|object| changed(object));
+        }
+    }
+
+    /// What readers see now. Only this changes it, so it stays so without the lock.
+    fn shown(&self, key: &str) -> Option<Arc<K>> {
         let objects = self.objects.read().unwrap_or_else(PoisonError::into_inner);
         let kept = objects.kept.get(key).cloned();
         drop(objects);
-        found_by(kept)
+        kept.map(|kept| kept.read())
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, Objects<K>> {
@@ -240,13 +288,16 @@ impl<K: Prune + Clone> Entry<K> {
     }
 }
 
-/// The last state of a deleted object may differ from the one that was kept: that one is what the index has.
-fn found_by<K: Prune>(kept: Option<Kept<K>>) -> Vec<Box<str>> {
-    let object = kept.map(|kept| kept.read());
-    object
-        .iter()
-        .flat_map(|object| entries(&**object))
-        .collect()
+/// By what an object is found. The last state of a deleted one may differ from the one that was kept: that one is what the
+/// index has.
+fn found_by<K: Prune>(object: Option<&K>) -> Vec<Box<str>> {
+    object.into_iter().flat_map(entries).collect()
+}
+
+/// An object that is gone without having been seen on its way: a forced deletion, or one while nobody watched.
+fn say_deleted<K: Prune>(object: &mut K) {
+    let some = Time(Timestamp::UNIX_EPOCH);
+    object.meta_mut().deletion_timestamp.get_or_insert(some);
 }
 
 /// Without the lock: a text takes some microseconds.
@@ -407,5 +458,107 @@ mod tests {
         assert!(pods.read().kept.values().all(is_text));
         assert_eq!(pods.get("here", "a").as_deref(), Some(&whole));
         assert_eq!(pods.all().len(), 1);
+    }
+
+    /// What an event tells of: each object as its name, its cluster, and whether it is gone.
+    fn told(filler: &mut Filler<Pod>, event: Event<Pod>) -> Vec<String> {
+        let mut told = Vec::new();
+        filler.show(&mut { event }, |pod| {
+            let meta = &pod.metadata;
+            let labels = meta.labels.as_ref().expect("labels");
+            let gone = meta.deletion_timestamp.as_ref().map_or("", |_| ", gone");
+            let name = meta.name.as_deref().unwrap_or_default();
+            told.push(format!("{name} of {}{gone}", labels[LABEL_CLUSTER]));
+        });
+        told
+    }
+
+    /// The cluster that an object belonged to until its label was changed was not told, and did not create it again
+    /// before its next look.
+    #[test]
+    fn former_cluster_is_told() {
+        let (mut filler, pods) = Indexed::new();
+        let a = |cluster: &str| pod("here", "a", json!({LABEL_CLUSTER: cluster}));
+        assert_eq!(told(&mut filler, Event::Apply(a("one"))), ["a of one"]);
+        assert_eq!(told(&mut filler, Event::Apply(a("one"))), ["a of one"]);
+        let moved = told(&mut filler, Event::Apply(a("two")));
+        assert_eq!(moved, ["a of one", "a of two"]);
+        let deleted = told(&mut filler, Event::Delete(a("three")));
+        assert_eq!(deleted, ["a of two", "a of three, gone"]);
+        assert!(pods.all().is_empty());
+    }
+
+    /// A second list, after a watch that ended: what came, changed or went meanwhile has no event of its own. It was told
+    /// of before readers saw it, and what went not at all.
+    #[test]
+    fn second_list_tells_of_what_no_event_told() {
+        let (mut filler, pods) = Indexed::new();
+        let of = |name: &str, cluster: &str| pod("here", name, json!({LABEL_CLUSTER: cluster}));
+        for name in ["gone", "moved", "same"] {
+            told(&mut filler, Event::Apply(of(name, "one")));
+        }
+        let mut on_node = of("same", "one");
+        on_node.spec.get_or_insert_default().node_name = Some("a".into());
+        for event in [
+            Event::Init,
+            Event::InitApply(of("moved", "two")),
+            Event::InitApply(on_node),
+            Event::InitApply(of("new", "three")),
+        ] {
+            assert!(told(&mut filler, event).is_empty(), "nobody can see it yet");
+            assert!(pods.get("here", "new").is_none());
+        }
+        let mut seen = Vec::new();
+        filler.show(&mut Event::InitDone, |_| {
+            seen.push(pods.get("here", "new").is_some());
+        });
+        assert!(!seen.is_empty() && seen.iter().all(|seen| *seen));
+        assert_eq!(of_cluster(&pods, "one"), ["same"]);
+        assert_eq!(of_cluster(&pods, "two"), ["moved"]);
+        assert_eq!(pods.on_node("a").len(), 1);
+
+        // The same list a third time, without one of them.
+        filler.apply(&mut Event::Init);
+        for (name, cluster) in [("moved", "one"), ("new", "three")] {
+            filler.apply(&mut Event::InitApply(of(name, cluster)));
+        }
+        assert_eq!(
+            told(&mut filler, Event::InitDone),
+            [
+                "moved of two",
+                "same of one, gone",
+                "moved of one",
+                "new of three"
+            ]
+        );
+        assert!(pods.on_node("a").is_empty());
+        assert_eq!(pods.read().index.len(), 2, "nothing is kept of the others");
+    }
+
+    /// A watch that ends during its list begins another one: what came of the first is not shown with it.
+    #[test]
+    fn interrupted_list_is_dropped() {
+        let (mut filler, pods) = Indexed::new();
+        let of = |name: &str| pod("here", name, json!({LABEL_CLUSTER: "one"}));
+        filler.apply(&mut Event::Apply(of("a")));
+        for event in [
+            Event::Init,
+            Event::InitApply(of("b")),
+            Event::Init,
+            Event::InitApply(of("c")),
+            Event::InitApply(of("c")),
+        ] {
+            filler.apply(&mut { event });
+            assert_eq!(of_cluster(&pods, "one"), ["a"]);
+        }
+        assert_eq!(
+            told(&mut filler, Event::InitDone),
+            ["a of one, gone", "c of one"]
+        );
+        assert_eq!(of_cluster(&pods, "one"), ["c"]);
+    }
+
+    fn of_cluster(pods: &Indexed<Pod>, cluster: &str) -> Vec<String> {
+        of(pods, "here", &[(LABEL_CLUSTER, cluster)])
     }
 }

@@ -320,8 +320,9 @@ fn watch(client: &Client, namespaces: &Namespaces, trigger: &mpsc::UnboundedSend
     let pods: Cache<Pod> = owned!();
     let held = {
         let (trigger, pods) = (trigger.clone(), pods.clone());
+        let nodes = Arc::new(triggers::Nodes::default());
         move |node: &Node| {
-            for key in triggers::of_node(node, &pods) {
+            for key in nodes.concerned(node, &pods) {
                 let _ = trigger.send(key);
             }
         }

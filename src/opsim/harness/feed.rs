@@ -15,6 +15,9 @@ use crate::operator::kubernetes::indexed::Filler;
 use crate::operator::kubernetes::pruned::Prune;
 use crate::opsim::api::object;
 
+/// Every so many deliveries the watch has ended, and a whole list comes instead of events.
+const LIST: u64 = 5;
+
 /// One kind as one operator has it.
 pub(crate) struct Feed<K>
 where
@@ -23,6 +26,7 @@ where
 {
     filler: Filler<K>,
     shown: BTreeMap<(String, String), (u64, K)>,
+    deliveries: u64,
 }
 
 impl<K> Feed<K>
@@ -45,6 +49,7 @@ where
         let feed = Self {
             filler,
             shown: BTreeMap::new(),
+            deliveries: 0,
         };
         (feed, cache)
     }
@@ -63,13 +68,14 @@ where
         now: impl Iterator<Item = &'a Value>,
         mut changed: impl FnMut(&K),
     ) {
+        self.deliveries += 1;
+        if self.deliveries.is_multiple_of(LIST) {
+            return self.list(now, changed);
+        }
         let mut gone: std::collections::BTreeSet<(String, String)> =
             self.shown.keys().cloned().collect();
         for value in now {
-            let key = (
-                object::namespace(value).to_owned(),
-                object::name(value).to_owned(),
-            );
+            let key = key(value);
             gone.remove(&key);
             let revision = object::revision(value);
             if self
@@ -82,15 +88,34 @@ where
             let Ok(object) = serde_json::from_value::<K>(value.clone()) else {
                 continue;
             };
-            self.filler.apply(&mut Event::Apply(object.clone()));
-            changed(&object);
+            let mut event = Event::Apply(object.clone());
+            self.filler.show(&mut event, &mut changed);
             self.shown.insert(key, (revision, object));
         }
         for key in gone {
             if let Some((_, object)) = self.shown.remove(&key) {
-                self.filler.apply(&mut Event::Delete(object.clone()));
-                changed(&object);
+                self.filler.show(&mut Event::Delete(object), &mut changed);
             }
         }
     }
+
+    /// Shows a second list: what came, changed or went since the last delivery has no event.
+    fn list<'a>(&mut self, now: impl Iterator<Item = &'a Value>, mut changed: impl FnMut(&K)) {
+        self.shown.clear();
+        self.filler.show(&mut Event::Init, &mut changed);
+        for value in now {
+            if let Ok(object) = serde_json::from_value::<K>(value.clone()) {
+                let mut event = Event::InitApply(object.clone());
+                self.filler.show(&mut event, &mut changed);
+                self.shown
+                    .insert(key(value), (object::revision(value), object));
+            }
+        }
+        self.filler.show(&mut Event::InitDone, &mut changed);
+    }
+}
+
+fn key(value: &Value) -> (String, String) {
+    let namespace = object::namespace(value).to_owned();
+    (namespace, object::name(value).to_owned())
 }

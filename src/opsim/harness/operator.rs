@@ -137,6 +137,7 @@ pub(crate) struct Operator {
     shared: Arc<Context>,
     rules: Rules,
     feeds: Feeds,
+    nodes: triggers::Nodes,
     queue: Queue<Key>,
     reconcile: Option<(Key, Underway)>,
     backups: Option<BackupReconciles>,
@@ -216,6 +217,7 @@ impl Operator {
             shared,
             rules: setup.rules,
             feeds,
+            nodes: triggers::Nodes::default(),
             queue: Queue::new(),
             reconcile: None,
             backups,
@@ -477,9 +479,9 @@ impl Operator {
             Kind::NetworkPolicy => feeds.policies.deliver(ours(), |o| owned(&o.metadata)),
             Kind::EndpointSlice => feeds.slices.deliver(ours(), |o| owned(&o.metadata)),
             Kind::Node => {
-                let pods = &self.shared.caches.pods;
+                let (pods, nodes) = (&self.shared.caches.pods, &self.nodes);
                 feeds.nodes.deliver(all(), |node| {
-                    for key in triggers::of_node(node, pods) {
+                    for key in nodes.concerned(node, pods) {
                         queue.trigger(key, now_ms);
                     }
                 });
