@@ -2,7 +2,7 @@
 //! causes one more; failures wait longer each time. Knows no clock: time is passed
 //! in, in milliseconds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Triggers within this are one reconcile.
 const DEBOUNCE_MS: u64 = 30;
@@ -47,6 +47,10 @@ impl Tenant for (String, String) {
 #[derive(Debug, Default)]
 pub struct Queue<K> {
     entries: BTreeMap<K, Entry>,
+    /// The entries that are due sometime, by when: with ten thousand clusters at rest, few are due now.
+    due: BTreeSet<(u64, K)>,
+    /// Reconciles under way, by tenant.
+    under_way: BTreeMap<String, usize>,
 }
 
 impl<K: Ord + Clone + Tenant> Queue<K> {
@@ -54,54 +58,61 @@ impl<K: Ord + Clone + Tenant> Queue<K> {
     pub fn new() -> Self {
         Self {
             entries: BTreeMap::new(),
+            due: BTreeSet::new(),
+            under_way: BTreeMap::new(),
         }
     }
 
     /// Something about this cluster changed.
     pub fn trigger(&mut self, key: K, now_ms: u64) {
-        let entry = self.entries.entry(key).or_default();
+        let entry = self.entries.entry(key.clone()).or_default();
         if entry.running {
             entry.triggered = true;
             return;
         }
-        let soon = now_ms + DEBOUNCE_MS;
-        entry.due_ms = Some(entry.due_ms.map_or(soon, |due| due.min(soon)));
+        self.is_due(key, now_ms + DEBOUNCE_MS);
+    }
+
+    /// A cluster without a reconcile is due then, or before.
+    fn is_due(&mut self, key: K, at_ms: u64) {
+        let entry = self.entries.entry(key.clone()).or_default();
+        if let Some(before) = entry.due_ms {
+            if before <= at_ms {
+                return;
+            }
+            self.due.remove(&(before, key.clone()));
+        }
+        entry.due_ms = Some(at_ms);
+        self.due.insert((at_ms, key));
     }
 
     /// Takes the cluster that has been due longest, of those of the tenants with the fewest reconciles
     /// under way, if any is due now. Its reconcile runs until [`Queue::ended`].
     pub fn take(&mut self, now_ms: u64) -> Option<K> {
-        let mut under_way: BTreeMap<String, usize> = BTreeMap::new();
-        for (key, _) in self.entries.iter().filter(|(_, entry)| entry.running) {
-            *under_way.entry(key.tenant().to_owned()).or_default() += 1;
-        }
-        let (key, entry) = self
-            .entries
-            .iter_mut()
-            .filter(|(_, entry)| !entry.running)
-            .filter(|(_, entry)| entry.due_ms.is_some_and(|due| due <= now_ms))
-            .min_by_key(|(key, entry)| {
-                let many = under_way.get(key.tenant()).copied().unwrap_or(0);
-                (many, entry.due_ms)
-            })?;
+        let now = self.due.iter().take_while(|(due_ms, _)| *due_ms <= now_ms);
+        let (due_ms, key) = now.min_by_key(|(due_ms, key)| {
+            let many = self.under_way.get(key.tenant()).copied().unwrap_or(0);
+            (many, *due_ms)
+        })?;
+        let (due_ms, key) = (*due_ms, key.clone());
+        self.due.remove(&(due_ms, key.clone()));
+        let tenant = key.tenant().to_owned();
+        *self.under_way.entry(tenant).or_default() += 1;
+        let entry = self.entries.entry(key.clone()).or_default();
         entry.running = true;
         entry.triggered = false;
         entry.due_ms = None;
-        Some(key.clone())
+        Some(key)
     }
 
     /// When [`Queue::take`] may have something, in the same milliseconds.
     pub fn next_due(&self) -> Option<u64> {
-        self.entries
-            .values()
-            .filter(|entry| !entry.running)
-            .filter_map(|entry| entry.due_ms)
-            .min()
+        self.due.first().map(|(due_ms, _)| *due_ms)
     }
 
     /// Passes under way.
     pub fn running(&self) -> usize {
-        self.entries.values().filter(|entry| entry.running).count()
+        self.under_way.values().sum()
     }
 
     /// A reconcile ended.
@@ -110,6 +121,12 @@ impl<K: Ord + Clone + Tenant> Queue<K> {
             return;
         };
         entry.running = false;
+        if let Some(many) = self.under_way.get_mut(key.tenant()) {
+            *many -= 1;
+            if *many == 0 {
+                self.under_way.remove(key.tenant());
+            }
+        }
         let mut due = match ended {
             Ended::After(wait_ms) => {
                 entry.failures = 0;
@@ -129,7 +146,7 @@ impl<K: Ord + Clone + Tenant> Queue<K> {
         if entry.triggered {
             due = due.min(now_ms + DEBOUNCE_MS);
         }
-        entry.due_ms = Some(due);
+        self.is_due(key.clone(), due);
     }
 }
 
@@ -158,6 +175,7 @@ mod tests {
         assert!(begun.contains(&"quiet/one"), "{begun:?}");
         queue.ended(&"quiet/one", Ended::After(0), 1_000);
         assert_eq!(queue.take(1_100), Some("quiet/one"), "and again");
+        assert_eq!(queue.running(), 4);
     }
 
     #[test]
