@@ -81,9 +81,9 @@ sim-operator: ## the operator over a simulated Kubernetes: every scenario, each 
 	@tests/needs.sh rust cc
 	$(if $(SEED),SEED=$(SEED),SEEDS=$(if $(filter file,$(origin SEEDS)),1,$(SEEDS))) SEED_BASE=$(SEED_BASE) $(if $(SCENARIO),SCENARIO=$(SCENARIO)) $(if $(CRASH),CRASH=$(CRASH)) $(if $(LAG),LAG=$(LAG)) $(if $(LATE),LATE=$(LATE)) $(if $(SECOND_LEADER),SECOND_LEADER=$(SECOND_LEADER)) $(if $(EDITS),EDITS=$(EDITS)) cargo test --locked --profile $(SIM_PROFILE) $(if $(EDITS),,--test sim_operator) $(if $(SCENARIO),,--test sim_edits) -- --nocapture
 
-scale: ## one operator with many clusters at rest: its memory, its processor time, its requests; CLUSTERS=n
+scale: ## one operator with many clusters at rest: its memory, its processor time, its requests; CLUSTERS=n; and of ROLLED=n that are all rolled
 	@tests/needs.sh rust cc
-	CLUSTERS=$(or $(CLUSTERS),1000) cargo test --locked --profile sim --test sim_scale -- --nocapture
+	CLUSTERS=$(or $(CLUSTERS),1000) ROLLED=$(or $(ROLLED),30) cargo test --locked --profile sim --test sim_scale --test sim_rolled -- --nocapture
 
 fuzz: ## every decoder under libFuzzer, on the stable toolchain; SECONDS=n in all (600), TARGET=name one; needs a C++ compiler
 	@tests/needs.sh rust cc c++

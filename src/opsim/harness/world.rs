@@ -201,7 +201,12 @@ impl World {
 
     /// Virtual time since the start, in seconds.
     pub(crate) fn ran_seconds(&self) -> u64 {
-        (self.now_ms() - START_MS) / 1000
+        self.ran_ms() / 1000
+    }
+
+    /// The same in milliseconds, as the log of writes counts it.
+    pub(crate) fn ran_ms(&self) -> u64 {
+        self.now_ms() - START_MS
     }
 
     pub(crate) fn now_ms(&self) -> u64 {
