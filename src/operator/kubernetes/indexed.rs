@@ -12,6 +12,7 @@ use kube::api::ObjectMeta;
 use kube::runtime::watcher::Event;
 use tokio::sync::watch;
 
+use super::packed::{Packed, Packer};
 use super::pruned::Prune;
 use crate::crd::{LABEL_BACKUP_OWNER, LABEL_CLUSTER, LABEL_CLUSTER_UID};
 use crate::mutants::mutant;
@@ -35,6 +36,7 @@ pub(crate) struct Filler<K> {
     objects: Arc<RwLock<Objects<K>>>,
     /// As far as the list under way has come.
     listed: Objects<K>,
+    packer: Packer,
     ready: watch::Sender<bool>,
 }
 
@@ -48,7 +50,7 @@ struct Objects<K> {
 /// An object as its kind is kept.
 enum Kept<K> {
     Whole(Arc<K>),
-    Text(Arc<[u8]>),
+    Text(Arc<Packed>),
 }
 
 impl<K> Clone for Kept<K> {
@@ -91,6 +93,7 @@ impl<K: Prune> Indexed<K> {
         let filler = Filler {
             objects: Arc::default(),
             listed: Objects::default(),
+            packer: Packer::default(),
             ready,
         };
         let reader = Self {
@@ -170,7 +173,7 @@ impl<K: Prune + Clone> Filler<K> {
             Event::Init => self.listed = Objects::default(),
             Event::InitApply(object) => {
                 object.prune();
-                let entry = Entry::of(object);
+                let entry = Entry::of(object, &mut self.packer);
                 let before = self.listed.kept.get(entry.key.as_str());
                 let before = found_by(before.map(Kept::read).as_deref());
                 self.listed.replace(&before, entry);
@@ -183,7 +186,7 @@ impl<K: Prune + Clone> Filler<K> {
             }
             Event::Apply(object) => {
                 object.prune();
-                let entry = Entry::of(object);
+                let entry = Entry::of(object, &mut self.packer);
                 let before = self.shown(&entry.key);
                 let found = found_by(before.as_deref());
                 let moved = before.filter(|_| found != entry.index);
@@ -277,9 +280,10 @@ impl<K> Objects<K> {
 }
 
 impl<K: Prune + Clone> Entry<K> {
-    fn of(object: &K) -> Self {
+    fn of(object: &K, packer: &mut Packer) -> Self {
         let whole = || Kept::Whole(Arc::new(object.clone()));
-        let text = object.text().map(|text| Kept::Text(text.into()));
+        let text = object.text();
+        let text = text.map(|text| Kept::Text(Arc::new(packer.pack(text))));
         Self {
             key: key_of(object.meta()),
             kept: text.unwrap_or_else(whole),
@@ -310,7 +314,10 @@ impl<K: Prune> Kept<K> {
     fn read(&self) -> Arc<K> {
         match self {
             Self::Whole(object) => object.clone(),
-            Self::Text(text) => Arc::new(K::of_text(text).expect("it was read when it was kept")),
+            Self::Text(packed) => {
+                let object = K::of_text(&packed.text());
+                Arc::new(object.expect("it was read when it was kept"))
+            }
         }
     }
 }

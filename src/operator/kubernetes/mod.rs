@@ -21,6 +21,7 @@ mod nodes;
 pub mod objects;
 mod observe;
 mod ours;
+mod packed;
 pub(crate) mod platform;
 pub mod probes;
 pub mod pruned;
