@@ -723,6 +723,15 @@ faults! {
     /// What changed while a watch was interrupted has no reconcile.
     ListUnheard "list-unheard" in "operator/kubernetes/indexed.rs",
         Test("operator::kubernetes::indexed::tests::second_list_tells_of_what_no_event_told");
+    /// Another leader is no change of a description.
+    DigestWithoutLeader "digest-without-leader" in "server/operator_api/digest.rs",
+        Test("server::operator_api::digest::tests::what_is_acted_on_counts");
+    /// A member that has changed is asked no more, and its cluster not reconciled.
+    HeldEndsUnheard "held-ends-unheard" in "operator/held.rs",
+        Operator("told-of-members", &[STORY]);
+    /// The calls of a deleted cluster stay.
+    ReleaseForgotten "release-forgotten" in "operator/held.rs",
+        Test("operator::held::tests::released_calls_tell_nothing");
     /// An archive is read on behind a hole.
     ArchiveHolePassedOver "archive-hole-passed-over" in "backup/archive/chain.rs",
         Test("backup::archive::tests::chains_reach_the_first_hole_and_no_further");

@@ -1,5 +1,5 @@
-//! Asks members over `quorate.v1`: several at once, each within a bound, over connections that are
-//! kept. A member that does not answer is simply not in the answer: silence is no evidence.
+//! Asks members over `quorate.v1`: several at once, each within a bound, over connections that are kept while a cluster is at
+//! work. A member that does not answer is simply not in the answer: silence is no evidence.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,10 +9,12 @@ use futures::future::join_all;
 use tonic::{Code, Status};
 
 use super::clock::{Clock, Moment};
+use super::held;
 use super::platform::Failure;
 use crate::plan::{AlarmKind, Fence, MemberAction};
 use crate::server::operator_api::auth::Key;
 use crate::server::operator_api::client::{AddressError, Author, MemberClient};
+use crate::server::operator_api::held_call::HeldCall;
 use crate::server::operator_api::secure::Secure;
 use crate::wire::member as proto;
 
@@ -161,6 +163,24 @@ impl Members {
             .map_err(|error| Failure::Retry(error.to_string()))?;
         clients.insert(address.to_owned(), client.clone());
         Ok(client)
+    }
+
+    /// A call that the member at this address holds until its description has another digest than this.
+    pub(super) fn held_call(&self, address: &str, digest: u64) -> HeldCall {
+        let secure = self.secure.lock().unwrap_or_else(PoisonError::into_inner);
+        HeldCall {
+            address: address.to_owned(),
+            key: self.key.clone(),
+            secure: secure.get(address).cloned(),
+            digest,
+            wait: held::wait_of(address),
+        }
+    }
+
+    /// Closes the connections: no member is asked for minutes, and the next observation makes others.
+    pub(super) fn hang_up(&self) {
+        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        clients.clear();
     }
 
     /// Descriptions of the members at these addresses (by any name), as far as they answer, and why the others did not.

@@ -4,6 +4,7 @@
 pub mod admission;
 pub mod clock;
 pub mod describe;
+pub mod held;
 pub mod kubernetes;
 pub mod local;
 pub mod members;

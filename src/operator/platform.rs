@@ -120,6 +120,11 @@ pub trait Platform {
     /// Carries out one act on what was last seen. An act that was carried out before succeeds.
     fn act(&mut self, act: &Act) -> impl Future<Output = Result<(), Failure>> + Send;
 
+    /// Whether a calm cluster's changes are told of from now on, by its objects and by its members.
+    fn is_told(&mut self) -> bool {
+        false
+    }
+
     /// Writes down what the reconcile leaves behind.
     fn report(&mut self, report: &Report) -> impl Future<Output = Result<(), Failure>> + Send;
 }

@@ -4,8 +4,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::held::Told;
+
 /// Triggers within this are one reconcile.
 const DEBOUNCE_MS: u64 = 30;
+/// Between two reconciles because members have changed: one that changes to and fro does not keep the operator busy.
+const CHANGED_MS: u64 = 1_000;
+/// After a member did not hold a call.
+const UNTOLD_MS: u64 = 10_000;
 /// The first wait after a failed reconcile; each further one is twice as long.
 const BACKOFF_MS: u64 = 1_000;
 /// The longest wait after failed reconciles.
@@ -28,6 +34,12 @@ struct Entry {
     running: bool,
     triggered: bool,
     failures: u32,
+    /// A member has changed during the reconcile.
+    changed: bool,
+    /// A member held no call during the reconcile: perhaps the one that the reconcile had asked for.
+    untold: bool,
+    /// When the last reconcile that was asked for because of that is or was due.
+    changed_ms: Option<u64>,
 }
 
 /// The tenant of a cluster: of two tenants with due clusters, the one with fewer reconciles in progress comes first, so
@@ -73,6 +85,41 @@ impl<K: Ord + Clone + Tenant> Queue<K> {
         self.is_due(key, now_ms + DEBOUNCE_MS);
     }
 
+    /// A call that a member of this cluster held has ended.
+    pub(crate) fn told(&mut self, key: K, told: Told, now_ms: u64) {
+        match told {
+            Told::Changed => self.changed(key, now_ms),
+            Told::Nothing => self.untold(key, now_ms),
+        }
+    }
+
+    /// It is looked at as one is whose members tell nothing.
+    fn untold(&mut self, key: K, now_ms: u64) {
+        let entry = self.entries.entry(key.clone()).or_default();
+        if entry.running {
+            entry.untold = true;
+            return;
+        }
+        self.is_due(key, now_ms + UNTOLD_MS);
+    }
+
+    fn changed(&mut self, key: K, now_ms: u64) {
+        let entry = self.entries.entry(key.clone()).or_default();
+        let soon = now_ms + DEBOUNCE_MS;
+        let due_ms = match entry.changed_ms {
+            // One is asked for already.
+            Some(last) if last > now_ms => last,
+            Some(last) => soon.max(last + CHANGED_MS),
+            None => soon,
+        };
+        entry.changed_ms = Some(due_ms);
+        if entry.running {
+            entry.changed = true;
+            return;
+        }
+        self.is_due(key, due_ms);
+    }
+
     /// A cluster without a reconcile is due then, or before.
     fn is_due(&mut self, key: K, at_ms: u64) {
         let entry = self.entries.entry(key.clone()).or_default();
@@ -101,6 +148,8 @@ impl<K: Ord + Clone + Tenant> Queue<K> {
         let entry = self.entries.entry(key.clone()).or_default();
         entry.running = true;
         entry.triggered = false;
+        entry.changed = false;
+        entry.untold = false;
         entry.due_ms = None;
         Some(key)
     }
@@ -146,6 +195,12 @@ impl<K: Ord + Clone + Tenant> Queue<K> {
         if entry.triggered {
             due = due.min(now_ms + DEBOUNCE_MS);
         }
+        if entry.untold {
+            due = due.min(now_ms + UNTOLD_MS);
+        }
+        if let Some(changed_ms) = entry.changed_ms.filter(|_| entry.changed) {
+            due = due.min(changed_ms.max(now_ms + DEBOUNCE_MS));
+        }
         self.is_due(key.clone(), due);
     }
 }
@@ -153,6 +208,53 @@ impl<K: Ord + Clone + Tenant> Queue<K> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A member whose description flaps: a reconcile a second, however often it is told of.
+    #[test]
+    fn changes_of_members_are_a_reconcile_a_second() {
+        let mut queue = Queue::new();
+        let mut reconciles = 0;
+        for now_ms in 0..10_000 {
+            queue.changed("a", now_ms);
+            if queue.take(now_ms).is_some() {
+                reconciles += 1;
+                queue.ended(&"a", Ended::After(60_000), now_ms);
+            }
+        }
+        assert_eq!(reconciles, 10);
+        queue.changed("b", 5);
+        assert_eq!(
+            queue.take(5 + DEBOUNCE_MS),
+            Some("b"),
+            "the first one at once"
+        );
+        queue.trigger("a", 10_000);
+        assert_eq!(
+            queue.take(10_000 + DEBOUNCE_MS),
+            Some("a"),
+            "events are not delayed"
+        );
+    }
+
+    /// A member that holds no call: its cluster is looked at every ten seconds, also if that was told while the reconcile
+    /// that had asked for the call was still writing its report.
+    #[test]
+    fn clusters_that_are_not_told_of_are_looked_at() {
+        let mut queue = Queue::new();
+        queue.trigger("a", 0);
+        for begun_ms in [DEBOUNCE_MS, DEBOUNCE_MS + UNTOLD_MS] {
+            assert_eq!(queue.take(begun_ms), Some("a"));
+            queue.told("a", Told::Nothing, begun_ms);
+            queue.ended(&"a", Ended::After(300_000), begun_ms);
+            assert_eq!(queue.next_due(), Some(begun_ms + UNTOLD_MS));
+        }
+        let begun_ms = DEBOUNCE_MS + 2 * UNTOLD_MS;
+        assert_eq!(queue.take(begun_ms), Some("a"));
+        queue.ended(&"a", Ended::After(300_000), begun_ms);
+        assert_eq!(queue.next_due(), Some(begun_ms + 300_000), "it is held");
+        queue.told("a", Told::Nothing, begun_ms + 5);
+        assert_eq!(queue.next_due(), Some(begun_ms + 5 + UNTOLD_MS));
+    }
 
     impl Tenant for &str {
         fn tenant(&self) -> &str {

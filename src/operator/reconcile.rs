@@ -21,6 +21,8 @@ const SOON_MS: u64 = 50;
 const OVERTAKEN_MS: u64 = 500;
 /// Maximum number of failed writes before a reconcile gives up: each may take as long as a webhook's timeout.
 const FAILURES: usize = 8;
+/// Between two reconciles of a cluster whose changes are told of: for what is told late, or not at all.
+const CALM_MS: u64 = 300_000;
 /// While an object of ours is terminating.
 const TERMINATING_MS: u64 = 2_000;
 
@@ -166,7 +168,8 @@ impl<P: Platform> Reconcile<'_, P> {
         let terminates =
             |(_, failure): &(Action, Failure)| matches!(failure, Failure::Terminating { .. });
         let ended = if self.failed.is_empty() {
-            Ended::After(plan.requeue_ms)
+            let told = plan.calm && self.platform.is_told();
+            Ended::After(if told { CALM_MS } else { plan.requeue_ms })
         } else if self.failed.iter().all(terminates) {
             Ended::After(TERMINATING_MS)
         } else {

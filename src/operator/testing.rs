@@ -29,5 +29,6 @@ pub(crate) fn plan_of(steps: Vec<Step>) -> Plan {
         status: EtcdClusterStatus::default(),
         recoveries: Vec::new(),
         requeue_ms: 10_000,
+        calm: false,
     }
 }

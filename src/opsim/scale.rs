@@ -128,6 +128,7 @@ impl ScaleTest {
                     let due = self.operator.next_ms().unwrap_or(now_ms + STEP_MS);
                     now_ms = due.clamp(now_ms + 1, now_ms + STEP_MS);
                     self.world.set_now_ms(now_ms);
+                    lock(&self.world.servers).advance(now_ms);
                 }
                 let api = self.world.api.clone();
                 self.operator.turn(&api, now_ms, &mut |most| most).await;

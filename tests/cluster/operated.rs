@@ -3,10 +3,12 @@
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use super::fixture::{SECRET, Server, until};
 use quorate::server::operator_api::auth::Key;
 use quorate::server::operator_api::client::MemberClient;
+use quorate::server::operator_api::held_call::HeldCall;
 use quorate::wire::etcd::MemberListRequest;
 use quorate::wire::etcd::cluster_client::ClusterClient;
 use quorate::wire::member::{AddLearnerRequest, BootstrapRequest, DescribeResponse, Fence, Phase};
@@ -368,4 +370,87 @@ async fn calls_without_the_key_are_refused() {
         .await
         .unwrap();
     assert!(repeated.already);
+}
+
+/// A caller that has a description is answered when there is another one, whatever is written meanwhile, and without a
+/// change after the time that it waits: longer than any other call may take.
+#[tokio::test]
+async fn descriptions_are_held_until_they_change() {
+    let home = tempfile::tempdir().unwrap();
+    let mut servers = standbys(home.path(), &["demo-1"]);
+    servers[0].start();
+    let server = &servers[0];
+    let description = server.describes("a standby", |_| true).await;
+    let founded = server.operator().bootstrap(call(&description)).await;
+    founded.unwrap();
+    server.serves("key").await;
+    let known = held(server, Duration::from_secs(7)).await;
+    // One who has no description, or an older one, does not wait.
+    let began = Instant::now();
+    let again = server.operator().describe(false).await.unwrap();
+    assert_eq!(again.digest, known.digest);
+    let wait = Duration::from_secs(50);
+    let other = held_call(server, known.digest ^ 1, wait).answer().await;
+    assert_eq!(other.unwrap(), known.digest);
+    assert!(
+        began.elapsed() < Duration::from_secs(3),
+        "{:?}",
+        began.elapsed()
+    );
+
+    let digest = known.digest;
+    // Callers that are gone take no place of others.
+    for _ in 0..40 {
+        let gone = held_call(server, digest, wait);
+        let gone = tokio::time::timeout(Duration::from_millis(50), async { gone.answer().await });
+        assert!(gone.await.is_err(), "it is held");
+    }
+    let call = held_call(server, digest, wait);
+    let waiting = tokio::spawn(async move { call.answer().await });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(!waiting.is_finished(), "nothing has changed");
+    let began = Instant::now();
+    server.operator().retire(fence(&known)).await.unwrap();
+    let changed = waiting.await.unwrap().unwrap();
+    assert_ne!(changed, digest);
+    assert!(
+        began.elapsed() < Duration::from_secs(3),
+        "{:?}",
+        began.elapsed()
+    );
+}
+
+fn held_call(server: &Server, digest: u64, wait: Duration) -> HeldCall {
+    HeldCall {
+        address: server.peer_address(),
+        key: Key::new(SECRET.as_bytes()),
+        secure: None,
+        digest,
+        wait,
+    }
+}
+
+/// A description that did not change for so long while keys were written. How full the machine's own volume is, is no
+/// matter of this test: if only that changed, it waits once more.
+async fn held(server: &Server, wait: Duration) -> DescribeResponse {
+    let mut known = server.operator().describe(false).await.unwrap();
+    for turn in 0..6 {
+        let began = Instant::now();
+        let digest = known.digest;
+        let call = held_call(server, digest, wait);
+        let waiting = tokio::spawn(async move { call.answer().await });
+        while !waiting.is_finished() && began.elapsed() < wait {
+            server.put("written", &turn.to_string()).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        let told = waiting.await.unwrap().unwrap();
+        let answer = server.operator().describe(false).await.unwrap();
+        if told == digest {
+            assert!(began.elapsed() >= wait, "after {:?}", began.elapsed());
+            assert!(answer.revision > known.revision, "keys were written");
+            return answer;
+        }
+        known = answer;
+    }
+    panic!("it changes all the time: {known:?}");
 }

@@ -11,6 +11,7 @@ use super::fixture::{PATIENCE, SECRET, Server, until};
 use super::operated::{add, call, fence, standbys};
 use quorate::server::operator_api::auth::Key;
 use quorate::server::operator_api::client::MemberClient;
+use quorate::server::operator_api::held_call::HeldCall;
 use quorate::server::operator_api::secure::Secure;
 use quorate::server::tls::certificates::Certificate;
 use quorate::server::tls::issue::{Authority, Purpose, Validity};
@@ -84,16 +85,32 @@ impl Certificates {
         ]);
     }
 
-    /// The operator's client, over TLS.
-    pub(super) fn operator(&self, server: &Server, plaintext_too: bool) -> MemberClient {
-        let secure = Secure {
+    fn secure(&self, server: &Server, plaintext_too: bool) -> Secure {
+        Secure {
             roots_pem: self.root.clone(),
             server_name: server.address.clone(),
             plaintext_too,
-        };
+        }
+    }
+
+    /// The operator's client, over TLS.
+    pub(super) fn operator(&self, server: &Server, plaintext_too: bool) -> MemberClient {
+        let secure = self.secure(server, plaintext_too);
         let address = format!("{}:2380", server.address);
         let key = Key::new(SECRET.as_bytes());
         MemberClient::new(&address, key, Duration::from_secs(10), Some(&secure)).unwrap()
+    }
+
+    /// What a call tells, over TLS, that the server holds until its description has another digest than this.
+    async fn told(&self, server: &Server, digest: u64) -> Option<u64> {
+        let call = HeldCall {
+            address: format!("{}:2380", server.address),
+            key: Key::new(SECRET.as_bytes()),
+            secure: Some(self.secure(server, false)),
+            digest,
+            wait: Duration::from_secs(10),
+        };
+        call.answer().await.ok()
     }
 
     /// Waits until the server's description satisfies the condition, queried over TLS or, if the server has none,
@@ -401,6 +418,8 @@ async fn expired_peer_certificate_is_reloaded() {
             "client certificates are not requested"
         );
         assert!(server.operator().describe(false).await.is_err());
+        let told = certificates.told(server, description.digest ^ 1).await;
+        assert_eq!(told, Some(description.digest));
     }
 
     // The certificate expires; new links fail.

@@ -20,12 +20,19 @@ pub(super) struct BackupNotes {
     last_backups: Mutex<BTreeMap<Key, LastBackupFacts>>,
     /// To the queue of the reconciles of backups, once they run.
     queue: OnceLock<mpsc::UnboundedSender<Key>>,
+    /// To the queue of the reconciles of clusters, as long as they run.
+    clusters: OnceLock<mpsc::UnboundedSender<Key>>,
 }
 
 impl BackupNotes {
     /// Where to ask for what is not known.
     pub(super) fn ask_at(&self, queue: mpsc::UnboundedSender<Key>) {
         let _ = self.queue.set(queue);
+    }
+
+    /// Where to tell of clusters whose notes have changed.
+    pub(super) fn tell_at(&self, clusters: mpsc::UnboundedSender<Key>) {
+        let _ = self.clusters.set(clusters);
     }
 
     /// How the restore of a cluster is doing. If that is not known, it is looked for.
@@ -77,9 +84,14 @@ impl BackupNotes {
         known.or_else(|| self.ask("backups-of", cluster))
     }
 
-    /// Notes the backups of a cluster.
+    /// Notes the backups of a cluster, which has to report them.
     pub(super) fn note_backups(&self, cluster: Key, backups: ClusterBackups) {
-        held(&self.backups).insert(cluster, backups);
+        let before = held(&self.backups).insert(cluster.clone(), backups.clone());
+        if before.as_ref() != Some(&backups)
+            && let Some(clusters) = self.clusters.get()
+        {
+            let _ = clusters.send(cluster);
+        }
     }
 
     /// What the last backup of a cluster waits for. It is looked at once more each time: whether the finalizer has to be

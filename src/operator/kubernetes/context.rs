@@ -15,6 +15,7 @@ use k8s_openapi::api::storage::v1::StorageClass;
 use kube::Client;
 use kube::core::DeserializeGuard;
 use kube::runtime::events::Recorder;
+use tokio::sync::mpsc;
 
 use super::backup_notes::BackupNotes;
 use super::cache::Cache;
@@ -30,6 +31,7 @@ use super::workers::Key;
 use crate::build::Settings;
 use crate::crd::{EtcdCluster, EtcdClusterStatus, EtcdRecovery};
 use crate::operator::clock::{Clock, Moment};
+use crate::operator::held::{Asked, Asker, Hold};
 use crate::operator::members::{Dial, Members};
 use crate::operator::metrics::{FollowFigures, Metrics};
 
@@ -69,6 +71,8 @@ pub(crate) struct Context {
     pub(super) memories: Mutex<BTreeMap<Key, Memory>>,
     pub(super) backup_notes: BackupNotes,
     pub(super) deletion_policy: deletion_policy::Known,
+    /// The calls that members hold.
+    pub(crate) held: Asker<Key>,
 }
 
 /// What is outside of the API server: time, and the way to the members.
@@ -78,6 +82,8 @@ pub(crate) struct Environment {
     pub(crate) clock: Clock,
     /// How members are reached.
     pub(crate) dial: Dial,
+    /// How they are asked to tell of a change.
+    pub(crate) hold: Hold,
 }
 
 /// What is kept of a cluster between reconciles; losing it costs a connection or a status write.
@@ -133,6 +139,7 @@ impl Context {
             memories,
             backup_notes: BackupNotes::default(),
             deletion_policy: deletion_policy::Known::default(),
+            held: Asker::default(),
         }
     }
 
@@ -173,9 +180,15 @@ impl Context {
         self.backup_notes.note_follow(key.clone(), facts, false);
     }
 
+    /// Where a cluster's reconcile is asked for whose backups have changed.
+    pub(crate) fn tell_at(&self, queue: mpsc::UnboundedSender<Key>) {
+        self.backup_notes.tell_at(queue);
+    }
+
     /// Drops the state of a deleted cluster.
     pub(crate) fn forget(&self, key: &Key) {
         self.backup_notes.forget(key);
+        self.held.ask(Asked::Release(key.clone()));
         self.metrics
             .certificates((&key.0, &key.1), &BTreeMap::new());
         self.metrics

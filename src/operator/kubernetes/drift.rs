@@ -74,6 +74,13 @@ impl Known {
         edited
     }
 
+    /// Whether an edit may not be seen yet.
+    pub(super) fn has_written(&self) -> bool {
+        let inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut written = inner.written.values();
+        written.any(|at| at.elapsed() < AGAIN)
+    }
+
     /// An object was applied, and this is what the API server made of it. What it changed at once it
     /// would change again.
     pub(super) fn made<K>(&self, rendered: &K, stored: &K, clock: &Clock)

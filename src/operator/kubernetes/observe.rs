@@ -317,6 +317,7 @@ impl OneCluster {
         self.seen = Some(View {
             resource: resource.clone(),
             cluster,
+            digests: digests(&addresses, &described),
             addresses,
             versions,
             successor,
@@ -581,7 +582,7 @@ impl OneCluster {
         let members = match &self.memory.members {
             Some((known, members)) if *known == key => members.clone(),
             _ => {
-                let Environment { clock, dial } = self.shared.outside.clone();
+                let Environment { clock, dial, .. } = self.shared.outside.clone();
                 let members = Members::new(MemberKey::new(&key), dial, clock);
                 self.memory.members = Some((key, members.clone()));
                 self.remember();
@@ -673,6 +674,17 @@ fn addresses(pods: &BTreeMap<String, Arc<Pod>>) -> BTreeMap<String, String> {
     pods.iter()
         .filter_map(|(member, pod)| Some((member.clone(), address(pod)?)))
         .collect()
+}
+
+/// The digests of the descriptions, by address.
+fn digests(
+    addresses: &BTreeMap<String, String>,
+    described: &BTreeMap<String, Described>,
+) -> BTreeMap<String, u64> {
+    let digest = |(member, answer): (&String, &Described)| {
+        Some((addresses.get(member)?.clone(), answer.description.digest))
+    };
+    described.iter().filter_map(digest).collect()
 }
 
 /// Descriptions by the very pods that were seen: an address may have passed to another pod.

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 
+use futures::future::FutureExt as _;
 use kube::{Api, Resource};
 
 use super::lease::{self, Leadership};
@@ -11,10 +12,11 @@ use super::revisions;
 use super::workers::Key;
 use crate::build;
 use crate::crd::{EtcdRecovery, ValidatedCluster};
+use crate::operator::held::{Asked, until_told};
 use crate::operator::platform::{Act, Failure, Freshness, Observation, Platform, Report};
 use crate::plan::{Action, ObjectAction};
 
-use super::context::{Context, Memory, Resourceful};
+use super::context::{Context, Environment, Memory, Resourceful};
 
 /// One cluster, for the length of a reconcile.
 pub(crate) struct OneCluster {
@@ -31,6 +33,8 @@ pub(super) struct View {
     pub(super) resource: Arc<Resourceful>,
     pub(super) cluster: Option<ValidatedCluster>,
     pub(super) addresses: BTreeMap<String, String>,
+    /// Of the members' descriptions, by their addresses.
+    pub(super) digests: BTreeMap<String, u64>,
     /// resourceVersions of objects that may be deleted because of their content, by UID.
     pub(super) versions: BTreeMap<String, String>,
     /// The epoch of a newer operator that members report.
@@ -57,6 +61,30 @@ impl OneCluster {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         memories.insert(self.key.clone(), self.memory.clone());
+    }
+
+    /// Asks each member to hold a call until it changes; false where one holds none, as of 0.1.0.
+    fn hold_calls(&self) -> bool {
+        let Some((view, (_, members))) = self.seen.as_ref().zip(self.memory.members.as_ref())
+        else {
+            return false;
+        };
+        let digests = &view.digests;
+        if digests.is_empty() || digests.values().any(|digest| *digest == 0) {
+            return false;
+        }
+        let Environment { clock, hold, .. } = &self.shared.outside;
+        let call = |(address, digest): (&String, &u64)| {
+            let call = Arc::new(members.held_call(address, *digest));
+            until_told(hold.clone(), call, clock.clone()).boxed()
+        };
+        let calls = digests.iter().map(call).collect();
+        let asked = Asked::Hold(self.key.clone(), digests.clone(), calls);
+        let is_held = self.shared.held.ask(asked);
+        if is_held {
+            members.hang_up();
+        }
+        is_held
     }
 
     /// Executes one act, unless this operator may not act any more.
@@ -117,6 +145,11 @@ impl Platform for OneCluster {
         };
         self.shared.metrics.step(act.action.word(), outcome);
         done
+    }
+
+    fn is_told(&mut self) -> bool {
+        // An edit right after an own write is not looked at until later.
+        !self.aside && !self.memory.drift.has_written() && self.hold_calls()
     }
 
     async fn report(&mut self, report: &Report) -> Result<(), Failure> {

@@ -29,6 +29,7 @@ use super::workers::{self, Key};
 use crate::build::{self, Settings};
 use crate::crd::{EtcdRecovery, LABEL_CLUSTER_UID, MANAGER};
 use crate::operator::clock::Clock;
+use crate::operator::held;
 use crate::operator::members;
 use crate::operator::metrics::Metrics;
 use crate::operator::queue::Ended;
@@ -229,6 +230,7 @@ pub async fn run(options: Options) -> Result<(), Error> {
     let outside = Environment {
         clock,
         dial: members::network(),
+        hold: held::network(),
     };
     let shared = Arc::new(Context::new(
         client, caches, settings, leadership, recorder, metrics, outside,
@@ -239,6 +241,13 @@ pub async fn run(options: Options) -> Result<(), Error> {
             let _ = trigger.send(key);
         }
     }
+    let (tell, changed) = mpsc::unbounded_channel();
+    let (ask, asked) = mpsc::unbounded_channel();
+    shared.held.to(ask);
+    shared.tell_at(trigger.clone());
+    tokio::spawn(held::run(asked, move |told| {
+        let _ = tell.send(told);
+    }));
     tokio::spawn(deletion_policy::follow(reader.clone(), shared.clone()).await);
     tokio::spawn(backups::run(
         reader,
@@ -248,7 +257,7 @@ pub async fn run(options: Options) -> Result<(), Error> {
     let reconciling = |key: Key| reconcile_one(shared.clone(), health.clone(), key);
     let lost = tokio::select! {
         lost = candidate.hold() => Some(lost),
-        () = workers::run(triggers, options.concurrency, stop.wait(), reconciling) => None,
+        () = workers::run((triggers, changed), options.concurrency, stop.wait(), reconciling) => None,
     };
     match lost {
         Some(lost) => Err(lost.into()),

@@ -6,14 +6,19 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+use crate::operator::held::Told;
 use crate::operator::queue::{Ended, Queue};
 
 /// A cluster: namespace and name.
 pub type Key = (String, String);
 
-/// Runs reconciles until `stop` resolves, and then until those under way have ended.
+/// Runs reconciles until `stop` resolves, and then until those under way have ended. `told` is what members tell of their
+/// clusters.
 pub async fn run<P, F>(
-    mut triggers: mpsc::UnboundedReceiver<Key>,
+    (mut triggers, mut told): (
+        mpsc::UnboundedReceiver<Key>,
+        mpsc::UnboundedReceiver<(Key, Told)>,
+    ),
     concurrency: usize,
     stop: impl Future<Output = ()>,
     reconcile: P,
@@ -46,6 +51,7 @@ pub async fn run<P, F>(
                 queue.ended(&key, ended, now_ms());
             }
             Some(key) = triggers.recv() => queue.trigger(key, now_ms()),
+            Some((key, told)) = told.recv() => queue.told(key, told, now_ms()),
             () = sleep(wait_ms) => {}
         }
     }
@@ -89,7 +95,14 @@ mod tests {
                     }
                 }
             };
-            run(triggers, 2, async { drop(stopped.await) }, reconciling).await;
+            let told = mpsc::unbounded_channel().1;
+            run(
+                (triggers, told),
+                2,
+                async { drop(stopped.await) },
+                reconciling,
+            )
+            .await;
         });
         trigger.send(key("bad")).expect("the loop listens");
         trigger.send(key("good")).expect("the loop listens");

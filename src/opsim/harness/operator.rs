@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
+use std::task::Poll;
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{
@@ -19,11 +20,13 @@ use kube::core::DeserializeGuard;
 use kube::runtime::events::{Recorder, Reporter};
 use prometheus_client::registry::Registry;
 use serde_json::Value;
+use tokio::sync::mpsc;
 use tower::ServiceExt as _;
 
 use crate::build::Settings;
 use crate::crd::{EtcdRecovery, LABEL_CLUSTER_UID, MANAGER};
 use crate::operator::clock::Clock;
+use crate::operator::held::{Asked, Held, Hold};
 use crate::operator::kubernetes::context::{Caches, Context, Environment, Resourceful};
 use crate::operator::kubernetes::lease::{Candidate, Leadership, fenced};
 use crate::operator::kubernetes::triggers;
@@ -33,7 +36,7 @@ use crate::operator::metrics::Metrics;
 use crate::operator::queue::{Ended, Queue};
 use crate::operator::reconcile::{Rules, reconcile};
 use crate::opsim::api::{self, ApiServer, Kind, object};
-use crate::opsim::servers::{Servers, way};
+use crate::opsim::servers::{self, Servers, way};
 use crate::server::operator_api::client::{MemberClient, WayError};
 
 use super::backups::{BackupReconciles, CACHED_OF_BACKUPS};
@@ -139,6 +142,10 @@ pub(crate) struct Operator {
     feeds: Feeds,
     nodes: triggers::Nodes,
     queue: Queue<Key>,
+    /// What members hold, what is asked of it, and clusters whose backups have changed.
+    held: Held<Key>,
+    asked: mpsc::UnboundedReceiver<Asked<Key>>,
+    told: mpsc::UnboundedReceiver<Key>,
     reconcile: Option<(Key, Underway)>,
     backups: Option<BackupReconciles>,
     lease: Option<Holding>,
@@ -197,6 +204,7 @@ impl Operator {
         let recorder = Recorder::new(client.clone(), reporter);
         let outside = Environment {
             clock: setup.clock.clone(),
+            hold: hold(request_faults.clone(), setup.servers.clone()),
             dial: dial(request_faults, setup.servers),
         };
         let settings = Settings {
@@ -208,6 +216,10 @@ impl Operator {
             client, caches, settings, leadership, recorder, metrics, outside,
         );
         let shared = Arc::new(shared);
+        let (ask, asked) = mpsc::unbounded_channel();
+        shared.held.to(ask);
+        let (tell, told) = mpsc::unbounded_channel();
+        shared.tell_at(tell);
         let backups = setup
             .with_backups
             .then(|| BackupReconciles::new(shared.clone()));
@@ -219,6 +231,9 @@ impl Operator {
             feeds,
             nodes: triggers::Nodes::default(),
             queue: Queue::new(),
+            held: Held::new(),
+            asked,
+            told,
             reconcile: None,
             backups,
             leads: lease.is_none(),
@@ -272,6 +287,7 @@ impl Operator {
         if !self.keep_lease(now_ms).await {
             return false;
         }
+        self.hear(now_ms).await;
         if self.reconcile.is_none() && self.leads {
             self.begin(now_ms);
         }
@@ -296,6 +312,24 @@ impl Operator {
             self.counted.reconciles += u64::from(std::future::poll_fn(turn).await);
         }
         !self.request_faults.is_dead()
+    }
+
+    /// What members and backups tell of.
+    async fn hear(&mut self, now_ms: u64) {
+        while let Ok(asked) = self.asked.try_recv() {
+            self.held.take(asked);
+        }
+        while let Ok(key) = self.told.try_recv() {
+            self.queue.trigger(key, now_ms);
+        }
+        let (held, queue) = (&mut self.held, &mut self.queue);
+        std::future::poll_fn(|context| {
+            while let Poll::Ready((key, told)) = held.poll_told(context) {
+                queue.told(key, told, now_ms);
+            }
+            Poll::Ready(())
+        })
+        .await;
     }
 
     fn begin(&mut self, now_ms: u64) {
@@ -560,6 +594,19 @@ fn gated(connection: api::Connection, request_faults: RequestFaults) -> Client {
         }
     });
     Client::new(service, "default")
+}
+
+/// Calls that simulated servers hold, through [`RequestFaults`].
+fn hold(request_faults: RequestFaults, servers: Arc<Mutex<Servers>>) -> Hold {
+    Arc::new(move |call| {
+        let (request_faults, servers) = (request_faults.clone(), servers.clone());
+        let words = Request::of_member("/quorate.v1.Member/Describe", &call.address);
+        Box::pin(async move {
+            let failed = || Err(std::io::Error::other("the answer was lost"));
+            let held = servers::hold(servers, call);
+            request_faults.pass(words, held, failed).await
+        })
+    })
 }
 
 /// Reaches simulated servers through [`RequestFaults`].

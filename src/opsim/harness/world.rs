@@ -38,7 +38,7 @@ const RESTART_MS: u64 = 400;
 const FIRST_RECONCILE_MS: u64 = 5_000;
 /// So long nothing is written before a world counts as at rest: longer than an operator at rest
 /// waits between two checks.
-const REST_MS: u64 = 45_000;
+const REST_MS: u64 = 75_000;
 
 /// So long a reconcile takes that began on a cache that is behind, and finds live that nothing is to be done.
 const LOOK_MS: u64 = 250;

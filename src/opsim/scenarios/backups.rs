@@ -181,8 +181,17 @@ async fn verified(world: &mut World) -> Result<(), Failure> {
     begin(world, 3).await?;
     save(world, "one", true);
     until_phase(world, "one", "Verified", 300_000).await?;
+    shown_as_newest(world, "one").await?;
     rest(world).await?;
     one_is_stored(world)
+}
+
+/// Nothing else happens to the cluster, so the backup itself has to cause its reconcile.
+async fn shown_as_newest(world: &mut World, name: &str) -> Result<(), Failure> {
+    let shown = |world: &World, _: &_| {
+        user::status(world, "demo")["backup"]["lastVerified"]["name"] == name
+    };
+    world.until("the cluster to show it", 20_000, shown).await
 }
 
 async fn credentials(world: &mut World) -> Result<(), Failure> {

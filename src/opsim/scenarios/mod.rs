@@ -20,6 +20,7 @@ mod servers;
 mod strangers;
 mod tls;
 mod tls_user_certificates;
+mod told;
 mod volumes;
 
 use super::run::Scenario;
@@ -45,6 +46,7 @@ pub fn all() -> Vec<Scenario> {
         &tls::SCENARIOS[..],
         &tls_user_certificates::SCENARIOS[..],
         &volumes::SCENARIOS[..],
+        &told::SCENARIOS[..],
         &backups::SCENARIOS[..],
         &backup_lives::SCENARIOS[..],
     ]

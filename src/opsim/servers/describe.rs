@@ -4,6 +4,7 @@ use tonic::Status;
 
 use crate::crd::TlsPort;
 use crate::node::MemberRecord;
+use crate::server::operator_api::digest::digest;
 use crate::wire::member as proto;
 
 use super::{Group, Phase, Process, Servers, alarmed};
@@ -30,7 +31,7 @@ impl Servers {
         let members = disk.membership.members.values();
         let members = members.map(|member| self.view(member, consensus.filter(|_| leads)));
         let ready = self.is_ready(process);
-        Ok(proto::DescribeResponse {
+        let mut description = proto::DescribeResponse {
             version: container.version.clone(),
             name: container.name.clone(),
             pod_uid: container.pod_uid.clone(),
@@ -95,7 +96,12 @@ impl Servers {
                 Some(group) => group.comparisons(self.now_ms),
                 None => Vec::new(),
             },
-        })
+            digest: 0,
+        };
+        if self.behaviour.tells {
+            description.digest = digest(&description);
+        }
+        Ok(description)
     }
 
     /// The leader that this server follows; 0 without one.

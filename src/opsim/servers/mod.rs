@@ -11,6 +11,7 @@ mod certificates;
 mod change;
 mod describe;
 mod group;
+mod held;
 mod jobs;
 mod port;
 mod restore;
@@ -26,7 +27,7 @@ use crate::wire::member as proto;
 pub(crate) use certificates::Texts;
 pub(crate) use group::Group;
 pub(crate) use jobs::{Given, Receiver};
-pub(crate) use port::way;
+pub(crate) use port::{hold, way};
 
 /// Between a container's start and the server's first answer.
 const START_MS: u64 = 400;
@@ -157,6 +158,8 @@ pub(crate) struct Behaviour {
     pub(crate) compare_ms: u64,
     /// Bytes that are taken on every volume.
     pub(crate) filled_bytes: u64,
+    /// Descriptions have a digest, and calls are held; version 0.1.0 does neither.
+    pub(crate) tells: bool,
 }
 
 impl Default for Behaviour {
@@ -167,6 +170,7 @@ impl Default for Behaviour {
             readable_since: "0.1.0".to_owned(),
             compare_ms: 5_000,
             filled_bytes: 200 << 20,
+            tells: true,
         }
     }
 }
@@ -227,6 +231,7 @@ pub(crate) struct Servers {
     pub(crate) lost: BTreeMap<String, Disk>,
     random: Xoshiro256PlusPlus,
     uuids: u64,
+    held: held::Held,
 }
 
 impl Servers {
@@ -261,6 +266,7 @@ impl Servers {
             lost: BTreeMap::new(),
             random,
             uuids: 0,
+            held: held::Held::default(),
         }
     }
 
@@ -376,6 +382,7 @@ impl Servers {
             self.lead(id, past_ms);
         }
         self.update_ready();
+        self.wake_due();
     }
 
     /// Standbys ask whether their disk is on a list of members.

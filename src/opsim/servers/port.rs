@@ -1,13 +1,16 @@
 //! The peer port of a simulated server, as far as the operator uses it: the generated service over
 //! the shipped check of the operator's proof, without a network.
 
+use std::io::Error;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
 
 use tonic::{Request, Response, Status};
 use tower::ServiceExt as _;
 
 use crate::server::operator_api::auth::{Key, Recipient, Verified, Verifier};
 use crate::server::operator_api::client::{Way, WayError};
+use crate::server::operator_api::held_call::HeldCall;
 use crate::server::operator_api::secure::Secure;
 use crate::wire::member as proto;
 
@@ -16,8 +19,7 @@ use super::{Liar, Servers};
 /// The way to whoever answers at this address.
 pub(crate) fn way(servers: &Arc<Mutex<Servers>>, address: &str, secure: Option<&Secure>) -> Way {
     let (servers, secure) = (servers.clone(), secure.cloned());
-    let ip = address.rsplit_once(':').map_or(address, |(ip, _)| ip);
-    let ip = ip.trim_matches(['[', ']']).to_owned();
+    let ip = ip_of(address).to_owned();
     let service = tower::service_fn(move |request: http::Request<tonic::body::Body>| {
         let (servers, ip, secure) = (servers.clone(), ip.clone(), secure.clone());
         async move {
@@ -40,6 +42,29 @@ pub(crate) fn way(servers: &Arc<Mutex<Servers>>, address: &str, secure: Option<&
         }
     });
     service.boxed_clone()
+}
+
+/// A call that whoever answers there holds; liars hold none.
+pub(crate) async fn hold(servers: Arc<Mutex<Servers>>, call: Arc<HeldCall>) -> Result<u64, Error> {
+    let ip = ip_of(&call.address).to_owned();
+    let lies = {
+        let servers = servers.lock().unwrap_or_else(PoisonError::into_inner);
+        servers.liars.contains_key(&ip)
+    };
+    let port = Port::open(servers, &ip, call.secure.as_ref()).map_err(Error::other)?;
+    if lies || port.key.as_ref() != Some(&call.key) {
+        return Err(Error::other("the answer has no digest"));
+    }
+    let wait_ms = u64::try_from(call.wait.as_millis()).unwrap_or(u64::MAX);
+    port.changed(call.digest, wait_ms).await;
+    let description = port.with(|servers, pod| servers.describe(pod, false));
+    let description = description.map_err(Error::other)?;
+    Ok(description.get_ref().digest)
+}
+
+fn ip_of(address: &str) -> &str {
+    let ip = address.rsplit_once(':').map_or(address, |(ip, _)| ip);
+    ip.trim_matches(['[', ']'])
 }
 
 /// One server that answers now.
@@ -91,6 +116,21 @@ impl Port {
         })
     }
 
+    /// Waits until the description has another digest, or for so long.
+    async fn changed(&self, known: u64, wait_ms: u64) {
+        let mut until_ms = None;
+        std::future::poll_fn(|context| {
+            let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
+            let until_ms = *until_ms.get_or_insert(servers.now_ms + wait_ms);
+            if servers.holds(&self.pod, known, until_ms) {
+                servers.wake_then(&self.pod, known, until_ms, context.waker().clone());
+                return Poll::Pending;
+            }
+            Poll::Ready(())
+        })
+        .await;
+    }
+
     /// What a caller orders is refused once a newer one has spoken to this server.
     fn ordered<T>(
         &self,
@@ -111,6 +151,9 @@ impl Port {
         let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
         if !servers.processes.contains_key(&self.pod) {
             return Err(Status::unavailable("the server is stopping"));
+        }
+        if !servers.is_reached(&self.pod) {
+            return Err(Status::unavailable("the answer does not arrive"));
         }
         act(&mut servers, &self.pod).map(Response::new)
     }

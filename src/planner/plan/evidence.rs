@@ -12,7 +12,7 @@ use super::situation::{CONTACT_MS, Situation, in_ms};
 /// to replace it before that only puts the end off, on a machine that is busy as it is.
 const START_MS: u64 = 20_000;
 /// A voter that has synced nothing for this long of what it was sent may hang on its disk.
-const SYNC_MS: u64 = 5_000;
+pub const SYNC_MS: u64 = 5_000;
 
 /// The evidence about one member, and what may follow from it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,6 +7,7 @@
 
 mod action;
 mod alarms;
+mod calm;
 mod certificates;
 mod draft;
 mod evidence;
@@ -36,6 +37,7 @@ pub use alarms::CLOSED_BY;
 pub use certificates::{
     Certificate, CertificateFacts, NOT_ISSUED, PortSecurity, TlsFacts, Unfit, UserCertificate,
 };
+pub use evidence::SYNC_MS;
 pub use lint::lint;
 pub use observed::*;
 pub use report::SOURCE_OPEN;

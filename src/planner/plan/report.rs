@@ -19,6 +19,7 @@ use crate::crd::{
 use crate::mutants::mutant;
 
 use super::action::{Action, AlarmKind, MemberAction, ObjectAction};
+use super::calm;
 use super::draft::{Draft, Wait};
 use super::observed::{InvalidCluster, JoinFailure, Observed, PvcState};
 use super::situation::Situation;
@@ -47,6 +48,7 @@ pub(super) fn plan(s: &Situation<'_>, draft: Draft) -> Plan {
         .as_ref()
         .map(|progress| step_status(progress, next.as_deref()));
     let resting = draft.steps.is_empty() && draft.waits.is_empty();
+    let calm = calm::is_calm(s, &draft);
     Plan {
         steps: draft.steps,
         holds: draft.holds,
@@ -62,6 +64,7 @@ pub(super) fn plan(s: &Situation<'_>, draft: Draft) -> Plan {
         } else {
             REQUEUE_WAITING_MS
         },
+        calm,
     }
 }
 
@@ -101,6 +104,7 @@ fn nothing(o: &Observed, summary: String) -> Plan {
         status,
         recoveries: Vec::new(),
         requeue_ms: REQUEUE_RESTING_MS,
+        calm: false,
     }
 }
 

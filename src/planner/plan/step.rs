@@ -166,6 +166,8 @@ pub struct Plan {
     pub recoveries: Vec<RecoveryReport>,
     /// Look again after this many milliseconds even if nothing changes.
     pub requeue_ms: u64,
+    /// Nothing changes that no object and no member tells of.
+    pub calm: bool,
 }
 
 /// How an EtcdRecovery is doing.

@@ -4,6 +4,7 @@
 //! then pumps. A connection that sends nothing is closed. Everything before a welcome, and all of
 //! gRPC, runs on a separate thread: handshakes of unknown hosts delay no heartbeat.
 
+use std::convert::Infallible;
 use std::io::{Error, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -11,6 +12,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
+use http::Request;
+use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
@@ -18,7 +21,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::{interval, sleep, timeout};
-use tower::ServiceExt as _;
+use tower::{Service, ServiceExt as _};
 
 use super::dial::{Dialler, Proof, within};
 use super::door::{Door, Registration};
@@ -33,6 +36,8 @@ use crate::server::operator_api::auth::OnProof;
 
 /// Time for the first call with the operator's proof on a gRPC connection.
 const FIRST_CALL: Duration = Duration::from_secs(5);
+/// How a call begins that is held: of gRPC, as HTTP/1.1 carries it.
+const HELD: &[u8] = b"POST /qu";
 /// Concurrent calls on a connection; an operator makes one or two.
 const STREAMS: u32 = 16;
 /// Flow-control window of a gRPC connection, in bytes: requests are small.
@@ -154,6 +159,7 @@ struct Connection {
 /// The purpose of a connection.
 enum Begun {
     Grpc(Box<Prefixed<Io>>),
+    Held(Box<Prefixed<Io>>),
     Link(Io, Linked),
     Nothing,
 }
@@ -201,6 +207,7 @@ impl Connection {
         match Box::pin(self.introduce(io, proof)).await? {
             Begun::Nothing => Ok(()),
             Begun::Grpc(io) => self.while_taken(exposed, self.grpc(*io)).await,
+            Begun::Held(io) => self.while_taken(exposed, self.held(*io)).await,
             // A peer that was not known before stays on the thread for unknown hosts.
             Begun::Link(io, linked) if !linked.stands() => {
                 self.while_taken(exposed, self.pump(io, linked)).await
@@ -260,20 +267,15 @@ impl Connection {
         if first.starts_with(b"PRI * HT") {
             return Ok(Begun::Grpc(Box::new(Prefixed::new(&first, io))));
         }
+        if first.starts_with(HELD) {
+            return Ok(Begun::Held(Box::new(Prefixed::new(&first, io))));
+        }
         let text = "HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
         within("the answer", io.write_all(text.as_bytes())).await?;
         Ok(Begun::Nothing)
     }
 
     async fn grpc(&self, io: Prefixed<Io>) -> Result<(), Error> {
-        let registration = Arc::clone(&self.registration);
-        let proven = OnProof::new(move || registration.prove());
-        let router = self.port.grpc.clone().map_request(
-            move |mut request: http::Request<hyper::body::Incoming>| {
-                request.extensions_mut().insert(proven.clone());
-                request
-            },
-        );
         let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
         builder
             .timer(TokioTimer::new())
@@ -282,7 +284,50 @@ impl Connection {
             .initial_connection_window_size(WINDOW)
             .max_header_list_size(HEAD)
             .keep_alive_interval(KEEP_ALIVE);
-        let served = builder.serve_connection(TokioIo::new(io), TowerToHyperService::new(router));
+        let served = builder.serve_connection(TokioIo::new(io), self.router());
+        self.proven(async { served.await.map_err(Error::other) })
+            .await
+    }
+
+    /// One call, over HTTP/1.1: of an operator that waits for a change.
+    async fn held(&self, io: Prefixed<Io>) -> Result<(), Error> {
+        let mut builder = hyper::server::conn::http1::Builder::new();
+        builder
+            .timer(TokioTimer::new())
+            .header_read_timeout(FIRST_CALL)
+            .keep_alive(false)
+            .max_buf_size(HEAD as usize);
+        let served = builder.serve_connection(TokioIo::new(io), self.router());
+        self.proven(async { served.await.map_err(Error::other) })
+            .await
+    }
+
+    /// The services for this connection, which is told of the first proof.
+    fn router(
+        &self,
+    ) -> TowerToHyperService<
+        impl Service<
+            Request<Incoming>,
+            Response = http::Response<axum::body::Body>,
+            Error = Infallible,
+            Future: Send + 'static,
+        >
+        + Clone
+        + Send
+        + 'static
+        + use<>,
+    > {
+        let registration = Arc::clone(&self.registration);
+        let proven = OnProof::new(move || registration.prove());
+        let router = self.port.grpc.clone();
+        TowerToHyperService::new(router.map_request(move |mut request: Request<Incoming>| {
+            request.extensions_mut().insert(proven.clone());
+            request
+        }))
+    }
+
+    /// Serves until it ends, or no proof has come in time.
+    async fn proven(&self, served: impl Future<Output = Result<(), Error>>) -> Result<(), Error> {
         let unproven = async {
             sleep(FIRST_CALL).await;
             if self.registration.is_proven() {
@@ -290,7 +335,7 @@ impl Connection {
             }
         };
         tokio::select! {
-            served = served => served.map_err(Error::other),
+            served = served => served,
             () = unproven => Err(Error::new(
                 ErrorKind::TimedOut,
                 "no call with the operator's proof arrived",

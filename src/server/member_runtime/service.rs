@@ -9,6 +9,7 @@ use tokio::sync::oneshot;
 use tonic::{Request, Response, Status};
 
 use super::found::Founding;
+use super::held::Held;
 use super::start::retire;
 use super::{Happening, MemberRuntime, alarmed, backup, follow, restore};
 use crate::disk::{self, LogReader};
@@ -16,6 +17,7 @@ use crate::node::{ChangeKind, MemberRecord, MemberStatus, MembershipError};
 use crate::server::core::handle::{Fence, Health, MembershipRequest, Phase, RequestError, Role};
 use crate::server::flags::url::Endpoint;
 use crate::server::operator_api::auth::{Verified, Verifier};
+use crate::server::operator_api::held_call::DIGEST;
 use crate::server::process::clock;
 use crate::server::process::start::endpoints_are_withdrawn;
 use crate::server::tls::ports::PortSecurity;
@@ -30,6 +32,7 @@ pub(super) fn router(local: Arc<MemberRuntime>, verifier: Verifier) -> axum::Rou
     let service = proto::member_server::MemberServer::new(Service {
         local,
         newest: AtomicU64::new(0),
+        held: Held::default(),
     });
     let routes = tonic::service::Routes::new(Verified::new(service, verifier));
     routes
@@ -48,6 +51,7 @@ struct Service {
     local: Arc<MemberRuntime>,
     /// The highest epoch of any call since this server started.
     newest: AtomicU64,
+    held: Held,
 }
 
 #[tonic::async_trait]
@@ -65,9 +69,18 @@ impl proto::member_server::Member for Service {
         if request.linearizable {
             self.local.handle.settled().await.map_err(status)?;
         }
-        let mut description = describe(&self.local);
-        description.epoch = description.epoch.max(self.newest.load(Ordering::SeqCst));
-        Ok(Response::new(description))
+        let describe = || {
+            let mut description = describe(&self.local);
+            description.epoch = description.epoch.max(self.newest.load(Ordering::SeqCst));
+            description
+        };
+        let description = self.held.describe(&request, describe).await;
+        let digest = description.digest;
+        let mut response = Response::new(description);
+        if request.known_digest != 0 {
+            response.metadata_mut().insert(DIGEST, digest.into());
+        }
+        Ok(response)
     }
 
     async fn bootstrap(
@@ -414,6 +427,7 @@ fn describe(local: &MemberRuntime) -> proto::DescribeResponse {
         last_append_ms: local.log.get().and_then(LogReader::grown_ms).unwrap_or(0),
         archived: local.shared.archived.load().as_deref().cloned(),
         following: follow::described(local, &published.view),
+        digest: 0,
     }
 }
 

@@ -151,6 +151,7 @@ impl MemberClient {
         let request = proto::DescribeRequest {
             linearizable,
             epoch,
+            ..proto::DescribeRequest::default()
         };
         let answer = self.inner.describe(request).await?;
         let from = answer.metadata().get(FROM);

@@ -6,7 +6,9 @@
 pub mod auth;
 pub mod backup_client;
 pub mod client;
+pub mod digest;
 pub mod follow_client;
+pub mod held_call;
 pub(in crate::server) mod proof;
 pub mod restore_client;
 pub mod secure;

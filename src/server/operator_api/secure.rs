@@ -6,12 +6,13 @@
 
 use std::io::{Error, ErrorKind};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use http::Uri;
 use hyper_util::rt::TokioIo;
-use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::aws_lc_rs;
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use rustls_pki_types::pem::PemObject as _;
@@ -47,6 +48,13 @@ pub enum SecureError {
     Name(String),
 }
 
+/// A connection on which nothing was sent for this long is probed by the kernel: whoever lost its node sends no word of it.
+const IDLE: Duration = Duration::from_secs(10);
+/// Between two probes.
+const PROBE: Duration = Duration::from_secs(5);
+/// So many without an answer end it.
+const PROBES: u32 = 2;
+
 /// Connects to one address, whatever the URI.
 #[derive(Clone)]
 pub(in crate::server) struct Connector {
@@ -71,22 +79,32 @@ impl Connector {
         })
     }
 
-    async fn connect(self) -> Result<TokioIo<Io>, Error> {
-        let tcp = self.reach().await?;
+    pub(super) async fn connect(self) -> Result<TokioIo<Io>, Error> {
+        let tcp = reach(&self.authority).await?;
         match self.tls.connect(self.name.clone(), tcp).await {
             Ok(stream) => Ok(TokioIo::new(Box::new(stream))),
             Err(error) if self.plaintext_too && speaks_no_tls(&error) => {
-                Ok(TokioIo::new(Box::new(self.reach().await?)))
+                Ok(TokioIo::new(Box::new(reach(&self.authority).await?)))
             }
             Err(error) => Err(error),
         }
     }
+}
 
-    async fn reach(&self) -> Result<Socket, Error> {
-        let tcp = TcpStream::connect(&*self.authority).await?;
-        tcp.set_nodelay(true)?;
-        Ok(Socket::new(tcp))
-    }
+/// A connection to `host:port`, which ends once nothing there answers any more.
+pub(super) async fn reach(authority: &str) -> Result<Socket, Error> {
+    let tcp = TcpStream::connect(authority).await?;
+    tcp.set_nodelay(true)?;
+    probe(&tcp)?;
+    Ok(Socket::new(tcp))
+}
+
+fn probe(tcp: &TcpStream) -> Result<(), Error> {
+    let keepalive = socket2::TcpKeepalive::new()
+        .with_time(IDLE)
+        .with_interval(PROBE)
+        .with_retries(PROBES);
+    socket2::SockRef::from(tcp).set_tcp_keepalive(&keepalive)
 }
 
 /// Whether a failed handshake shows that the other side does not use TLS: it answers in another
@@ -134,6 +152,8 @@ fn config(roots_pem: &str) -> Result<ClientConfig, SecureError> {
         .with_custom_certificate_verifier(Arc::new(AnyTime(chain)))
         .with_no_client_auth();
     config.alpn_protocols = vec![b"h2".to_vec()];
+    // There is a configuration for each connection: no other one would use a ticket, and the room for them is 20 KiB.
+    config.resumption = Resumption::disabled();
     Ok(config)
 }
 
@@ -182,5 +202,24 @@ impl ServerCertVerifier for AnyTime {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.0.supported_verify_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn connections_are_probed() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
+            .await
+            .expect("a port");
+        let address = listener.local_addr().expect("its address");
+        let tcp = TcpStream::connect(address).await.expect("it listens");
+        let is_probed =
+            |tcp: &TcpStream| socket2::SockRef::from(tcp).keepalive().expect("a socket");
+        assert!(!is_probed(&tcp));
+        probe(&tcp).expect("a socket");
+        assert!(is_probed(&tcp));
     }
 }

@@ -339,11 +339,11 @@ impl Unsigned {
     }
 }
 
-fn time() -> String {
+pub(super) fn time() -> String {
     clock::unix_ms().to_string()
 }
 
-fn nonce() -> String {
+pub(super) fn nonce() -> String {
     uuid::Uuid::new_v4().simple().to_string()
 }
 

@@ -76,7 +76,15 @@ pub(super) async fn run(reader: Client, namespaces: Namespaces, shared: Arc<Cont
         let backups = backups.clone();
         async move { Box::pin(backups.reconcile(&key)).await }
     };
-    workers::run(triggers, CONCURRENCY, std::future::pending(), reconciling).await;
+    // No member is asked here.
+    let told = mpsc::unbounded_channel().1;
+    workers::run(
+        (triggers, told),
+        CONCURRENCY,
+        std::future::pending(),
+        reconciling,
+    )
+    .await;
 }
 
 fn watch(client: &Client, namespaces: &Namespaces, trigger: &mpsc::UnboundedSender<Key>) -> Caches {

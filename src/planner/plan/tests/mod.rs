@@ -4,6 +4,7 @@
 
 mod advice;
 mod alarms;
+mod calm;
 mod golden;
 mod lints;
 mod random;
