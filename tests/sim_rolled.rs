@@ -15,11 +15,14 @@ fn all_clusters_are_rolled() {
     let many = given.map_or(2, |text| text.parse().expect("ROLLED is a number"));
     let rolled = opsim::rolled(many).expect("each is rolled");
     let of_one = |count: u64| count as f64 / many as f64;
+    let methods = rolled.methods.iter();
+    let methods = methods.map(|(method, count)| format!("{:.1} {method}", of_one(*count)));
     println!(
-        "{many} clusters of three rolled, one reconcile at a time: {} s; a cluster {:.0} reconciles, {:.0} requests to the API server, {:.0} writes there and to members, {:.0} calls of members",
+        "{many} clusters of three rolled, one reconcile at a time: {} s; a cluster {:.0} reconciles, {:.0} requests to the API server ({}), {:.0} writes there and to members, {:.0} calls of members",
         rolled.seconds,
         of_one(rolled.reconciles),
         of_one(rolled.requests),
+        methods.collect::<Vec<_>>().join(", "),
         of_one(rolled.writes),
         of_one(rolled.calls),
     );

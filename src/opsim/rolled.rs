@@ -2,6 +2,8 @@
 //! asked meanwhile. The operator is one as shipped but for one reconcile at a time; every cluster has its own objects, pods
 //! and members, and all invariants hold throughout.
 
+use std::collections::BTreeMap;
+
 use serde_json::json;
 
 use super::harness::request_faults::lock;
@@ -11,7 +13,7 @@ use super::run::block_on;
 use super::user;
 
 /// What was asked until every pod of every cluster had been replaced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rolled {
     /// From the edit to the last write.
     pub seconds: u64,
@@ -19,6 +21,8 @@ pub struct Rolled {
     pub reconciles: u64,
     /// Requests to the API server, reads and writes.
     pub requests: u64,
+    /// The same by their methods.
+    pub methods: BTreeMap<String, u64>,
     /// What changes something, there and at members, statuses among it.
     pub writes: u64,
     /// Calls of members.
@@ -40,6 +44,7 @@ pub fn rolled(clusters: usize) -> Result<Rolled, Failure> {
         }
         world.settle(most_ms).await?;
         let (begun_ms, before, reconciles) = (world.ran_ms(), asked(&world), world.reconciles);
+        let methods = lock(&world.ledger).methods.clone();
         for name in &names {
             let change = json!({"podTemplate": {"metadata": {"annotations": {"note": "new"}}}});
             user::edit(&mut world, name, &change);
@@ -57,10 +62,20 @@ pub fn rolled(clusters: usize) -> Result<Rolled, Failure> {
             seconds: ended_ms.saturating_sub(begun_ms) / 1000,
             reconciles: world.reconciles - reconciles,
             requests: requests - before[0],
+            methods: since(&world, &methods),
             writes: writes - before[1],
             calls: calls - before[2],
         })
     })
+}
+
+/// Requests since these, by their methods.
+fn since(world: &World, before: &BTreeMap<String, u64>) -> BTreeMap<String, u64> {
+    let mut now = lock(&world.ledger).methods.clone();
+    for (method, count) in &mut now {
+        *count -= before.get(method).copied().unwrap_or(0);
+    }
+    now
 }
 
 /// Requests, writes and calls so far.

@@ -2,7 +2,7 @@
 //! counted, delayed, and where a run asks for it the operator dies right before or after it, or its
 //! answer is lost.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rand::RngExt as _;
@@ -35,6 +35,8 @@ impl Crash {
 pub(crate) struct Ledger {
     /// Requests to the API server.
     pub(crate) requests: u64,
+    /// The same by their methods.
+    pub(crate) methods: BTreeMap<String, u64>,
     /// Requests to members.
     pub(crate) calls: u64,
     /// Requests of both kinds that may change something, the status and events aside.
@@ -80,6 +82,7 @@ impl Ledger {
     pub(crate) fn new(random: Xoshiro256PlusPlus) -> Self {
         Self {
             requests: 0,
+            methods: BTreeMap::new(),
             calls: 0,
             writes: 0,
             status_writes: 0,
@@ -102,6 +105,8 @@ impl Ledger {
         match request.to {
             To::ApiServer => {
                 self.requests += 1;
+                let (method, _) = request.words.split_once(' ').unwrap_or_default();
+                *self.methods.entry(method.to_owned()).or_default() += 1;
                 self.asked.push_back(request.words.clone());
                 if self.asked.len() > LAST {
                     self.asked.pop_front();
