@@ -208,6 +208,10 @@ impl Member {
                 term: raft.term(),
                 leader: None,
             },
+            cold_start: ColdStart::new(
+                config.elects_when_complete && config.raft.pre_vote,
+                raft.term(),
+            ),
             raft,
             now: 0,
             membership: Arc::default(),
@@ -215,7 +219,6 @@ impl Member {
             pins: BTreeMap::new(),
             meetings: 0,
             contacts: Contacts::default(),
-            cold_start: ColdStart::new(config.elects_when_complete && config.raft.pre_vote),
             takers: Vec::new(),
             proposals: Proposals::new(id, config.max_waiting_bytes),
             distrusted: None,

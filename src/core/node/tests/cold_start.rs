@@ -89,3 +89,24 @@ fn a_cluster_without_prevotes_waits() {
     cluster.ticks(9);
     assert_eq!(leader_known_to(&mut cluster, 1), None);
 }
+
+/// Members whose disks need more than the pause between two attempts for a vote would otherwise depose each other's
+/// candidates for ever.
+#[test]
+fn slow_disks_see_one_attempt_each() {
+    let mut cluster = hurried(&[1, 2, 3]);
+    let terms = |cluster: &mut Cluster| -> Vec<u64> {
+        let of = |id| cluster.server(id).member.status().raft.term;
+        [1, 2, 3].map(of).to_vec()
+    };
+    for id in [1, 2, 3] {
+        cluster.server(id).disk_waits = true;
+    }
+    cluster.ticks(8);
+    assert_eq!(terms(&mut cluster), [2, 2, 2], "one campaign");
+    for id in [1, 2, 3] {
+        cluster.server(id).disk_waits = false;
+    }
+    cluster.settle();
+    assert_eq!(leader_known_to(&mut cluster, 3), Some(1));
+}

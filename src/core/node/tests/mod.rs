@@ -176,6 +176,8 @@ pub(super) struct Server {
     pub(super) transfers: BTreeMap<u64, Result<MemberId, TransferFailure>>,
     pub(super) removed: bool,
     pub(super) installs: usize,
+    /// The log's thread is paused.
+    pub(super) disk_waits: bool,
     /// The applier is paused.
     pub(super) applier_waits: bool,
     /// Checkpoints are not finished.
@@ -317,6 +319,7 @@ impl Cluster {
             transfers: BTreeMap::new(),
             removed: false,
             installs: 0,
+            disk_waits: false,
             applier_waits: false,
             checkpoint_waits: false,
         };
@@ -624,6 +627,9 @@ impl Server {
 
     /// Does one job of the log thread; false if there is none.
     fn write(&mut self) -> bool {
+        if self.disk_waits {
+            return false;
+        }
         match self.disk_jobs.pop_front() {
             None => return false,
             Some(DiskJob::Write(batch)) => {
