@@ -1,5 +1,5 @@
 //! The KV calls of clients, answered without the router and gRPC's general machinery: a request that is one whole message
-//! is decoded, handed to the service, and its answer encoded, in the task of its connection's stream. Whatever
+//! is decoded, handed to the service, and its answer encoded, in the task of its connection or of its stream. Whatever
 //! else a client may send (compression, more than one message, a message that is too long or damaged) is given back for
 //! the router, which refuses it as gRPC does. Never carries out a call itself: that is the service's.
 //!

@@ -11,7 +11,7 @@ use super::blocks::Blocks;
 use super::frame::{self, Head, Kind, Reason, Setting};
 use super::head::{Block, Heads, RequestHead};
 use super::output::Output;
-use super::stream::{Stream, Window};
+use super::stream::{Kept, Stream, Window};
 
 /// What a client may do.
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +34,7 @@ const MOST_PIECES: u32 = 32;
 pub(super) const RESETS: u32 = 1_000;
 
 /// Streams that are remembered when they have ended.
-const ENDED: usize = 32;
+const ENDED: usize = 128;
 
 /// Why a connection cannot go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -97,6 +97,10 @@ pub(super) struct Connection {
     opened: Vec<Opened>,
     /// Streams that can send.
     pub(super) line: VecDeque<u32>,
+    /// Streams that could if the connection's window were not used up.
+    pub(super) blocked: VecDeque<u32>,
+    /// What was kept for streams that are gone, to be dropped where no lock is held.
+    pub(super) released: Vec<Kept>,
     pub(super) closing: Closing,
     pub(super) resets_left: u32,
     /// The client's settings came.
@@ -134,6 +138,8 @@ impl Connection {
             pieces: None,
             opened: Vec::new(),
             line: VecDeque::new(),
+            blocked: VecDeque::new(),
+            released: Vec::new(),
             closing: Closing::Open,
             resets_left: RESETS,
             settled: false,
@@ -259,8 +265,7 @@ impl Connection {
         };
         if let Some(reason) = error {
             self.read_of_connection(all);
-            self.reset(head.stream, reason);
-            return Ok(());
+            return self.fail(head.stream, reason);
         }
         if received.unread {
             received.ended |= head.has(frame::END_STREAM);
@@ -304,10 +309,10 @@ impl Connection {
             return Ok(());
         }
         self.block(head.stream, block, head.has(frame::END_STREAM))?;
-        if depends_on_itself {
-            self.reset(head.stream, Reason::Protocol);
+        match depends_on_itself {
+            true => self.fail(head.stream, Reason::Protocol),
+            false => Ok(()),
         }
-        Ok(())
     }
 
     fn continuation(&mut self, head: Head, payload: &[u8]) -> Result<(), Fatal> {
@@ -339,15 +344,16 @@ impl Connection {
         }
         self.newest = id;
         if matches!(self.closing, Closing::Last(last) if id > last) {
+            self.note_end(id, true);
             return Ok(());
         }
         if self.streams.len() >= self.limits.streams as usize {
-            self.put_reset(id, Reason::Refused);
+            self.refuse(id, Reason::Refused);
             return Ok(());
         }
         match read {
             Block::Request(head) if ends && head.length.is_some_and(|length| length > 0) => {
-                self.put_reset(id, Reason::Protocol);
+                self.refuse(id, Reason::Protocol);
             }
             Block::Request(head) => {
                 let window = self.limits.stream_window;
@@ -357,8 +363,10 @@ impl Connection {
                 self.streams.insert(id, stream);
                 self.opened.push(Opened { stream: id, head });
             }
-            Block::TooLong => self.refuse(id, StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, ends),
-            Block::Trailers(_) | Block::Malformed => self.put_reset(id, Reason::Protocol),
+            Block::TooLong => {
+                self.refuse_with(id, StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, ends);
+            }
+            Block::Trailers(_) | Block::Malformed => self.refuse(id, Reason::Protocol),
         }
         Ok(())
     }
@@ -378,16 +386,16 @@ impl Connection {
         let received = &mut stream.received;
         let incomplete = received.missing.is_some_and(|missing| missing > 0);
         match read {
-            _ if received.ended => self.reset(id, Reason::StreamClosed),
+            _ if received.ended => self.fail(id, Reason::StreamClosed),
             Block::Trailers(trailers) if ends && !incomplete => {
                 received.trailers = Some(trailers);
                 received.ended = true;
                 received.wake();
                 self.close_if_over(id);
+                Ok(())
             }
-            _ => self.reset(id, Reason::Protocol),
+            _ => self.fail(id, Reason::Protocol),
         }
-        Ok(())
     }
 
     fn priority(&mut self, head: Head, payload: &[u8]) -> Result<(), Fatal> {
@@ -395,11 +403,10 @@ impl Connection {
             return Err(fatal(Reason::Protocol, "PRIORITY of no stream"));
         }
         match <&[u8; 5]>::try_from(payload) {
-            Ok(priority) if dependency(priority) != head.stream => {}
-            Ok(_) => self.reset(head.stream, Reason::Protocol),
-            Err(_) => self.reset(head.stream, Reason::FrameSize),
+            Ok(priority) if dependency(priority) != head.stream => Ok(()),
+            Ok(_) => self.fail(head.stream, Reason::Protocol),
+            Err(_) => self.fail(head.stream, Reason::FrameSize),
         }
-        Ok(())
     }
 
     fn reset_by_client(&mut self, head: Head, payload: &[u8]) -> Result<(), Fatal> {
@@ -408,10 +415,23 @@ impl Connection {
         }
         self.known(head.stream)?;
         if self.streams.contains_key(&head.stream) {
-            let left = self.resets_left.checked_sub(1);
-            self.resets_left = left.ok_or(fatal(Reason::Calm, "too many requests were reset"))?;
+            self.count_reset()?;
             self.forget(head.stream);
         }
+        Ok(())
+    }
+
+    fn count_reset(&mut self) -> Result<(), Fatal> {
+        let left = self.resets_left.checked_sub(1);
+        self.resets_left = left.ok_or(fatal(Reason::Calm, "too many requests were reset"))?;
+        Ok(())
+    }
+
+    /// Ends a stream for an error of the client, which it may cause as rarely as it may reset one itself
+    /// (CVE-2025-8671).
+    fn fail(&mut self, id: u32, reason: Reason) -> Result<(), Fatal> {
+        self.count_reset()?;
+        self.reset(id, reason);
         Ok(())
     }
 
@@ -427,14 +447,19 @@ impl Connection {
             return Ok(());
         }
         self.settled = true;
+        let mut window = None;
         for setting in frame::settings(payload) {
-            self.set(setting)?;
+            self.set(setting, &mut window)?;
+        }
+        // The last one counts, so that a frame concerns each stream once, however long it is.
+        if let Some(window) = window {
+            self.set_window(window)?;
         }
         self.output.put(frame::put_settings_ack);
         Ok(())
     }
 
-    fn set(&mut self, setting: Setting) -> Result<(), Fatal> {
+    fn set(&mut self, setting: Setting, window: &mut Option<u32>) -> Result<(), Fatal> {
         match setting {
             Setting::TableSize(bytes) => self.blocks.table_size(bytes),
             Setting::Push(0 | 1) | Setting::Other => {}
@@ -442,22 +467,29 @@ impl Connection {
             Setting::Window(bytes) if bytes > frame::MOST => {
                 return Err(fatal(Reason::FlowControl, "a window that is too large"));
             }
-            Setting::Window(bytes) => {
-                let change = i64::from(bytes) - self.peer_window;
-                self.peer_window = i64::from(bytes);
-                for (id, stream) in &mut self.streams {
-                    stream.sending.window += change;
-                    if stream.sending.window > i64::from(frame::MOST) {
-                        return Err(fatal(Reason::FlowControl, "a window that is too large"));
-                    }
-                    line_up(&mut self.line, *id, stream);
-                }
-            }
+            Setting::Window(bytes) => *window = Some(bytes),
             Setting::FrameSize(bytes) if !(1 << 14..1 << 24).contains(&bytes) => {
                 return Err(fatal(Reason::Protocol, "a frame size out of range"));
             }
             // Larger ones bring nothing here.
             Setting::FrameSize(_) => {}
+        }
+        Ok(())
+    }
+
+    /// The first window of each stream, which changes those of the present ones (RFC 9113, section 6.9.2).
+    fn set_window(&mut self, bytes: u32) -> Result<(), Fatal> {
+        let change = i64::from(bytes) - self.peer_window;
+        if change == 0 {
+            return Ok(());
+        }
+        self.peer_window = i64::from(bytes);
+        for (id, stream) in &mut self.streams {
+            stream.sending.window += change;
+            if stream.sending.window > i64::from(frame::MOST) {
+                return Err(fatal(Reason::FlowControl, "a window that is too large"));
+            }
+            line_up(&mut self.line, *id, stream);
         }
         Ok(())
     }
@@ -491,6 +523,7 @@ impl Connection {
         let most = i64::from(frame::MOST);
         if head.stream == 0 {
             self.sends += more;
+            self.line.append(&mut self.blocked);
             return match (more, self.sends > most) {
                 (0, _) => Err(fatal(Reason::Protocol, "WINDOW_UPDATE of nothing")),
                 (_, true) => Err(fatal(Reason::FlowControl, "a window that is too large")),
@@ -503,11 +536,13 @@ impl Connection {
         };
         stream.sending.window += more;
         match (more, stream.sending.window > most) {
-            (0, _) => self.reset(head.stream, Reason::Protocol),
-            (_, true) => self.reset(head.stream, Reason::FlowControl),
-            _ => line_up(&mut self.line, head.stream, stream),
+            (0, _) => self.fail(head.stream, Reason::Protocol),
+            (_, true) => self.fail(head.stream, Reason::FlowControl),
+            _ => {
+                line_up(&mut self.line, head.stream, stream);
+                Ok(())
+            }
         }
-        Ok(())
     }
 
     /// Refuses what concerns a stream that the client has not begun.
@@ -558,11 +593,16 @@ impl Connection {
         if let Some(mut stream) = self.streams.remove(&id) {
             self.read_of_connection(stream.received.waiting());
             stream.wake_all();
-            if self.ended.len() == ENDED {
-                self.ended.pop_front();
-            }
-            self.ended.push_back((id, false));
+            self.released.extend(stream.sending.kept.take());
+            self.note_end(id, false);
         }
+    }
+
+    fn note_end(&mut self, id: u32, by_us: bool) {
+        if self.ended.len() == ENDED {
+            self.ended.pop_front();
+        }
+        self.ended.push_back((id, by_us));
     }
 
     /// Forgets a stream on which both sides have said everything.
@@ -574,15 +614,22 @@ impl Connection {
         }
     }
 
+    /// Refuses a request that has just begun; more of it may be on its way.
+    fn refuse(&mut self, id: u32, reason: Reason) {
+        self.note_end(id, true);
+        self.put_reset(id, reason);
+    }
+
     /// Answers with nothing but a status.
-    fn refuse(&mut self, id: u32, status: StatusCode, ended: bool) {
+    fn refuse_with(&mut self, id: u32, status: StatusCode, ended: bool) {
         let (blocks, most) = (&mut self.blocks, self.peer_frame);
         let mut block = BytesMut::new();
         blocks.head(&mut block, status, &HeaderMap::new());
         self.output
             .put(|out| frame::put_block(out, id, &block, true, most));
-        if !ended {
-            self.put_reset(id, Reason::No);
+        match ended {
+            true => self.note_end(id, false),
+            false => self.refuse(id, Reason::No),
         }
     }
 

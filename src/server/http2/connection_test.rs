@@ -189,6 +189,28 @@ fn data_waits_for_both_windows() {
     assert_eq!(data(sent(&mut connection), 5), 1);
 }
 
+/// A client that reads none of its answers has its requests counted as pending.
+#[test]
+fn request_is_pending_until_its_answer_is_sent() {
+    let mut connection = settled();
+    let setting = [&[0, 4][..], &0_u32.to_be_bytes()].concat();
+    let none = framed(Kind::Settings, 0, 0, &setting);
+    receive(&mut connection, &[none, begin(1, WHOLE)]);
+    let respond = connection.respond(1, StatusCode::OK, &grpc(), false);
+    respond.expect("it is open");
+    connection.send(1, Bytes::from_static(b"answer"));
+    connection.finish(1, End::Data);
+    let pending = Arc::new(());
+    assert!(connection.keep(1, Arc::clone(&pending)).is_none());
+    sent(&mut connection);
+    assert_eq!(Arc::strong_count(&pending), 2);
+    receive(&mut connection, &[update(1, 6)]);
+    sent(&mut connection);
+    connection.released.clear();
+    assert_eq!(Arc::strong_count(&pending), 1);
+    assert!(connection.keep(1, pending).is_some(), "it is gone");
+}
+
 #[test]
 fn what_is_read_is_given_back() {
     let mut connection = settled();
@@ -340,6 +362,15 @@ fn floods_end_the_connection() {
         let nothing = connection.opened().is_empty();
         assert!(taken.is_err() || nothing, "it was reset before it began");
         taken.err()
+    });
+    assert_eq!(error.expect("an error").reason, Reason::Calm);
+
+    // Made to fail instead of reset (CVE-2025-8671).
+    let mut connection = settled();
+    let error = (0..2 * RESETS).find_map(|number| {
+        let stream = 2 * number + 1;
+        let both = [begin(stream, WHOLE), update(stream, 0)].concat();
+        connection.receive(&both).err()
     });
     assert_eq!(error.expect("an error").reason, Reason::Calm);
 

@@ -24,6 +24,8 @@ use super::output::places;
 
 /// Bytes of one read.
 const READ: usize = 64 << 10;
+/// Requests that are answered in one turn of this task: others of its host, and other hosts, have theirs in between.
+const IN_A_TURN: usize = 16;
 /// Nothing more is read while so many bytes wait for the client to read them.
 const UNREAD: usize = 256 << 10;
 
@@ -146,13 +148,24 @@ where
     }
 
     fn poll_all(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Http2Error>> {
+        let mut left = IN_A_TURN;
         loop {
-            while let Poll::Ready(Some(())) = self.brief.poll_next_unpin(context) {}
+            while left > 0
+                && let Poll::Ready(Some(())) = self.brief.poll_next_unpin(context)
+            {
+                left -= 1;
+            }
             let written = self.poll_write(context)?;
             if written.is_ready() && self.shared.lock().connection.is_over() {
                 return Pin::new(&mut self.io)
                     .poll_shutdown(context)
                     .map_err(Into::into);
+            }
+            let released = std::mem::take(&mut self.shared.lock().connection.released);
+            drop(released);
+            if left == 0 {
+                context.waker().wake_by_ref();
+                return Poll::Pending;
             }
             match self.poll_read(context) {
                 Poll::Ready(Ok(Some(opened))) => self.carry_out(opened),
@@ -271,11 +284,14 @@ where
 impl<S, H: Handler> Drop for Http2<S, H> {
     /// Whoever still answers, or reads a request, learns that the client is gone.
     fn drop(&mut self) {
-        let State {
-            connection, driver, ..
-        } = &mut *self.shared.lock();
-        *driver = None;
-        while let Some((_, mut stream)) = connection.streams.pop_first() {
+        let streams = {
+            let State {
+                connection, driver, ..
+            } = &mut *self.shared.lock();
+            *driver = None;
+            std::mem::take(&mut connection.streams)
+        };
+        for mut stream in streams.into_values() {
             stream.wake_all();
         }
     }
@@ -323,3 +339,7 @@ impl Keepalive {
         Poll::Pending
     }
 }
+
+#[cfg(test)]
+#[path = "drive_test.rs"]
+mod tests;

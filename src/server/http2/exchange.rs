@@ -193,19 +193,29 @@ impl<F, B> Exchange<F, B> {
 impl<F, B> Future for Exchange<F, B>
 where
     F: Future<Output = Response<B>>,
-    B: Body<Data = Bytes> + Unpin,
+    B: Body<Data = Bytes> + Unpin + Send + 'static,
 {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
         let done = ready!(this.poll_steps(context));
-        this.step = Step::Done;
+        let body = match std::mem::replace(&mut this.step, Step::Done) {
+            Step::Sending(body) => Some(body),
+            Step::Answering(_) | Step::Done => None,
+        };
         if let Err(Gone) = done {
             // Nobody waits for it.
             return Poll::Ready(());
         }
-        this.shared.lock().wake();
+        let mut state = this.shared.lock();
+        // Usually all of it can be sent at once. Until it is, the request is pending, and counted.
+        state.connection.pump();
+        let sent = body.and_then(|body| state.connection.keep(this.stream, body));
+        state.wake();
+        // The body may have the request's, which locks when it is dropped.
+        drop(state);
+        drop(sent);
         Poll::Ready(())
     }
 }
@@ -247,14 +257,29 @@ where
             entry.or_insert_with(|| HeaderValue::from(length));
         }
         let ends = self.is_head || body.is_end_stream();
-        let state = &mut *self.shared.lock();
-        let connection = &mut state.connection;
-        connection.respond(self.stream, parts.status, &parts.headers, ends)?;
-        if !ends {
+        {
+            let state = &mut *self.shared.lock();
+            let connection = &mut state.connection;
+            connection.respond(self.stream, parts.status, &parts.headers, ends)?;
             // Its head is on its way while the body is made.
             state.wake();
         }
+        // A body that is dropped here may have the request's, which locks when it is dropped.
         Ok((!ends).then_some(body))
+    }
+}
+
+impl<F, B> Drop for Exchange<F, B> {
+    /// A task that ended in the middle, by a panic or with its runtime: the client need not wait.
+    fn drop(&mut self) {
+        if matches!(self.step, Step::Done) {
+            return;
+        }
+        let state = &mut *self.shared.lock();
+        if state.connection.streams.contains_key(&self.stream) {
+            state.connection.reset(self.stream, Reason::Internal);
+            state.wake();
+        }
     }
 }
 
@@ -268,7 +293,7 @@ where
     B: Body<Data = Bytes> + Unpin,
 {
     loop {
-        ready!(shared.lock().connection.poll_room(stream, context))?;
+        ready!(poll_room(shared, stream, context))?;
         let frame = Pin::new(&mut *body).poll_frame(context);
         let ended = body.is_end_stream();
         let state = &mut *shared.lock();
@@ -297,6 +322,16 @@ where
         }
         return Poll::Ready(Ok(()));
     }
+}
+
+/// Whether more of a response may be made; what has been made is sent meanwhile.
+fn poll_room(shared: &Shared, stream: u32, context: &mut Context<'_>) -> Poll<Result<(), Gone>> {
+    let state = &mut *shared.lock();
+    let room = state.connection.poll_room(stream, context);
+    if room.is_pending() {
+        state.wake();
+    }
+    room
 }
 
 /// What HTTP asks of a response that is not gRPC's: a date (RFC 9110, section 6.6.1), and no header of a single

@@ -1,5 +1,5 @@
-//! HTTP/2 for clients (RFC 9113): what gRPC's unary calls need, in as few steps as they allow. With
-//! `--feature-gates=OwnHTTP2=false` the library that serves HTTP/1, hyper, does it.
+//! HTTP/2 for clients (RFC 9113): what gRPC's unary calls need, in as few steps as they allow. Behind the feature gate
+//! `OwnHTTP2`; without it the library that serves HTTP/1, hyper, does it.
 //!
 //! - `frame`: the bytes of frames. `hpack`: the bytes of header blocks. Both without a state of a connection but the
 //!   decoder's table.

@@ -87,23 +87,28 @@ impl Connection {
 
     /// Frames what may be sent, as far as it fits.
     pub(super) fn pump(&mut self) {
-        // Each stream once round, so that those that have to wait for the connection's window are left alone.
-        let mut turns = self.line.len();
-        while turns > 0 && self.output.len() < AHEAD {
-            turns -= 1;
-            let Some(id) = self.line.pop_front() else {
-                return;
-            };
-            if self.send_frame(id) {
-                turns += 1;
-            }
+        while self.output.len() < AHEAD
+            && let Some(id) = self.line.pop_front()
+        {
+            self.send_frame(id);
         }
     }
 
-    /// Sends one frame of a stream that was taken from the line; false if it needs more of the connection's window.
-    fn send_frame(&mut self, id: u32) -> bool {
+    /// Holds something until the response was sent, and gives it back if it was.
+    pub(super) fn keep<T: Send + 'static>(&mut self, id: u32, kept: T) -> Option<T> {
+        match self.streams.get_mut(&id) {
+            Some(stream) => {
+                stream.sending.kept = Some(Box::new(kept));
+                None
+            }
+            None => Some(kept),
+        }
+    }
+
+    /// Sends one frame of a stream that was taken from the line.
+    fn send_frame(&mut self, id: u32) {
         let Some(stream) = self.streams.get_mut(&id) else {
-            return true;
+            return;
         };
         let sending = &mut stream.sending;
         sending.in_line = false;
@@ -111,15 +116,19 @@ impl Connection {
             if let Some(end) = sending.end.take() {
                 self.send_end(id, end);
             }
-            return true;
+            return;
         };
+        if self.sends <= 0 {
+            sending.in_line = true;
+            self.blocked.push_back(id);
+            return;
+        }
         let window = sending.window.min(self.sends).max(0);
         let most = usize::try_from(window).unwrap_or(usize::MAX);
         let length = piece.len().min(most).min(self.peer_frame);
         if length == 0 {
-            // Without a window of its own it leaves the line until it gets one.
-            line_up(&mut self.line, id, stream);
-            return false;
+            // Without a window of its own it has left the line until it gets one.
+            return;
         }
         let data = piece.split_to(length);
         if piece.is_empty() {
@@ -142,7 +151,6 @@ impl Connection {
             true => self.ended(id),
             false => line_up(&mut self.line, id, stream),
         }
-        true
     }
 
     fn send_end(&mut self, id: u32, end: End) {

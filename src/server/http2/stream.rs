@@ -1,6 +1,7 @@
 //! One stream of a connection: what has come of its request and was not read yet, and what of its response was not sent
 //! yet. Pure: the connection moves both.
 
+use std::any::Any;
 use std::collections::VecDeque;
 use std::task::Waker;
 
@@ -48,6 +49,9 @@ impl Window {
     }
 }
 
+/// Something that is only held.
+pub(super) type Kept = Box<dyn Any + Send>;
+
 /// A stream that neither side has reset.
 #[derive(Debug)]
 pub(super) struct Stream {
@@ -84,6 +88,8 @@ pub(super) struct Sending {
     pub(super) ended: bool,
     /// It is in the line of those that can send.
     pub(super) in_line: bool,
+    /// What is held until all of it was sent: the request counts as pending.
+    pub(super) kept: Option<Kept>,
     /// Whoever makes the response: woken when there is room, and when the stream is gone.
     pub(super) maker: Option<Waker>,
 }
@@ -114,6 +120,7 @@ impl Stream {
                 end: None,
                 ended: false,
                 in_line: false,
+                kept: None,
                 maker: None,
             },
         }

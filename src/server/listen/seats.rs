@@ -461,6 +461,11 @@ impl Handle {
         self.seats.taken()
     }
 
+    /// The limit on pending requests of the port.
+    pub(crate) fn most_calls(&self) -> u32 {
+        u32::try_from(self.seats.most_calls).unwrap_or(u32::MAX)
+    }
+
     /// Waits until the connection has to close.
     pub(crate) async fn asked_to_leave(&self) -> Leave {
         self.seat.go.wait().await;

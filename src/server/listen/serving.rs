@@ -165,15 +165,20 @@ async fn by_ourselves<S>(stream: S, known: Connection, serve: Serve) -> Result<(
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let window = window(known.seat.crowd());
+    let seat = known.seat.clone();
+    let window = window(seat.crowd());
     let settings = http2::Settings {
-        streams: serve.port.max_concurrent_streams.unwrap_or(u32::MAX),
+        // Those beyond the limit on requests are refused one by one, and there is a limit to that too.
+        streams: serve
+            .port
+            .max_concurrent_streams
+            .unwrap_or(u32::MAX)
+            .min(seat.most_calls()),
         stream_window: window.min(STREAM_WINDOW),
         connection_window: window,
         headers: HEADERS,
         keepalive: serve.port.keepalive,
     };
-    let seat = known.seat.clone();
     let handler = Handler {
         front: serve.front.clone(),
         known,
