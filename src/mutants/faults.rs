@@ -399,6 +399,9 @@ faults! {
     /// A sender leaves the places of its values in what it sends.
     PlacesSent "places-sent" in "core/persist/send.rs",
         Test("persist::tests::stream_is_that_of_a_member_without_files");
+    /// A new leader's deadlines of leases are those of what it had applied when it was elected.
+    LeasesOfLag "leases-of-lag" in "core/node/member/mod.rs",
+        Test("node::tests::life::lease_renewed_before_an_election_lasts");
     /// The oracle of elections sees nothing.
     BlindElections "blind-elections" in "core/sim/oracles/election.rs",
         Test("sim::oracles::election::tests::detects_two_leaders_in_one_term");

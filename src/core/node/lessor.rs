@@ -4,8 +4,9 @@
 //! A new leader gives every lease its full TTL again and one election timeout on top, so that no
 //! lease expires early because of a change of leader. Where the leader checkpoints the remaining
 //! TTL of long leases, a new leader starts from that instead; a renewal is then answered only after
-//! such a checkpoint has been cleared. Never revokes a lease by itself: an expired lease becomes a
-//! proposal.
+//! such a checkpoint has been cleared. That clearing may be committed and not applied yet where the
+//! next leader is elected: it starts once all that was there before is applied. Never revokes a
+//! lease by itself: an expired lease becomes a proposal.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -143,7 +144,8 @@ impl Lessor {
         }
     }
 
-    /// This member leads from now on: rearms every lease, `extra` milliseconds longer.
+    /// This member leads, and has applied all that was there when it began to: rearms every lease, `extra` milliseconds
+    /// longer.
     pub(super) fn lead(&mut self, now: u64, extra: u64) {
         let mut clock = Clock {
             filled_at: now,
@@ -159,7 +161,12 @@ impl Lessor {
         self.clock = Some(clock);
     }
 
-    /// This member does not lead any more.
+    /// Whether the deadlines are known here.
+    pub(super) fn leads(&self) -> bool {
+        self.clock.is_some()
+    }
+
+    /// This member does not lead any more, or not yet.
     pub(super) fn follow(&mut self) {
         self.clock = None;
     }

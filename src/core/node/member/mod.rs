@@ -530,9 +530,11 @@ impl Member {
             self.cold_start.end();
         }
         if self.leads() && (!led || elsewhere) {
-            let election = self.spans().election;
             self.contacts.lead(self.now);
-            self.lessor.lead(self.now, election);
+            self.lessor.follow();
+            if mutant!(LeasesOfLag) {
+                self.lessor.lead(self.now, self.spans().election);
+            }
             self.binding.clear();
             self.settling = 0;
         } else if led && !self.leads() {
@@ -608,6 +610,11 @@ impl Member {
             self.tolerate(effects, |raft| raft.applied(index))?;
         }
         self.learn(report);
+        // An entry of its own term is behind all that earlier leaders have made.
+        let caught_up = self.leads() && report.term == self.role.term;
+        if caught_up && !self.lessor.leads() {
+            self.lessor.lead(self.now, self.spans().election);
+        }
         self.proposals.applied_through(self.now, report.term);
         self.tolerate(effects, |raft| raft.applied(report.index))?;
         if !self.renewals.is_empty() && !report.leases.is_empty() {
