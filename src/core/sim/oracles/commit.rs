@@ -8,11 +8,19 @@ use crate::sim::network::HostId;
 
 use super::{Logs, Verdict, Violation};
 
-/// What has been committed: the term of each applied index, from the first one on.
+/// What has been committed: each applied index, from the first one on.
 #[derive(Debug, Default)]
 pub(in crate::sim) struct Commits {
     first: Index,
-    terms: Vec<Term>,
+    entries: Vec<Committed>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Committed {
+    term: Term,
+    /// It was committed in this term at the latest. That of the entry may be far earlier: who was elected between them, and
+    /// learns of it late, need not have it.
+    by: Term,
 }
 
 impl Commits {
@@ -20,28 +28,30 @@ impl Commits {
     pub(in crate::sim) fn found(index: Index, term: Term) -> Self {
         Self {
             first: index,
-            terms: vec![term],
+            entries: vec![Committed { term, by: term }],
         }
     }
 
     /// The last committed index that is known.
     pub(in crate::sim) fn last(&self) -> Index {
-        self.first + self.terms.len() as Index - 1
+        self.first + self.entries.len() as Index - 1
     }
 
-    /// A host applies an entry. `configurations` are those that the leader may have counted in:
+    /// A host that is in term `by` applies an entry. `configurations` are those that the leader may have counted in:
     /// the one in force before the entry, and the one before that; `host_of` returns where a
     /// voter's disk is.
     pub(in crate::sim) fn applied(
         &mut self,
-        host: HostId,
+        (host, by): (HostId, Term),
         entry: &Entry,
         logs: &Logs,
         configurations: &[&Configuration],
         host_of: impl Fn(u64) -> Option<HostId>,
     ) -> Verdict {
-        if let Some(term) = self.term(entry.index) {
+        if let Some(committed) = self.entry(entry.index) {
+            let term = committed.term;
             if term == entry.term || mutant!(BlindApplied) {
+                committed.by = committed.by.min(by);
                 return Ok(());
             }
             return Err(Violation::new(
@@ -73,20 +83,22 @@ impl Commits {
                 ),
             ));
         }
-        self.terms.push(entry.term);
+        let term = entry.term;
+        self.entries.push(Committed { term, by });
         Ok(())
     }
 
-    /// A host has become leader of `term`: it must hold every committed entry of earlier terms.
+    /// A host has become leader of `term`: it must hold every entry that was committed in earlier terms.
     pub(in crate::sim) fn leader(&self, host: HostId, term: Term, logs: &Logs) -> Verdict {
-        for (offset, committed) in self.terms.iter().enumerate().rev() {
+        for (offset, committed) in self.entries.iter().enumerate().rev() {
             let index = self.first + offset as Index;
-            let lacks = *committed < term && !logs.holds(host, index, *committed);
+            let lacks = committed.by < term && !logs.holds(host, index, committed.term);
             if lacks && !mutant!(BlindCompleteness) {
+                let of = committed.term;
                 return Err(Violation::new(
                     "leader completeness",
                     format!(
-                        "host {host} leads term {term} without index {index} of term {committed}, which is committed"
+                        "host {host} leads term {term} without index {index} of term {of}, which is committed"
                     ),
                 ));
             }
@@ -94,9 +106,9 @@ impl Commits {
         Ok(())
     }
 
-    fn term(&self, index: Index) -> Option<Term> {
+    fn entry(&mut self, index: Index) -> Option<&mut Committed> {
         let offset = usize::try_from(index.checked_sub(self.first)?).ok()?;
-        self.terms.get(offset).copied()
+        self.entries.get_mut(offset)
     }
 }
 
@@ -140,12 +152,12 @@ mod tests {
         let minority = written(&[0, 7]);
         assert!(
             commits
-                .applied(0, &entry(2, 1), &minority, &[&three], host)
+                .applied((0, 1), &entry(2, 1), &minority, &[&three], host)
                 .is_err()
         );
         let quorum = written(&[0, 2]);
         assert_eq!(
-            commits.applied(0, &entry(2, 1), &quorum, &[&three], host),
+            commits.applied((0, 1), &entry(2, 1), &quorum, &[&three], host),
             Ok(())
         );
     }
@@ -154,8 +166,9 @@ mod tests {
     fn half_of_the_voters_commit_nothing() {
         let four = voters(&[0, 1, 2, 3]);
         let mut commits = Commits::found(1, 1);
-        let mut applied =
-            |hosts: &[HostId]| commits.applied(0, &entry(2, 1), &written(hosts), &[&four], host);
+        let mut applied = |hosts: &[HostId]| {
+            commits.applied((0, 1), &entry(2, 1), &written(hosts), &[&four], host)
+        };
         assert!(applied(&[0, 1]).is_err());
         assert_eq!(applied(&[0, 1, 2]), Ok(()));
     }
@@ -166,14 +179,28 @@ mod tests {
         let logs = written(&[0, 1]);
         let mut commits = Commits::found(1, 1);
         commits
-            .applied(0, &entry(2, 1), &logs, &[&three], host)
+            .applied((0, 1), &entry(2, 1), &logs, &[&three], host)
             .expect("committed");
         assert!(
             commits
-                .applied(1, &entry(2, 2), &logs, &[&three], host)
+                .applied((1, 2), &entry(2, 2), &logs, &[&three], host)
                 .is_err()
         );
         assert_eq!(commits.leader(1, 2, &logs), Ok(()));
         assert!(commits.leader(2, 2, &logs).is_err());
+    }
+
+    /// Seed 9: a candidate of term 9 was paused with its last vote on the way, the leader of term 10 committed an entry of
+    /// term 2, and then the vote arrived.
+    #[test]
+    fn leader_that_learns_late_need_not_hold_what_a_later_one_committed() {
+        let three = voters(&[0, 1, 2]);
+        let mut logs = written(&[0, 1]);
+        logs.reset(2, (1, 1));
+        let mut commits = Commits::found(1, 1);
+        let mut applied = |by| commits.applied((0, by), &entry(2, 1), &logs, &[&three], host);
+        assert_eq!((applied(4), applied(3)), (Ok(()), Ok(())));
+        assert_eq!(commits.leader(2, 3, &logs), Ok(()));
+        assert!(commits.leader(2, 4, &logs).is_err());
     }
 }
