@@ -402,6 +402,18 @@ faults! {
     /// A new leader's deadlines of leases are those of what it had applied when it was elected.
     LeasesOfLag "leases-of-lag" in "core/node/member/mod.rs",
         Test("node::tests::life::lease_renewed_before_an_election_lasts");
+    /// A damaged value is healed with that of another revision.
+    HealsWithAnother "heals-with-another" in "core/store/heal.rs",
+        Test("store::tests::values::value_is_healed_by_its_own_revision_alone");
+    /// A damaged value is healed with bytes that its checksum does not prove.
+    HealsUnproven "heals-unproven" in "core/store/value.rs",
+        Test("store::tests::values::value_is_healed_by_the_bytes_that_were_written_alone");
+    /// A checkpoint that empties a worn file fails at a damaged value.
+    DamageEndsCheckpoint "damage-ends-checkpoint" in "core/store/moves.rs",
+        Test("persist::tests::checkpoint_leaves_a_damaged_value_where_it_is");
+    /// An entry that is half done for want of a value is applied again.
+    HalfDoneAgain "half-done-again" in "core/node/state_machine.rs",
+        Test("persist::tests::entry_is_applied_again_unless_it_is_half_done");
     /// The oracle of elections sees nothing.
     BlindElections "blind-elections" in "core/sim/oracles/election.rs",
         Test("sim::oracles::election::tests::detects_two_leaders_in_one_term");

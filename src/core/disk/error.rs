@@ -245,3 +245,6 @@ pub(crate) const MOVE_AWAY: &str = "move it out of the data directory if you put
 
 /// The remedy for damage in a member's own durable state.
 pub(crate) const REPLACE_MEMBER: &str = "do not edit or delete single files: remove this member from the cluster and add it again with an empty data directory, or restore the directory from a backup of the volume that was taken while the server was stopped and since which it has not run";
+
+/// The remedy for a damaged value, of which other members have the same.
+pub(crate) const HEALED_OR_REPLACED: &str = "the other members are asked for it; if none has it, remove this member from the cluster and add it again with an empty data directory";

@@ -60,4 +60,4 @@ pub use open::{FirstCheckpoint, MemberFiles, create_member, create_member_with, 
 pub use reserve::Reserve;
 pub use starts::{Descent, Lineage, Start, Starts};
 pub use stopped::{Stopped, StoppedMember, open_stopped};
-pub use values::{ValueFiles, ValueReader, ValueWriter};
+pub use values::{ValueFiles, ValuePlace, ValueReader, ValueWriter};

@@ -90,6 +90,8 @@ pub enum ApplyError {
         index: u64,
         /// The value.
         value: DamagedValue,
+        /// A part of a transaction was carried out before. Otherwise nothing has changed, and the entry may be applied again.
+        half_done: bool,
     },
 }
 

@@ -161,6 +161,17 @@ pub struct Checkpoint {
     pub chunks: Export,
 }
 
+impl Checkpoint {
+    /// The same once more: its chunks are made anew.
+    #[must_use]
+    pub fn again(&self) -> Self {
+        Self {
+            meta: self.meta.clone(),
+            chunks: self.chunks.view().export(),
+        }
+    }
+}
+
 impl StateMachine {
     /// A machine before anything was applied: that of a joiner that waits for its first checkpoint.
     /// [`Report::requests`] lists the proposals of `member` with this `boot_nonce`.
@@ -280,7 +291,7 @@ impl StateMachine {
     ///
     /// # Errors
     /// An entry that this version does not know or that is not the next one, or a value that cannot be read: the server
-    /// must stop.
+    /// must stop, unless the value is healed and nothing was changed before.
     /// A refusal by the store or the membership is an outcome, not an error.
     pub fn apply(&mut self, entry: &Entry) -> Result<Applied, ApplyError> {
         if entry.index != self.index + 1 || entry.term < self.term {
@@ -327,6 +338,7 @@ impl StateMachine {
         if mutant!(MemberLeaks) && self.own.member % 2 == 1 && entry.index.is_multiple_of(8) {
             return Ok(Err(store::Error::LeaseNotFound));
         }
+        let before = self.store.revision();
         let outcome = self.store.apply(command, entry.position());
         match (&outcome, &command.operation) {
             (Err(store::Error::UnknownCommand), _) => {
@@ -339,6 +351,7 @@ impl StateMachine {
                 return Err(ApplyError::Value {
                     index: entry.index,
                     value: value.clone(),
+                    half_done: self.store.revision() != before && !mutant!(HalfDoneAgain),
                 });
             }
             (Ok(Response::LeaseGrant(grant)), _) => {

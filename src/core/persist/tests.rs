@@ -7,9 +7,11 @@ use std::sync::Arc;
 use super::*;
 use crate::disk::double::{Faults, Keep, MemoryDisk};
 use crate::disk::{CheckpointInfo, Disk as _};
-use crate::node::{InitialMember, LogPayload, Membership, StateMachine};
+use crate::node::{ApplyError, InitialMember, LogPayload, Membership, StateMachine};
 use crate::raft::Entry;
-use crate::store::{Compact, DamagedValue, KeyValue, Operation, Put, Range, Rebuild, Row, Store};
+use crate::store::{
+    Compact, DamagedValue, Healed, KeyValue, Op, Operation, Put, Range, Rebuild, Row, Store, Txn,
+};
 
 struct Member {
     disk: MemoryDisk,
@@ -397,6 +399,171 @@ fn failed_file_leaves_values_in_memory() {
         assert!(number.len() <= 1, "{number:?}");
     }
     panic!("every sync failed");
+}
+
+impl Member {
+    /// Flips a bit of this value in its file, and says where it is. The file has it once.
+    fn damage(&self, file: u64, value: &str) -> (u64, u64) {
+        let name = format!("values/{file:016x}.values");
+        let bytes = self.disk.contents(&name).unwrap();
+        let at = bytes.windows(value.len());
+        let at = at.enumerate().find(|(_, it)| *it == value.as_bytes());
+        let at = at.unwrap().0 as u64;
+        self.disk.flip_bit(&name, at, 1).unwrap();
+        // Behind checksum and length.
+        (file, at - 8)
+    }
+
+    fn read(&self, key: &str) -> Result<bytes::Bytes, store::Error> {
+        let range = Range {
+            key: key.to_owned().into(),
+            ..Range::default()
+        };
+        let found = self.machine.view().range(&range)?;
+        Ok(found.kvs[0].value.clone())
+    }
+
+    /// Heals what was found damaged, by this member's values.
+    fn heal_from(&self, other: &Member) -> usize {
+        let values = self.saver.checkpoints().values();
+        let damaged = values.damaged().into_keys().collect();
+        let lost = self.machine.view().lost_values(&damaged);
+        for lost in &lost {
+            let row = other.machine.view();
+            let row = row.row_at(&lost.key_value().key, lost.revision());
+            assert_eq!(lost.heal(&row.unwrap().unwrap()), Healed::Taken);
+            values.forget(lost.place());
+        }
+        lost.len()
+    }
+}
+
+/// Four values of which one is needed, so that its file is worn; and a member that has the same in memory.
+fn worn() -> (Member, Member) {
+    let mut members = [Member::new(Some(4)), Member::new(None)];
+    for member in &mut members {
+        for key in ["a", "b", "c", "d"] {
+            member.put(key, &format!("first value of {key}"));
+        }
+        member.save().unwrap();
+        for key in ["a", "b", "c"] {
+            member.put(key, &format!("second value of {key}"));
+        }
+        let revision = member.machine.view().revision();
+        member.apply(Operation::Compact(Compact { revision }));
+        // Learns which files are worn.
+        member.save().unwrap();
+    }
+    members.into()
+}
+
+/// A checkpoint that empties a worn file met a damaged value there, and its member stopped.
+#[test]
+fn checkpoint_leaves_a_damaged_value_where_it_is() {
+    let (mut member, _) = worn();
+    let place = member.damage(1, "first value of d");
+    member.put("e", "another value");
+    let info = member.save().unwrap();
+    let damaged = member.saver.checkpoints().values().damaged();
+    assert!(damaged.into_keys().eq([place]));
+    member.machine = member.restored(&info);
+    assert_eq!(member.read("e").unwrap(), "another value");
+    let error = member.read("d").unwrap_err().to_string();
+    assert!(error.contains("is damaged at offset"), "{error}");
+}
+
+/// Until it was written again, a restart read the damaged place; and the file that has it was needed for ever.
+#[test]
+fn healed_value_is_written_by_the_next_checkpoint() {
+    let (mut member, other) = worn();
+    member.damage(1, "first value of d");
+    member.read("d").unwrap_err();
+    assert_eq!(member.heal_from(&other), 1);
+    assert_eq!(member.read("d").unwrap(), "first value of d");
+    assert_eq!(member.hash(), other.hash());
+    for round in 0..2 {
+        member.put("round", &format!("value {round}"));
+        let info = member.save().unwrap();
+        let reader = member.saver.checkpoints().open(info.position).unwrap();
+        assert!(!reader.files().contains(&1), "{:?}", reader.files());
+        member.machine = member.restored(&info);
+        assert_eq!(member.read("d").unwrap(), "first value of d");
+    }
+    member.saver.drop_unused().unwrap();
+    assert!(!member.value_files().contains(&1));
+}
+
+/// A checkpoint that was being written when a value was healed may name the damaged place, and the next one does not.
+#[test]
+fn value_is_healed_while_a_checkpoint_is_written() {
+    let (mut member, other) = worn();
+    member.damage(1, "first value of d");
+    member.read("d").unwrap_err();
+    member.put("e", "another value");
+    let checkpoint = member.machine.checkpoint();
+    let heals = || _ = member.heal_from(&other);
+    member.saver.save(checkpoint, heals).unwrap();
+    assert_eq!(member.read("d").unwrap(), "first value of d");
+    member.put("f", "yet another value");
+    let info = member.save().unwrap();
+    member.machine = member.restored(&info);
+    assert_eq!(member.read("d").unwrap(), "first value of d");
+    assert_eq!(member.read("e").unwrap(), "another value");
+}
+
+/// With the gate off again each value goes back into the checkpoint: without one there is none, and once it is healed it
+/// can be written.
+#[test]
+fn complete_checkpoint_waits_for_a_damaged_value() {
+    let (mut member, other) = worn();
+    member.damage(1, "first value of d");
+    member.saver = Saver::new(member.saver.checkpoints().clone(), ValuesTo::Memory);
+    let checkpoint = member.machine.checkpoint();
+    let again = checkpoint.again();
+    let failed = member.saver.save(checkpoint, || ()).unwrap_err();
+    assert!(matches!(failed, Error::Value(_)), "{failed}");
+    assert_eq!(member.heal_from(&other), 1);
+    member.saver.save(again, || ()).unwrap();
+}
+
+/// An entry that could not be applied for want of a value is applied once that is healed, unless a part of it was: what
+/// that wrote would be there twice.
+#[test]
+fn entry_is_applied_again_unless_it_is_half_done() {
+    let put = |key: &str, prev_kv| Put {
+        key: key.to_owned().into(),
+        value: "new".into(),
+        prev_kv,
+        ..Put::default()
+    };
+    let half_done = |entry: &ApplyError| match entry {
+        ApplyError::Value { half_done, .. } => *half_done,
+        other => panic!("{other}"),
+    };
+    let (mut member, mut other) = worn();
+    member.damage(1, "first value of d");
+    let entry = |member: &Member, operation: Operation| {
+        let data = LogPayload::command(None, operation.into());
+        Entry::normal(member.machine.term(), member.machine.index() + 1, data)
+    };
+    let writes_first = Operation::Txn(Txn {
+        success: vec![
+            Op::Put(put("e", false)).into(),
+            Op::Put(put("d", true)).into(),
+        ],
+        ..Txn::default()
+    });
+    let mut broken = member.restored(&member.saver.checkpoints().known().unwrap()[1]);
+    let failed = broken.apply(&entry(&member, writes_first)).unwrap_err();
+    assert!(half_done(&failed), "{failed}");
+
+    let entry = entry(&member, Operation::Put(put("d", true)));
+    let failed = member.machine.apply(&entry).unwrap_err();
+    assert!(!half_done(&failed), "{failed}");
+    assert_eq!(member.heal_from(&other), 1);
+    let applied = member.machine.apply(&entry).unwrap();
+    assert_eq!(applied, other.machine.apply(&entry).unwrap());
+    assert_eq!(member.hash(), other.hash());
 }
 
 /// With the gate off again, the next checkpoint is complete by itself, and after the one behind it no file is left.

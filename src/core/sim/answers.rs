@@ -65,8 +65,8 @@ impl World {
                 continue;
             }
             let (range, began) = (range.clone(), operation.began);
-            let found = view.range(&range);
-            let Some(found) = self.unless_damaged(host, "a read", found)? else {
+            let found = self.read_state(host, "a read", |_| view.range(&range));
+            let Some(found) = found? else {
                 return Ok(());
             };
             self.counters.reads += 1;

@@ -10,8 +10,9 @@ use crate::disk::double::Faults;
 use crate::node::{
     Applied, CheckpointInfo, Input, LogPayload, Membership, Outcome, PayloadBody, Report,
 };
+use crate::persist;
 use crate::raft::{Configuration, Entry, Index, LogRead, Role, SnapshotMeta};
-use crate::store::Response;
+use crate::store::{DamagedValue, Response};
 
 use super::clock::MILLISECOND;
 use super::host::ApplyJob;
@@ -127,10 +128,9 @@ impl World {
         let by = by.map_or(entry.term, |process| process.member.status().raft.term);
         self.commits
             .applied((host, by), entry, &self.logs, &in_force, host_of)?;
-        let Some(process) = &mut self.hosts[host].process else {
+        let Some(applied) = self.apply_healed(host, entry) else {
             return Ok(());
         };
-        let applied = process.machine.apply(entry);
         let Some(applied) = self.unless_damaged(host, "apply", applied)? else {
             return Ok(());
         };
@@ -148,12 +148,12 @@ impl World {
 
     /// Compares a member's state with the others' at its index; false if it could not be read.
     pub(super) fn stands(&mut self, host: HostId) -> Result<bool, Violation> {
-        let Some(process) = &self.hosts[host].process else {
-            return Ok(false);
-        };
-        let (index, hash) = (process.machine.index(), process.machine.hash());
-        match self.unless_damaged(host, "the hash of the state", hash)? {
-            Some(hash) => self.states.stands(host, index, hash).map(|()| true),
+        let hash = self.read_state(host, "the hash of the state", |process| {
+            let hash = process.machine.hash()?;
+            Ok::<_, DamagedValue>((process.machine.index(), hash))
+        });
+        match hash? {
+            Some((index, hash)) => self.states.stands(host, index, hash).map(|()| true),
             None => Ok(false),
         }
     }
@@ -167,8 +167,8 @@ impl World {
         let back = self.random.random_range(0..20);
         let earlier = (view.revision() - back).max(view.compacted()).max(1);
         for revision in [0, earlier] {
-            let hash = view.hash_kv(revision);
-            match self.unless_damaged(host, "the hash of the keys", hash)? {
+            let hash = self.read_state(host, "the hash of the keys", |_| view.hash_kv(revision));
+            match hash? {
                 Some(hash) => self.states.reports(host, hash)?,
                 None => return Ok(()),
             }
@@ -188,8 +188,10 @@ impl World {
         }
         let (from, to) = (self.history.revision() + 1, view.revision());
         if from <= to {
-            let events = view.events(from, to, b"\0", b"\0", false);
-            let Some(events) = self.unless_damaged(host, "reading the history", events)? else {
+            let events = self.read_state(host, "reading the history", |_| {
+                view.events(from, to, b"\0", b"\0", false)
+            });
+            let Some(events) = events? else {
                 return Ok(());
             };
             for event in events {
@@ -209,7 +211,7 @@ impl World {
             &applied.outcome,
             Outcome::Store(Ok(Response::LeaseExpire(_) | Response::LeaseRevoke(_)))
         ) {
-            self.keys_have_their_leases(host, &view)?;
+            self.keys_have_their_leases(host)?;
         }
         if let Outcome::Membership(Ok(membership)) = &applied.outcome {
             let before = self
@@ -280,6 +282,11 @@ impl World {
             return Ok(());
         };
         let written = process.write_checkpoint();
+        if let Err(persist::Error::Value(_)) = &written
+            && self.heal(host)
+        {
+            return self.checkpointed(host);
+        }
         if let Err(error) = &written
             && error.class() == Class::DiskFull
         {
@@ -291,6 +298,8 @@ impl World {
                 None => return Ok(()),
             };
         self.counters.checkpoints += 1;
+        // What was in memory is in this one.
+        self.hosts[host].mended = false;
         self.feed(host, Input::CheckpointDone(info))
     }
 

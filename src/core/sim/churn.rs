@@ -11,6 +11,7 @@ use crate::raft::MemberId;
 
 use super::clock::{MILLISECOND, Micros, SECOND};
 use super::disk_corruption::Damage;
+use super::host::Host;
 use super::network::HostId;
 use super::world::{Event, Step, World, broken};
 
@@ -67,7 +68,7 @@ impl World {
             return self.add();
         }
         // A member whose disk may be damaged is not counted on: no other one is removed meanwhile.
-        let doubtful = self.stormy && self.hosts.iter().any(|host| host.spoilt && !host.lost);
+        let doubtful = self.stormy && self.hosts.iter().any(Host::is_doubtful);
         if voters.len() > self.churn.target && !doubtful {
             let id = voters[self.random.random_range(0..voters.len())];
             self.churn.shrunk = self.agenda.now();
@@ -109,8 +110,8 @@ impl World {
                     || (applied == known && ahead.configurations_after(known).next().is_none())
             }
         });
-        let spoilt = self.hosts.iter().any(|host| host.spoilt && !host.lost);
-        settled && !spoilt && self.agenda.now() > self.churn.shrunk + 2 * SECOND
+        let doubtful = self.hosts.iter().any(Host::is_doubtful);
+        settled && !doubtful && self.agenda.now() > self.churn.shrunk + 2 * SECOND
     }
 
     fn lose_disk(&mut self, host: HostId) -> Step {

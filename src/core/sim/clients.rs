@@ -117,13 +117,16 @@ impl World {
             },
             ..range
         };
-        match view.range(&range) {
-            Ok(response) => {
+        match self.read_healed(host, |_| view.range(&range)) {
+            None => Ok(()),
+            Some(Ok(response)) => {
                 self.counters.old_reads += 1;
                 self.linear.read(&self.history, &range, &response, None)
             }
-            Err(store::Error::Compacted { compacted }) if range.revision < compacted => Ok(()),
-            Err(error) => {
+            Some(Err(store::Error::Compacted { compacted })) if range.revision < compacted => {
+                Ok(())
+            }
+            Some(Err(error)) => {
                 let read = Err::<(), _>(error);
                 self.unless_damaged(host, "a read at a revision", read)
                     .map(drop)

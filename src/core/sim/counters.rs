@@ -77,8 +77,10 @@ counters! {
     refused_starts: "starts refused on a spoilt disk", 300;
     /// Processes that read what was spoilt and ended.
     spoilt_reads: "spoilt entries found by reading them", 2;
-    /// Servers that read a spoilt value and ended.
-    spoilt_values: "spoilt values found by reading them", 1;
+    /// Servers that read a spoilt value that no other one could heal, and ended.
+    spoilt_values: "spoilt values that ended their server", 0;
+    /// Values that were healed from another server.
+    healed_values: "spoilt values healed from another server", 1;
     /// Starts on a spoilt disk on which all that counts was whole.
     harmless_damage: "starts that damage did no harm to", 100;
     /// Servers of removed members that were deleted with their disks.

@@ -1,7 +1,7 @@
 //! Bytes that were durable and are not what was written any more: bits that flipped, and writes
 //! that went to another place. The server must find it out when it starts, or when it reads, and
-//! refuse; or the damage lies where nothing counts, and then all must be there as it was. Whose
-//! server refuses is replaced as one whose disk is lost.
+//! refuse; or the damage lies where nothing counts, or in a value that another server has, and then all must be there as
+//! it was. Whose server refuses is replaced as one whose disk is lost.
 
 use rand::RngExt as _;
 
@@ -55,10 +55,14 @@ impl World {
     fn flip_a_bit(&mut self, host: HostId) -> Option<String> {
         let disk = self.hosts[host].disk.clone();
         let files = disk.files();
-        let files: Vec<&String> = files
+        let mut files: Vec<&String> = files
             .iter()
             .filter(|name| !name.ends_with(".tmp"))
             .collect();
+        let is_values = |name: &&String| name.ends_with(".values");
+        if files.iter().any(is_values) && self.random.random_bool(0.5) {
+            files.retain(is_values);
+        }
         let name = *files.get(self.random.random_range(0..files.len().max(1)))?;
         let bytes = disk.contents(name).ok()?;
         // Mostly where something was written: a segment's end is zeros.
@@ -125,7 +129,7 @@ impl World {
     }
 
     /// What a server reads of its state, values in files included. One that is damaged is found out by whoever reads
-    /// it, not by a start: an operator replaces the member then.
+    /// it, not by a start; if nobody can heal it, an operator replaces the member.
     pub(super) fn unless_damaged<T>(
         &mut self,
         host: HostId,

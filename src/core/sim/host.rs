@@ -57,6 +57,8 @@ pub(super) struct Host {
     /// Bytes that were durable have changed since the process started, or will be found changed
     /// when the next one starts.
     pub(super) spoilt: bool,
+    /// Values were healed, and the file may still have them damaged.
+    pub(super) mended: bool,
     /// What this server refuses before it proposes: other limits than the next one's.
     pub(super) limits: Limits,
     /// Its process is of version 0.1.0, in that it knows no term of a forward and no file of values.
@@ -168,6 +170,7 @@ impl Host {
             full_until: 0,
             hangs: false,
             spoilt: false,
+            mended: false,
             limits,
             old: false,
             was_new: false,
@@ -187,6 +190,11 @@ impl Host {
     pub(super) fn is_readable_by_old(&self) -> bool {
         let files = self.disk.files();
         !files.iter().any(|name| name.ends_with(".values"))
+    }
+
+    /// Whether its next start may find damage on its disk.
+    pub(super) fn is_doubtful(&self) -> bool {
+        (self.spoilt || self.mended) && !self.lost
     }
 
     /// The disk's UUID as the membership writes it.
@@ -241,7 +249,7 @@ impl Host {
     ) -> Result<(), StartError> {
         let id = config.raft.id;
         let boot_nonce = config.raft.boot_nonce;
-        if self.boot.is_multiple_of(3) && !self.spoilt {
+        if self.boot.is_multiple_of(3) && !self.spoilt && !self.mended {
             self.older = Some(self.disk.fork());
         }
         let directory = DataDirectory::open(self.shared_disk())?;
@@ -331,8 +339,13 @@ impl Process {
         let Some(checkpoint) = self.checkpointing.take() else {
             return Ok(None);
         };
-        let written = self.saver.save(checkpoint, || ())?;
-        Ok(Some(info_of(written)))
+        let again = checkpoint.again();
+        let written = self.saver.save(checkpoint, || ());
+        if let Err(persist::Error::Value(_)) = &written {
+            // Until the value is healed.
+            self.checkpointing = Some(again);
+        }
+        Ok(Some(info_of(written?)))
     }
 
     /// The checkpoint of an index, whole: its place, description and chunks.

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use rand::RngExt as _;
 
 use crate::node::{Applied, Input, LeaseCall, LeaseTimes, Outcome};
-use crate::store::{LeaseGrant, LeaseId, LeaseRevoke, Operation, Put, Range, Response, View};
+use crate::store::{Error, LeaseGrant, LeaseId, LeaseRevoke, Operation, Put, Range, Response};
 
 use super::clock::{MILLISECOND, Micros};
 use super::network::HostId;
@@ -127,14 +127,17 @@ impl World {
     }
 
     /// No key outlives its lease, whichever way that ended.
-    pub(super) fn keys_have_their_leases(&mut self, host: HostId, view: &View) -> Step {
+    pub(super) fn keys_have_their_leases(&mut self, host: HostId) -> Step {
         let leased = Range {
             key: Bytes::from_static(b"leased "),
             range_end: Bytes::from_static(b"leased!"),
             ..Range::default()
         };
-        let found = view.range(&leased);
-        let Some(found) = self.unless_damaged(host, "a read of leased keys", found)? else {
+        let read = self.read_state(host, "a read of leased keys", |process| {
+            let view = process.machine.view();
+            Ok::<_, Error>((view.range(&leased)?, view))
+        });
+        let Some((found, view)) = read? else {
             return Ok(());
         };
         match found.kvs.iter().find(|kv| view.lease(kv.lease).is_none()) {

@@ -18,6 +18,7 @@ mod disk_corruption;
 mod effects;
 mod exits;
 mod faults;
+mod healing;
 mod host;
 mod leases;
 mod network;

@@ -240,6 +240,10 @@ impl World {
             CatchUp::Unreadable(damaged) => {
                 let host = seat.host;
                 watching.seat = None;
+                // It goes on where it was, here or elsewhere: what it waits for can be read then.
+                if self.heal(host) {
+                    return Ok(());
+                }
                 let read = Err::<(), _>(damaged);
                 self.unless_damaged(host, "a watcher's history", read)
                     .map(drop)

@@ -11,7 +11,7 @@ use crate::disk::LogOptions;
 use crate::disk::double::MemoryDisk;
 use crate::node::{CheckpointPolicy, Input, MemberConfig, Membership, PeerMessage, RequestId};
 use crate::raft::{self, Configuration, Index, LogRead, MemberId, SnapshotMeta, Term};
-use crate::store::{Limits, Operation, Range};
+use crate::store::{DamagedValue, Limits, Operation, Range};
 
 use super::churn::Churn;
 use super::client::Client;
@@ -350,7 +350,8 @@ impl World {
             return self.did_not_start(host, &error);
         }
         let boot = self.hosts[host].boot;
-        let spoilt = std::mem::take(&mut self.hosts[host].spoilt);
+        let mended = std::mem::take(&mut self.hosts[host].mended);
+        let spoilt = std::mem::take(&mut self.hosts[host].spoilt) || mended;
         let Some(process) = &self.hosts[host].process else {
             return Ok(());
         };
@@ -367,7 +368,8 @@ impl World {
         if !stands {
             return Ok(());
         }
-        self.counters.harmless_damage += u64::from(spoilt);
+        let harmless = spoilt && !self.hosts[host].mended;
+        self.counters.harmless_damage += u64::from(harmless);
         let now = self.agenda.now();
         let version = if self.hosts[host].old {
             ", of 0.1.0"
@@ -385,37 +387,45 @@ impl World {
 
     /// Compares the states of all running members where they stand.
     pub(super) fn compare_states(&mut self) -> Step {
-        for host in &self.hosts {
-            if let Some(process) = host.process.as_ref().filter(|_| !host.retired) {
-                let index = process.machine.index();
-                let hash = process.machine.hash();
+        for host in self.members() {
+            let hash = self.read_healed(host, |process| {
+                let hash = process.machine.hash()?;
+                Ok::<_, DamagedValue>((process.machine.index(), hash))
+            });
+            if let Some(hash) = hash {
                 let hash = hash.map_err(|error| broken("the hash of the state", error))?;
-                self.states.stands(host.id, index, hash)?;
-                let hash = process.machine.view().hash_kv(0);
+                self.states.stands(host, hash.0, hash.1)?;
+            }
+            let hash = self.read_healed(host, |process| process.machine.view().hash_kv(0));
+            if let Some(hash) = hash {
                 let hash = hash.map_err(|error| broken("the hash of the keys", error))?;
-                self.states.reports(host.id, hash)?;
+                self.states.reports(host, hash)?;
             }
         }
         Ok(())
     }
 
+    /// The servers that run and were not removed.
+    fn members(&self) -> Vec<HostId> {
+        let runs = |host: &&Host| host.process.is_some() && !host.retired;
+        self.hosts.iter().filter(runs).map(|host| host.id).collect()
+    }
+
     /// What every member has at the end agrees with the history: nothing acknowledged is lost,
     /// and nothing else is there.
     pub(super) fn read_everything(&mut self) -> Step {
-        for host in 0..self.hosts.len() {
-            let server = &self.hosts[host];
-            let Some(process) = server.process.as_ref().filter(|_| !server.retired) else {
-                continue;
-            };
-            let view = process.machine.view();
-            let all = Range {
-                key: Bytes::from_static(b"\0"),
-                range_end: Bytes::from_static(b"\0"),
-                ..Range::default()
-            };
-            let found = view.range(&all).map_err(|error| broken("a read", error))?;
-            self.linear.read(&self.history, &all, &found, None)?;
-            self.keys_have_their_leases(host, &view)?;
+        let all = Range {
+            key: Bytes::from_static(b"\0"),
+            range_end: Bytes::from_static(b"\0"),
+            ..Range::default()
+        };
+        for host in self.members() {
+            let found = self.read_healed(host, |process| process.machine.view().range(&all));
+            if let Some(found) = found {
+                let found = found.map_err(|error| broken("a read", error))?;
+                self.linear.read(&self.history, &all, &found, None)?;
+            }
+            self.keys_have_their_leases(host)?;
         }
         let (now, revision) = (self.agenda.now(), self.history.revision());
         let hash = self.states.newest();

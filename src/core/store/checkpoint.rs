@@ -232,8 +232,8 @@ fn row(record: &Record, key: Bytes, placed: bool) -> Result<Row, DamagedValue> {
         Some(_) => Bytes::new(),
         None => record.value.load()?,
     };
-    let (file, offset, length) = place.map_or((0, 0, 0), |place| {
-        (place.file.number(), place.offset, place.length)
+    let (file, offset, length, sum) = place.map_or((0, 0, 0, 0), |place| {
+        (place.file.number(), place.offset, place.length, place.sum)
     });
     let Details {
         create,
@@ -252,6 +252,7 @@ fn row(record: &Record, key: Bytes, placed: bool) -> Result<Row, DamagedValue> {
         file,
         offset,
         length,
+        sum,
     })
 }
 

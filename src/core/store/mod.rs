@@ -14,6 +14,7 @@ mod command;
 mod error;
 mod follow;
 mod hash;
+mod heal;
 mod keys;
 mod lease;
 mod log;
@@ -49,6 +50,7 @@ pub use follow::{
     FollowedRevision, Following,
 };
 pub use hash::KeyHash;
+pub use heal::LostValue;
 pub use lease::LeaseInfo;
 pub use moves::Moved;
 pub use pace::Pace;
@@ -57,7 +59,7 @@ pub use read_ahead::ReadAhead;
 pub use rows::{Rebuild, Row};
 pub use state_machine::Store;
 pub use stream::{Inline, Outline};
-pub use value::{DamagedValue, ReadFailure, ValueBytes, ValueFile};
+pub use value::{DamagedValue, Healed, ReadFailure, ValueBytes, ValueFile};
 pub use view::View;
 pub use watch::{CatchUp, Slice, WatchError, WatchSpec, WatcherId, Watchers};
 

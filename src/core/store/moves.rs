@@ -5,11 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use crate::mutants::mutant;
+
 use super::DamagedValue;
 use super::checkpoint::kept;
 use super::record::Record;
 use super::span::Span;
-use super::value::ValueFile;
+use super::value::{ValueFile, sum};
 use super::view::View;
 
 /// How much of a file is needed.
@@ -24,8 +26,8 @@ struct Used {
 /// What was written to a new file, and which files the state needs besides.
 #[derive(Debug, Default)]
 pub struct Moved {
-    /// What was written, and where.
-    records: Vec<(Record, u64)>,
+    /// What was written, where, and its checksum.
+    records: Vec<(Record, u64, u32)>,
     /// The other files in which there are values, by number.
     others: BTreeMap<u64, Used>,
 }
@@ -33,10 +35,11 @@ pub struct Moved {
 impl View {
     /// Gives each value that a checkpoint of this state has to write to `put`, which writes it to a file
     /// and says where: those of at least `from` bytes in memory, and up to `most` bytes of those in the files `worn`. In order of
-    /// keys, so that neighbours come to lie beside each other. Reads every record: not for a runtime's thread.
+    /// keys, so that neighbours come to lie beside each other. A value in a worn file that cannot be read stays there.
+    /// Reads every record: not for a runtime's thread.
     ///
     /// # Errors
-    /// Those of `put`; a value in a worn file that cannot be read.
+    /// Those of `put`.
     pub fn move_values<E: From<DamagedValue>>(
         &self,
         from: usize,
@@ -48,7 +51,7 @@ impl View {
             for record in kept(entry, self.state.compacted) {
                 let place = record.value.place();
                 let length = record.value.len() as u64;
-                match place {
+                match &place {
                     None if length < from as u64 => continue,
                     None => {}
                     Some(place) if worn.contains(&place.file.number()) && taken < most => {
@@ -59,11 +62,17 @@ impl View {
                         continue;
                     }
                 }
-                let written = record.value.load().map_err(E::from);
-                match written.and_then(|value| put(&value)) {
-                    Ok(offset) => {
-                        moved.records.push((record.clone(), offset));
+                let value = match (record.value.load(), place) {
+                    (Ok(value), _) => Ok(value),
+                    // Another member may heal it, and until then nobody gets another value.
+                    (Err(_), Some(place)) if !mutant!(DamageEndsCheckpoint) => {
+                        moved.stays(&place.file, length);
+                        continue;
                     }
+                    (Err(damaged), _) => Err(E::from(damaged)),
+                };
+                match value.and_then(|value| Ok((put(&value)?, sum(&value)))) {
+                    Ok((offset, sum)) => moved.records.push((record.clone(), offset, sum)),
                     Err(error) => {
                         failure = Some(error);
                         return ControlFlow::Break(());
@@ -111,8 +120,8 @@ impl Moved {
 
     /// What was written is durable in `file`: from here on it is read from there, by readers of every view.
     pub fn settle(self, file: &Arc<ValueFile>) {
-        for (record, offset) in self.records {
-            record.value.settle(file, offset);
+        for (record, offset, sum) in self.records {
+            record.value.settle(file, offset, sum);
         }
     }
 }

@@ -94,6 +94,9 @@ pub(super) struct Row {
     pub(super) offset: u64,
     #[prost(uint32, tag = "11")]
     pub(super) length: u32,
+    /// The checksum of the value that is there.
+    #[prost(fixed32, tag = "12")]
+    pub(super) sum: u32,
 }
 
 #[derive(Clone, Copy, PartialEq, prost::Message)]
@@ -166,6 +169,7 @@ pub(super) fn place(
         file: Arc::clone(file),
         offset: row.offset,
         length: row.length,
+        sum: row.sum,
     }))
 }
 

@@ -14,7 +14,7 @@ use super::span::Span;
 use super::state::State;
 use super::state_machine::Store;
 use super::tree::Item as _;
-use super::value::{Place, Value, ValueFile};
+use super::value::{Place, Value, ValueFile, sum};
 use super::view::View;
 use super::{Alarm, AuthState, DamagedValue, Error, KeyValue, Revision, SetAlarm};
 
@@ -45,7 +45,7 @@ pub(super) fn put_row_key(main: Revision, sub: u32, tombstone: bool, into: &mut 
 }
 
 impl Row {
-    fn new(record: &Record) -> Result<Row, DamagedValue> {
+    pub(super) fn new(record: &Record) -> Result<Row, DamagedValue> {
         Ok(Row {
             main: record.main,
             sub: record.sub,
@@ -219,6 +219,7 @@ impl Rebuild {
                         offset,
                         // Its length came from a request, which has a limit far below this.
                         length: u32::try_from(kv.value.len()).unwrap_or(u32::MAX),
+                        sum: sum(&kv.value),
                     }),
                     None => Value::new(Bytes::copy_from_slice(&kv.value)),
                 };

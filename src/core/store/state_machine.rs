@@ -61,7 +61,7 @@ impl Store {
     ///
     /// # Errors
     /// Why it was refused. [`Error::UnknownCommand`] and [`Error::Value`] must stop the member: they are no refusals, and
-    /// the second may leave a transaction half done.
+    /// the second may leave a transaction half done. Then the revision is another one; if it is the same, nothing has changed.
     pub fn apply(&mut self, command: &Command, position: Position) -> Result<Response, Error> {
         let operation = command.operation.as_ref().ok_or(Error::UnknownCommand)?;
         let state = &mut self.state;

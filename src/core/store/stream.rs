@@ -12,7 +12,7 @@ use prost::Message as _;
 use super::Error;
 use super::checkpoint::CHUNK_BYTES;
 use super::pieces::{FORMAT, FORMAT_PLACED, Head, Kind, Piece, Pieces, Row, damaged, place};
-use super::value::ValueFile;
+use super::value::{ValueFile, sum};
 
 /// A stream with places of values, made into one that has the values: what is sent to other members
 /// and read by versions without files of values.
@@ -78,6 +78,7 @@ impl Inline {
                     file: 0,
                     offset: 0,
                     length: 0,
+                    sum: 0,
                     ..row
                 },
             })),
@@ -166,6 +167,7 @@ impl Outline {
                 file: self.file,
                 // It is a part of an item, which is not longer than this.
                 length: u32::try_from(row.value.len()).unwrap_or(u32::MAX),
+                sum: sum(&row.value),
                 value: Bytes::new(),
                 ..row
             })),

@@ -1,5 +1,5 @@
 //! The value of a record: what it is never changes, where it is may. It is in memory until a checkpoint has written
-//! it to a file of values; from then on it is read from there.
+//! it to a file of values; from then on it is read from there. One that is damaged there comes back from another member.
 //!
 //! Never opens, writes or removes a file: whoever owns the files gives readable ones, and who asks for a value
 //! that is in one waits for it.
@@ -9,6 +9,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
+
+use crate::mutants::mutant;
 
 /// Why a value cannot be read from its file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -117,12 +119,19 @@ impl ValueFile {
     }
 }
 
-/// Where a value is in a file.
+/// Where a value is in a file, and what proves that another member's is the same.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
     pub(super) file: Arc<ValueFile>,
     pub(super) offset: u64,
     pub(super) length: u32,
+    /// As [`sum`] counts it, from when the value was in memory. What the file has may be damaged, its checksum included.
+    pub(super) sum: u32,
+}
+
+/// The checksum of a value, wherever it is.
+pub(super) fn sum(value: &[u8]) -> u32 {
+    crc32c::crc32c(value)
 }
 
 impl Place {
@@ -133,6 +142,17 @@ impl Place {
     pub(super) fn read_ahead(&self) {
         self.file.bytes.read_ahead(self.offset, self.length);
     }
+}
+
+/// What became of another member's value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Healed {
+    /// It is in memory now.
+    Taken,
+    /// It is not this one: of another revision or key, or other bytes.
+    Refused,
+    /// It is not read from where it was damaged any more.
+    Elsewhere,
 }
 
 /// A value, wherever it is.
@@ -207,7 +227,7 @@ impl Value {
     }
 
     /// From here on it is read from this place, which holds the same value durably.
-    pub(super) fn settle(&self, file: &Arc<ValueFile>, offset: u64) {
+    pub(super) fn settle(&self, file: &Arc<ValueFile>, offset: u64, sum: u32) {
         let mut at = self.at();
         let length = match &*at {
             // Its length came from a request or a checkpoint, which have limits far below this.
@@ -218,11 +238,32 @@ impl Value {
             file: Arc::clone(file),
             offset,
             length,
+            sum,
         };
         let before = std::mem::replace(&mut *at, At::File(place));
         // What is freed is freed without the lock.
         drop(at);
         drop(before);
+    }
+
+    /// From here on it is in memory again, if this is what was written where it was found damaged.
+    pub(super) fn heal(&self, damaged: (u64, u64), value: Bytes) -> Healed {
+        let sum = sum(&value);
+        let mut at = self.at();
+        match &*at {
+            At::File(place) if (place.file.number(), place.offset) == damaged => {
+                let same = (place.length as usize, place.sum) == (value.len(), sum);
+                if !same && !mutant!(HealsUnproven) {
+                    return Healed::Refused;
+                }
+            }
+            At::File(_) | At::Memory(_) => return Healed::Elsewhere,
+        }
+        let before = std::mem::replace(&mut *at, At::Memory(value));
+        // The file may be closed with it.
+        drop(at);
+        drop(before);
+        Healed::Taken
     }
 }
 

@@ -1,8 +1,13 @@
-//! What one process knows of its files of values: which are open, which numbers were used, whether there are any. Never
-//! touches the disk.
+//! What one process knows of its files of values: which are open, which numbers were used, whether there are any, and where
+//! a value could not be read. Never touches the disk.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::ValuePlace;
+
+/// Most places that are known as damaged at a time. Whoever reads one that was forgotten for others finds it out again.
+const MOST_DAMAGED: usize = 1024;
 
 /// Shared by all who open or write such files.
 #[derive(Debug, Default)]
@@ -13,6 +18,8 @@ pub(super) struct Known {
     newest: u64,
     /// Whether there are files; `None` before anybody looked.
     pub(super) any: Option<bool>,
+    /// Where a value could not be read, and why.
+    damaged: BTreeMap<ValuePlace, String>,
 }
 
 /// Nothing that is done under the lock leaves it half done.
@@ -40,6 +47,36 @@ impl Known {
     pub(super) fn saw(&mut self, any: bool) {
         self.any = Some(any || !self.open.is_empty());
     }
+
+    /// The value at this place could not be read.
+    fn note_damage(&mut self, place: ValuePlace, what: &str) {
+        self.damaged.entry(place).or_insert_with(|| what.to_owned());
+        if self.damaged.len() > MOST_DAMAGED {
+            // Never the one that somebody just needs.
+            let other = self.damaged.keys().find(|known| **known != place);
+            let other = other.copied();
+            other.and_then(|other| self.damaged.remove(&other));
+        }
+    }
+
+    pub(super) fn is_damaged(&self, place: ValuePlace) -> bool {
+        self.damaged.contains_key(&place)
+    }
+
+    pub(super) fn damaged(&self) -> BTreeMap<ValuePlace, String> {
+        self.damaged.clone()
+    }
+
+    /// Nobody reads the value at this place any more.
+    pub(super) fn forget(&mut self, place: ValuePlace) {
+        self.damaged.remove(&place);
+    }
+
+    /// The last who had this file open has closed it.
+    fn closed(&mut self, number: u64) {
+        self.open.remove(&number);
+        self.damaged.retain(|(file, _), _| *file != number);
+    }
 }
 
 /// A file that is open: it is not removed as long as this lives.
@@ -65,6 +102,11 @@ impl Claim {
     pub(super) fn number(&self) -> u64 {
         self.number
     }
+
+    /// The value at this offset could not be read.
+    pub(super) fn note_damage(&self, offset: u64, what: &str) {
+        lock(&self.known).note_damage((self.number, offset), what);
+    }
 }
 
 impl Drop for Claim {
@@ -72,7 +114,7 @@ impl Drop for Claim {
         let mut known = lock(&self.known);
         match known.open.get_mut(&self.number) {
             Some(times) if *times > 1 => *times -= 1,
-            _ => drop(known.open.remove(&self.number)),
+            _ => known.closed(self.number),
         }
     }
 }

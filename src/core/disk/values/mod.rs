@@ -9,9 +9,10 @@ mod reader;
 mod tests;
 mod writer;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
 
 use known::{Claim, Known};
 pub use reader::ValueReader;
@@ -33,11 +34,16 @@ pub(crate) const VALUE_HEAD: usize = 4 + 4;
 /// Behind the last value: length of all before it, checksum of that and the number. A file without it was not finished.
 pub(crate) const FOOT: usize = 8 + 4;
 
+/// Where a value is: the number of its file, and its offset there in bytes.
+pub type ValuePlace = (u64, u64);
+
 /// The files of values of a data directory. Clones share what is known of them.
 #[derive(Clone, Debug)]
 pub struct ValueFiles {
     disk: Arc<dyn Disk>,
     known: Arc<Mutex<Known>>,
+    /// A place was forgotten.
+    healed: Arc<Condvar>,
 }
 
 fn name(number: u64) -> String {
@@ -82,6 +88,7 @@ impl ValueFiles {
         Self {
             disk,
             known: Arc::default(),
+            healed: Arc::default(),
         }
     }
 
@@ -89,6 +96,29 @@ impl ValueFiles {
     #[must_use]
     pub fn are_there(&self) -> bool {
         known::lock(&self.known).any == Some(true)
+    }
+
+    /// Where readers of this process could not read a value, and why: some places if there are many. They are known until
+    /// somebody [forgets](Self::forget) them, or nobody has their file open.
+    #[must_use]
+    pub fn damaged(&self) -> BTreeMap<ValuePlace, String> {
+        known::lock(&self.known).damaged()
+    }
+
+    /// The value at this place is read from elsewhere now, or needed no more.
+    pub fn forget(&self, place: ValuePlace) {
+        known::lock(&self.known).forget(place);
+        self.healed.notify_all();
+    }
+
+    /// Waits until the value at this place is not known as damaged any more; false if it still is after so long.
+    #[must_use]
+    pub fn wait_until_healed(&self, place: ValuePlace, most: Duration) -> bool {
+        let known = known::lock(&self.known);
+        let damaged = |known: &mut Known| known.is_damaged(place);
+        let waited = self.healed.wait_timeout_while(known, most, damaged);
+        let (known, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        !known.is_damaged(place)
     }
 
     /// The files that this process has not open: what it has open belongs to a value in memory, to a reader, or to a

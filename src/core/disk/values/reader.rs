@@ -1,4 +1,5 @@
-//! Reads values from one file and checks each. Never gives a value that does not match its checksum.
+//! Reads values from one file and checks each. Never gives a value that does not match its checksum; where one does not, or
+//! cannot be read, is remembered.
 
 use std::io;
 use std::sync::Arc;
@@ -7,7 +8,7 @@ use bytes::Bytes;
 
 use super::{Claim, FOOT, FORMAT, HEAD, MAGIC, VALUE_HEAD, checksum, foot, head, name};
 use crate::disk::device::{Disk, DiskFile, read_exact};
-use crate::disk::error::{Error, REPLACE_MEMBER, Result};
+use crate::disk::error::{Error, HEALED_OR_REPLACED, REPLACE_MEMBER, Result};
 use crate::disk::frame::{self, Cursor};
 use crate::mutants::mutant;
 
@@ -73,8 +74,9 @@ impl ValueReader {
     /// # Errors
     /// [`Error::Corrupt`] if it is not the one that was written there, [`Error::Io`].
     pub fn read(&self, offset: u64, length: u32) -> Result<Bytes> {
-        let bytes = self.bytes(offset, end(offset, length))?;
-        self.checked(offset, length, &bytes)
+        let bytes = self.bytes(offset, end(offset, length));
+        let value = bytes.and_then(|bytes| self.checked(offset, length, &bytes));
+        value.inspect_err(|error| self.claim.note_damage(offset, &error.to_string()))
     }
 
     /// Reads values whose offsets ascend, neighbours with one read. `each` gets the number of a place among these, and the
@@ -90,8 +92,16 @@ impl ValueReader {
         let mut at = 0;
         while let Some((begin, _)) = places.get(at).copied() {
             let (count, until) = together(&places[at..]);
-            let bytes = self.bytes(begin, until).map_err(|error| (begin, error))?;
             let some = &places[at..at + count];
+            let Ok(bytes) = self.bytes(begin, until) else {
+                // It says nothing of where between them the disk fails.
+                for (offset, length) in some {
+                    let value = self.read(*offset, *length);
+                    each(at, value.map_err(|error| (*offset, error))?);
+                    at += 1;
+                }
+                continue;
+            };
             // What lies between them must not stay in memory for as long as they do.
             let wanted: usize = some.iter().map(|(_, length)| *length as usize).sum();
             let sparse = wanted < bytes.len() / 2;
@@ -101,7 +111,10 @@ impl ValueReader {
                 let from = (offset - begin) as usize;
                 let one = bytes.slice(from..from + VALUE_HEAD + length as usize);
                 let value = self.checked(offset, length, &one);
-                let value = value.map_err(|error| (offset, error))?;
+                let value = value.map_err(|error| {
+                    self.claim.note_damage(offset, &error.to_string());
+                    (offset, error)
+                })?;
                 let kept = match sparse {
                     true => Bytes::copy_from_slice(&value),
                     false => value,
@@ -135,8 +148,12 @@ impl ValueReader {
         let value = bytes.slice(VALUE_HEAD..);
         let right = (sum, found) == (Some(checksum(self.number(), offset, &value)), Some(length));
         if !right && !mutant!(ValueRot) {
-            let what = "a value does not match its checksum";
-            return Err(damaged(self.path.clone(), offset, what));
+            return Err(Error::Corrupt {
+                file: self.path.clone(),
+                offset,
+                what: "a value does not match its checksum".to_owned(),
+                remedy: HEALED_OR_REPLACED,
+            });
         }
         Ok(value)
     }

@@ -185,6 +185,46 @@ fn neighbours_are_read_together() {
     assert_eq!((at, before), (offset, 350), "{error}");
 }
 
+/// Whoever heals values learns where they are damaged from those who read them.
+#[test]
+fn damaged_places_are_known_until_they_are_forgotten() {
+    let disk = MemoryDisk::new();
+    let files = files(&disk);
+    let mut writer = files.begin().unwrap();
+    let places: Vec<(u64, u32)> = (0..3)
+        .map(|number| (writer.put(&[number; 100]).unwrap(), 100))
+        .collect();
+    let reader = writer.finish().unwrap();
+    let name = "values/0000000000000001.values";
+    disk.flip_bit(name, places[1].0 + 20, 3).unwrap();
+    reader.read(places[0].0, 100).unwrap();
+    assert!(files.damaged().is_empty());
+    reader.read(places[1].0, 100).unwrap_err();
+    reader.read_many(&places, |_, _| ()).unwrap_err();
+    let damaged = files.damaged();
+    let text = &damaged[&(1, places[1].0)];
+    assert!(text.contains("is damaged at offset"), "{text}");
+    assert_eq!(damaged.len(), 1);
+    let most = Duration::from_millis(1);
+    assert!(!files.wait_until_healed((1, places[1].0), most));
+    let waits = files.clone();
+    let place = (1, places[1].0);
+    let waited =
+        std::thread::spawn(move || waits.wait_until_healed(place, Duration::from_secs(60)));
+    files.forget(place);
+    assert!(waited.join().unwrap());
+    assert!(files.damaged().is_empty());
+    // What cannot be read together is read one by one: the first of them is the one that is named.
+    disk.set_faults(Faults {
+        unreadable: Some("values".to_owned()),
+        ..Faults::default()
+    });
+    reader.read_many(&places, |_, _| ()).unwrap_err();
+    assert!(files.damaged().into_keys().eq([(1, places[0].0)]));
+    drop(reader);
+    assert!(files.damaged().is_empty(), "nobody has the file open");
+}
+
 #[test]
 fn newer_format_and_strays_are_named() {
     let disk = MemoryDisk::new();

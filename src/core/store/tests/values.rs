@@ -279,6 +279,71 @@ fn damaged_value_is_an_error_for_whoever_needs_it() {
     );
 }
 
+/// What another member has is the same value if it was written at the same revision, and no other one is.
+#[test]
+fn value_is_healed_by_its_own_revision_alone() {
+    let mut store = filled(&["a", "b"]);
+    do_put(&mut store, "a", "w");
+    let healthy = store.publish();
+    let chunks: Vec<Bytes> = healthy.export().collect();
+    let peer = Store::import(&chunks).expect("the same state").publish();
+    let files = moved(&store);
+    files.damage(true);
+    let view = store.publish();
+    let places: BTreeSet<(u64, u64)> = (0..20).map(|offset| (1, offset)).collect();
+    let lost = view.lost_values(&places);
+    assert_eq!(lost.len(), 3);
+    assert!(view.lost_values(&BTreeSet::from([(2, 7)])).is_empty());
+    let row = |key: &[u8], at| peer.row_at(key, at).expect("it is in memory");
+    let rows = [row(b"a", (2, 0)), row(b"b", (3, 0)), row(b"a", (4, 0))];
+    let rows = rows.map(|row| row.expect("it is there"));
+    assert_eq!(row(b"a", (3, 0)), None);
+    assert_eq!(row(b"c", (2, 0)), None);
+    assert!(view.row_at(b"a", (2, 0)).is_err(), "it is damaged here");
+    for lost in &lost {
+        let of = |row: &&Row| (row.main, row.sub) == lost.revision();
+        let own = rows.iter().find(of).expect("one is its own");
+        for other in rows.iter().filter(|row| *row != own) {
+            assert_eq!(lost.heal(other), Healed::Refused, "{lost:?}: {other:?}");
+        }
+        let mut leased = own.clone();
+        leased.kv.lease = 7;
+        assert_eq!(lost.heal(&leased), Healed::Refused);
+        assert_eq!(lost.heal(own), Healed::Taken, "{lost:?}");
+        assert_eq!(lost.heal(own), Healed::Elsewhere, "it is in memory now");
+    }
+    for view in [&view, &store.publish()] {
+        assert_eq!(view.hash_kv(0), peer.hash_kv(0), "each view reads it");
+    }
+    assert!(view.lost_values(&places).is_empty());
+}
+
+/// A member whose data differs from the others', which nobody knows yet, has another value at the same revision. To take it
+/// would make two of one that is wrong.
+#[test]
+fn value_is_healed_by_the_bytes_that_were_written_alone() {
+    let mut store = filled(&["a"]);
+    let peer = store.publish();
+    let row = peer.row_at(b"a", (2, 0)).expect("it is in memory");
+    let row = row.expect("it is there");
+    let files = moved(&store);
+    // Its checksum is in the checkpoint, and in the next one.
+    for _ in 0..2 {
+        let placed: Vec<Bytes> = store.publish().export().placed().collect();
+        store = Store::import_with(files.all(), &placed).expect("a store");
+    }
+    files.damage(true);
+    let lost = store.publish().lost_values(&BTreeSet::from([(1, 7)]));
+    let lost = lost.first().expect("it is lost");
+    assert_eq!(lost.length(), row.kv.value.len());
+    for wrong in ["longer", "x"] {
+        let mut other = row.clone();
+        other.kv.value = bytes(wrong);
+        assert_eq!(lost.heal(&other), Healed::Refused, "{wrong}");
+    }
+    assert_eq!(lost.heal(&row), Healed::Taken);
+}
+
 /// A command that needs a damaged value is no refusal: the state is what it was, and the member stops.
 #[test]
 fn command_that_needs_a_damaged_value_changes_nothing() {
