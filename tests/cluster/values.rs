@@ -1,13 +1,14 @@
 //! Values in files (`--feature-gates=ValuesOnDisk`): they are moved there by checkpoints, without a word once every member
 //! can read them; read from there by every call, sent to members without such files, come back into the checkpoint once the
-//! gate is off, and one that is damaged is an error on its member alone.
+//! gate is off, and one that is damaged is an error on its member alone, until another member has healed it.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use quorate::wire::etcd::maintenance_client::MaintenanceClient;
 use quorate::wire::etcd::{
     Compare, HashKvRequest, MemberAddRequest, MemberPromoteRequest, PutRequest, RangeRequest,
-    RequestOp, TxnRequest, compare, request_op,
+    RequestOp, TxnRequest, compare as comparing, request_op,
 };
 use tonic::Code;
 
@@ -138,12 +139,13 @@ fn with_gate(servers: &mut [Server]) {
     }
 }
 
-async fn compared(server: &Server, number: usize, expected: Vec<u8>) -> bool {
+/// Puts a key if the value of this one is as expected.
+async fn compare(server: &Server, number: usize, expected: Vec<u8>) -> Result<bool, tonic::Status> {
     let compare = Compare {
-        result: compare::CompareResult::Equal.into(),
-        target: compare::CompareTarget::Value.into(),
+        result: comparing::CompareResult::Equal.into(),
+        target: comparing::CompareTarget::Value.into(),
         key: key(number).into(),
-        target_union: Some(compare::TargetUnion::Value(expected.into())),
+        target_union: Some(comparing::TargetUnion::Value(expected.into())),
         ..Compare::default()
     };
     let put = PutRequest {
@@ -158,8 +160,13 @@ async fn compared(server: &Server, number: usize, expected: Vec<u8>) -> bool {
         }],
         failure: Vec::new(),
     };
-    let answer = server.kv().txn(txn).await.expect("a transaction");
-    answer.into_inner().succeeded
+    let answer = server.kv().txn(txn).await?;
+    Ok(answer.into_inner().succeeded)
+}
+
+async fn compared(server: &Server, number: usize, expected: Vec<u8>) -> bool {
+    let compared = compare(server, number, expected).await;
+    compared.expect("a transaction")
 }
 
 #[tokio::test]
@@ -288,10 +295,18 @@ async fn values_move_once_every_member_can_read_them() {
     all_are_right(&servers[0]).await;
 }
 
-/// A value that is damaged on the disk of one member: that member says so, whoever asks another one gets the value, and
-/// nobody gets another value.
+fn checkpoints(server: &Server) -> BTreeSet<PathBuf> {
+    let entries = std::fs::read_dir(server.data.join("checkpoints")).unwrap();
+    let paths = entries.map(|entry| entry.unwrap().path());
+    paths
+        .filter(|path| path.extension().is_none_or(|it| it != "tmp"))
+        .collect()
+}
+
+/// A value that is damaged on the disk of one member: whoever reads it there first is refused, whoever asks another one gets
+/// it, and then that member has it from the others. From the next checkpoint on it is on the disk again.
 #[tokio::test]
-async fn damaged_value_is_an_error_on_its_member_alone() {
+async fn damaged_value_is_healed_from_another_member() {
     let home = tempfile::tempdir().unwrap();
     let mut servers = by_hand(home.path(), &["a", "b", "c"]);
     with_gate(&mut servers[..1]);
@@ -307,6 +322,7 @@ async fn damaged_value_is_an_error_on_its_member_alone() {
     assert!(damage(&servers[0], 0) > 0, "no file has the value");
     servers[0].start();
     servers[0].serves("again").await;
+    let before = checkpoints(&servers[0]);
     let refusal = read(&servers[0], 0).await.expect_err("it is damaged");
     assert_eq!(refusal.code(), Code::Unavailable, "{refusal}");
     let text = refusal.message();
@@ -316,10 +332,58 @@ async fn damaged_value_is_an_error_on_its_member_alone() {
     );
     assert!(read(&servers[0], 1).await.expect("another one") == value(1));
     all_are_right(&servers[1]).await;
-    assert_eq!(hash(&servers[0]).await, None, "a hash would need it");
-    // To apply this it needs the value: going on without would make it differ from the others.
-    assert!(compared(&servers[1], 0, value(0)).await);
-    let status = servers[0].ended().await;
-    assert_eq!(status.code(), Some(20), "{}", servers[0].log());
-    servers[2].serves("without it").await;
+    is_healed(&servers[0], 0).await;
+    let log = servers[0].log();
+    assert!(log.contains("was healed from another member"), "{log}");
+    hashes_are_equal(&[&servers[0], &servers[1], &servers[2]]).await;
+
+    until("it is in a checkpoint", &servers[0], async || {
+        (!checkpoints(&servers[0]).is_subset(&before)).then_some(())
+    })
+    .await;
+    servers[0].kill();
+    assert!(damage(&servers[0], 1) > 0, "no file has the value");
+    servers[0].start();
+    servers[0].serves("once more").await;
+    let found = read(&servers[0], 0).await;
+    assert!(found.expect("it was written again") == value(0));
+    // To apply this it needs the other value, and waits for it: going on without would make it differ from the others.
+    assert!(compared(&servers[1], 1, value(1)).await);
+    is_healed(&servers[0], 1).await;
+    all_are_right(&servers[0]).await;
+    hashes_are_equal(&[&servers[0], &servers[1], &servers[2]]).await;
+}
+
+async fn is_healed(server: &Server, number: usize) {
+    until("the value is healed", server, async || {
+        (read(server, number).await.ok()? == value(number)).then_some(())
+    })
+    .await;
+}
+
+/// A damaged value that nobody else has: reads of it are refused, and a member that needs it to apply an entry stops.
+#[tokio::test]
+async fn damaged_value_that_nobody_has_stops_its_member() {
+    let home = tempfile::tempdir().unwrap();
+    let mut servers = by_hand(home.path(), &["a"]);
+    with_gate(&mut servers);
+    let server = &mut servers[0];
+    server.start();
+    server.serves("ready").await;
+    fill(server).await;
+    values_are_in_files(server).await;
+    server.kill();
+    assert!(damage(server, 0) > 0, "no file has the value");
+    server.start();
+    server.serves("again").await;
+    for _ in 0..2 {
+        let refusal = read(server, 0).await.expect_err("it is damaged");
+        assert_eq!(refusal.code(), Code::Unavailable, "{refusal}");
+    }
+    assert!(read(server, 1).await.expect("another one") == value(1));
+    assert_eq!(hash(server).await, None, "a hash would need it");
+    let answer = compare(server, 0, value(0)).await;
+    assert!(answer.is_err(), "{answer:?}");
+    let status = server.ended().await;
+    assert_eq!(status.code(), Some(20), "{}", server.log());
 }

@@ -8,14 +8,15 @@ use super::handle::Published;
 use super::queue::Queue;
 use super::state::{RuntimeState, Thread};
 use super::{Worker, disk_stop, open, persist_stop};
-use crate::disk::Class;
-use crate::node::{Applied, ApplyError, Input, StateMachine, StopReason};
+use crate::disk::{self, Class, ValueFiles};
+use crate::node::{Applied, ApplyError, Checkpoint, Input, StateMachine, StopReason};
 use crate::persist::{self, Saver};
 use crate::raft::{Entry, SnapshotMeta};
 use crate::server::maintenance::compaction_hashes::CompactionHashes;
+use crate::server::maintenance::healing::Waited;
 use crate::server::process::clock;
 use crate::server::process::exit::Stop;
-use crate::store::Revision;
+use crate::store::{DamagedValue, Revision};
 
 /// Records examined for memory to free, between batches.
 const RECLAIM: usize = 2_000;
@@ -81,7 +82,7 @@ impl Applier {
                             self.shared.beat(Thread::Applier);
                         }
                         let before = self.machine.compacted();
-                        let applied = self.machine.apply(&entry).map_err(not_applied)?;
+                        let applied = self.apply(&entry).map_err(not_applied)?;
                         if self.machine.compacted() > before {
                             self.compactions.push((before, self.machine.compacted()));
                         }
@@ -103,6 +104,23 @@ impl Applier {
         }
         self.finish(&mut done);
         Ok(())
+    }
+
+    /// Applies an entry. One that needs a damaged value waits a while for it to be healed, unless it is half done.
+    fn apply(&mut self, entry: &Entry) -> Result<Applied, ApplyError> {
+        let values = self.saver.checkpoints().values();
+        let mut patience = Patience::new(values);
+        loop {
+            let applied = self.machine.apply(entry);
+            match &applied {
+                Err(ApplyError::Value {
+                    value,
+                    half_done: false,
+                    ..
+                }) if patience.sees_healed(value) => self.shared.beat(Thread::Applier),
+                _ => return applied,
+            }
+        }
     }
 
     /// Publishes what was applied, then answers and reports.
@@ -138,7 +156,7 @@ impl Applier {
         let shared = Arc::clone(&self.shared);
         self.background.run(move || {
             let alive = || shared.beat(Thread::Background);
-            match saver.save(checkpoint, alive) {
+            match save(&saver, checkpoint, alive) {
                 Ok(info) => shared.report(Input::CheckpointDone(Some(open::info(info)))),
                 // The previous checkpoint and the log hold all of it. Retried when there is more
                 // room.
@@ -171,6 +189,49 @@ impl Applier {
         self.shared
             .report(Input::Installed(self.machine.take_report()));
         Ok(())
+    }
+}
+
+/// Writes a checkpoint. One that needs a damaged value, as where values go back from files, waits a while for it to be healed.
+fn save(
+    saver: &Saver,
+    mut checkpoint: Checkpoint,
+    alive: impl Fn() + Copy,
+) -> Result<disk::CheckpointInfo, persist::Error> {
+    let mut patience = Patience::new(saver.checkpoints().values());
+    loop {
+        let again = checkpoint.again();
+        let saved = saver.save(checkpoint, alive);
+        match &saved {
+            Err(persist::Error::Value(lost)) if patience.sees_healed(lost) => alive(),
+            _ => return saved,
+        }
+        checkpoint = again;
+    }
+}
+
+/// Waits for damaged values to be healed.
+struct Patience<'a> {
+    values: &'a ValueFiles,
+    began: Option<Instant>,
+    waited: Waited,
+}
+
+impl<'a> Patience<'a> {
+    fn new(values: &'a ValueFiles) -> Self {
+        Patience {
+            values,
+            began: None,
+            waited: Waited::default(),
+        }
+    }
+
+    /// Waits for this value; false if it was not healed in time.
+    fn sees_healed(&mut self, lost: &DamagedValue) -> bool {
+        let place = (lost.file, lost.offset);
+        let began = *self.began.get_or_insert_with(Instant::now);
+        let left = self.waited.left(place, began.elapsed());
+        left.is_some_and(|left| self.values.wait_until_healed(place, left))
     }
 }
 

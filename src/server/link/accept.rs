@@ -88,7 +88,7 @@ pub(crate) trait Host: Send + Sync + 'static {
     fn ends(&self, linked: &Linked) -> Option<&'static str>;
     /// Delivers a message; false if too many are queued, and the link then waits a moment.
     fn deliver(&self, linked: &Linked, body: &Bytes) -> Result<bool, Error>;
-    /// Answers a server that is not a member yet, or a member that was known before.
+    /// Answers a server that is not a member yet, or a member that was known before and may ask for this.
     fn answer(&self, kind: RequestKind, known: bool) -> BoxFuture<'_, PeerResponse>;
     /// Receives a checkpoint.
     fn receive(&self, from: u64, io: Io) -> BoxFuture<'_, Result<(), Error>>;
@@ -398,7 +398,7 @@ impl Connection {
                 }
             }
             Purpose::Checkpoint => self.port.host.receive(linked.from, io).await,
-            Purpose::Requests => self.requests(io, linked.known).await,
+            Purpose::Requests => self.requests(io, &linked).await,
             Purpose::Introduction | Purpose::Unknown => Ok(()),
         }
     }
@@ -450,15 +450,23 @@ impl Connection {
         }
     }
 
-    async fn requests(&self, mut io: Io, known: bool) -> Result<(), Error> {
+    async fn requests(&self, mut io: Io, linked: &Linked) -> Result<(), Error> {
+        // A key is in a request of a member, which may be as long as others in its messages.
+        let limit = match linked.known {
+            true => FRAME_LIMIT,
+            false => HELLO_LIMIT,
+        };
         loop {
             let request: Option<PeerRequest> =
-                within("a request", frame::read(&mut io, HELLO_LIMIT)).await?;
+                within("a request", frame::read(&mut io, limit)).await?;
             let Some(request) = request else {
                 return Ok(());
             };
             let answer = match request.kind {
-                Some(kind) => self.port.host.answer(kind, known).await,
+                Some(kind) => {
+                    let known = linked.known && may_ask(&kind, self.port.tls, linked.observed);
+                    self.port.host.answer(kind, known).await
+                }
                 None => PeerResponse {
                     error: "this version does not know the request".to_owned(),
                     ..PeerResponse::default()
@@ -467,6 +475,13 @@ impl Connection {
             within("the answer", frame::write(&mut io, &answer)).await?;
         }
     }
+}
+
+/// Whether a member may ask for this. What clients have stored leaves a port with TLS for whoever has shown a certificate, not
+/// for whoever knows the names of a member.
+pub(super) fn may_ask(kind: &RequestKind, tls: bool, observed: ObservedPeer) -> bool {
+    let is_data = matches!(kind, RequestKind::Value(_));
+    !is_data || !tls || observed.certified
 }
 
 /// Logs a refused link, unless there were many.

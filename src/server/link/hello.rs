@@ -21,7 +21,7 @@ pub(crate) enum Purpose {
     Messages = 1,
     /// One checkpoint.
     Checkpoint = 2,
-    /// Requests: of a server that is not a member yet, and for hashes.
+    /// Requests: of a server that is not a member yet, and of members for hashes and values.
     Requests = 3,
     /// Only the hello: initial members meet before any of them votes.
     Introduction = 4,
@@ -276,11 +276,11 @@ impl Known {
     }
 }
 
-/// A request of a server that is not a member yet, or of a member that compares data.
+/// A request of a server that is not a member yet, or of a member that compares data or has lost a value.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct PeerRequest {
     /// What is requested.
-    #[prost(oneof = "RequestKind", tags = "1, 2, 3")]
+    #[prost(oneof = "RequestKind", tags = "1, 2, 3, 4")]
     pub kind: Option<RequestKind>,
 }
 
@@ -296,6 +296,10 @@ pub(crate) enum RequestKind {
     /// Asks for the hash of the keys.
     #[prost(message, tag = "3")]
     Hash(HashAt),
+    /// Asks for a value that is damaged on the disk of the member that asks. Version 0.1.0 answers that it does not know the
+    /// request.
+    #[prost(message, tag = "4")]
+    Value(ValueAt),
 }
 
 /// Asks for the members.
@@ -311,6 +315,20 @@ pub(crate) struct HashAt {
     /// The compaction that must have been applied; the receiver waits for that as well.
     #[prost(int64, tag = "2")]
     pub compacted: i64,
+}
+
+/// Asks for the value of one revision of a key.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub(crate) struct ValueAt {
+    /// The key.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub key: bytes::Bytes,
+    /// The revision at which the value was written.
+    #[prost(int64, tag = "2")]
+    pub revision: i64,
+    /// Its place within that revision.
+    #[prost(uint32, tag = "3")]
+    pub sub: u32,
 }
 
 /// Asks to bind a disk.
@@ -393,6 +411,32 @@ pub(crate) struct PeerResponse {
     /// The response to a request for a hash.
     #[prost(message, optional, tag = "7")]
     pub hash: Option<HashOf>,
+    /// The response to a request for a value.
+    #[prost(message, optional, tag = "8")]
+    pub value: Option<ValueOf>,
+}
+
+/// One revision of a key, as a member has it.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub(crate) struct ValueOf {
+    /// The revision at which it was written.
+    #[prost(int64, tag = "1")]
+    pub revision: i64,
+    /// Its place within that revision.
+    #[prost(uint32, tag = "2")]
+    pub sub: u32,
+    /// The revision at which the key was created.
+    #[prost(int64, tag = "3")]
+    pub create_revision: i64,
+    /// The version of the key.
+    #[prost(int64, tag = "4")]
+    pub version: i64,
+    /// The lease that the key is attached to; 0: none.
+    #[prost(int64, tag = "5")]
+    pub lease: i64,
+    /// The value.
+    #[prost(bytes = "bytes", tag = "6")]
+    pub value: bytes::Bytes,
 }
 
 /// The hash of a member's keys, as etcd's `HashKV` counts it.

@@ -17,7 +17,7 @@ use super::accept::{self, Admitted, Host, Linked, ObservedPeer, Port, Threads};
 use super::dial::{DialError, Dialler, Target};
 use super::hello::{
     FORMAT, Hello, Known, List, Listed, PeerRequest, PeerResponse, Purpose, Refusal, Reply,
-    RequestKind, Verdict,
+    RequestKind, ValueAt, Verdict,
 };
 use super::outbound::{self, Listener, Outbound, Peer};
 use super::{Io, frame};
@@ -446,6 +446,30 @@ async fn another_disk_is_refused() {
     frame::write(&mut io, &request).await.expect("sent");
     let answer: Option<PeerResponse> = frame::read(&mut io, 1000).await.expect("answered");
     assert_eq!(answer.expect("one answer").cluster_id, CLUSTER);
+    // A request that only a later version knows is decoded as none. It is refused and the connection stays, as 0.1.0 does
+    // with one for a value.
+    for _ in 0..2 {
+        let later = PeerRequest { kind: None };
+        frame::write(&mut io, &later).await.expect("sent");
+        let answer: Option<PeerResponse> = frame::read(&mut io, 1000).await.expect("answered");
+        let error = answer.expect("one answer").error;
+        assert!(error.contains("does not know the request"), "{error}");
+    }
+}
+
+/// Whoever knows the name and the disk of a member read what clients have stored, past the certificates of the port.
+#[test]
+fn values_are_given_to_members_with_certificates() {
+    let observed = |certified| ObservedPeer {
+        address: std::net::Ipv4Addr::LOCALHOST.into(),
+        certified,
+    };
+    let value = RequestKind::Value(ValueAt::default());
+    assert!(accept::may_ask(&value, false, observed(false)));
+    assert!(!accept::may_ask(&value, true, observed(false)));
+    assert!(accept::may_ask(&value, true, observed(true)));
+    let list = RequestKind::List(List {});
+    assert!(accept::may_ask(&list, true, observed(false)));
 }
 
 #[tokio::test]

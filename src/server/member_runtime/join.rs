@@ -33,7 +33,7 @@ use crate::server::process::exit::Stop;
 /// Retry interval of a server that waits for others.
 const AGAIN: Duration = Duration::from_millis(300);
 /// Largest response, in bytes: the server that answers is not known yet.
-const ANSWER_LIMIT: usize = 8 << 20;
+pub(super) const ANSWER_LIMIT: usize = 8 << 20;
 /// Time for one round of requests.
 pub(super) const ROUND: Duration = Duration::from_secs(8);
 /// Rounds in which no server knows this member before that counts as final.
@@ -432,16 +432,17 @@ impl MemberRuntime {
     }
 
     async fn ask(&self, target: &Target, kind: RequestKind) -> Result<PeerResponse, DialError> {
-        self.ask_member(0, target, kind, ROUND).await
+        self.ask_member(0, target, kind, (ROUND, ANSWER_LIMIT))
+            .await
     }
 
-    /// Asks one member; 0: whichever answers. Waits for the answer up to `patience`.
+    /// Asks one member; 0: whichever answers. Waits for the answer up to `patience`, and takes one of up to `most` bytes.
     pub(super) async fn ask_member(
         &self,
         id: u64,
         target: &Target,
         kind: RequestKind,
-        patience: Duration,
+        (patience, most): (Duration, usize),
     ) -> Result<PeerResponse, DialError> {
         let hello = self.hello(id, Purpose::Requests);
         let (mut io, reply) = self.dialler.greet(target, &hello).await?;
@@ -451,7 +452,7 @@ impl MemberRuntime {
         }
         let request = PeerRequest { kind: Some(kind) };
         within("the request", frame::write(&mut io, &request)).await?;
-        let answer = timeout(patience, frame::read(&mut io, ANSWER_LIMIT));
+        let answer = timeout(patience, frame::read(&mut io, most));
         let answer = answer
             .await
             .map_err(|_| std::io::Error::from(std::io::ErrorKind::TimedOut))??;

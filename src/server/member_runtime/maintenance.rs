@@ -1,5 +1,5 @@
-//! Background work of a member: raises NOSPACE when its store is full, compacts automatically, and
-//! compares the members' data. When to do so, and which member is wrong, is decided by
+//! Background work of a member: raises NOSPACE when its store is full, compacts automatically, compares
+//! the members' data, and heals damaged values. When to do so, and which member is wrong, is decided by
 //! `server::maintenance`.
 
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use tokio::time::{sleep, timeout};
 
-use super::join::ROUND;
-use super::{MemberRuntime, alarmed, key_memory, lock, values};
+use super::join::{ANSWER_LIMIT, ROUND};
+use super::{MemberRuntime, alarmed, healing, key_memory, lock, values};
 use crate::disk::{self, Class, Disk, Reserve};
 use crate::node::Input;
 use crate::persist::Saver;
@@ -57,6 +57,8 @@ pub(super) fn start(local: &Arc<MemberRuntime>, returns: bool) {
     }
     let watched = Arc::clone(local);
     tokio::spawn(async move { watch_volume(&watched).await });
+    let healed = Arc::clone(local);
+    tokio::spawn(async move { healing::heal(&healed).await });
     let alarmed = Arc::clone(local);
     tokio::spawn(async move { alarmed::compare_again(&alarmed).await });
     if let Some(quota) = local.config.limits.quota_bytes {
@@ -441,7 +443,12 @@ async fn ask(local: &MemberRuntime, id: u64, own: Hashed, patience: Duration) ->
     };
     for endpoint in local.endpoints(id) {
         match local
-            .ask_member(id, &endpoint, RequestKind::Hash(at), patience)
+            .ask_member(
+                id,
+                &endpoint,
+                RequestKind::Hash(at),
+                (patience, ANSWER_LIMIT),
+            )
             .await
         {
             Ok(PeerResponse {

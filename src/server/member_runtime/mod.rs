@@ -11,6 +11,7 @@ mod backup_tail;
 mod checkpoint;
 mod follow;
 mod found;
+mod healing;
 mod held;
 mod join;
 mod key_memory;

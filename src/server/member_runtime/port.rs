@@ -16,7 +16,7 @@ use crate::server::core::queue::Refused;
 use crate::server::link::accept::{Admitted, Host, Linked, ObservedPeer};
 use crate::server::link::hello::{
     FORMAT, HashAt, Hello, Join, Listed, PeerResponse, Purpose, Refusal, Reply, RequestKind,
-    Verdict,
+    ValueAt, Verdict,
 };
 use crate::server::link::{Io, frame};
 
@@ -112,6 +112,12 @@ impl Host for MemberRuntime {
                 let error = "only a member of the cluster may ask for the hash of the keys";
                 async move { self.refused(error) }.boxed()
             }
+            RequestKind::Value(at) if known => self.value_in_turn(at).boxed(),
+            RequestKind::Value(_) => {
+                let error = "only a member of the cluster may ask for a value, and where the peer \
+                             port uses TLS only with a certificate";
+                async move { self.refused(error) }.boxed()
+            }
         }
     }
 
@@ -154,7 +160,7 @@ impl MemberRuntime {
             && !membership.is_removed(from)
     }
 
-    fn refused(&self, error: &str) -> PeerResponse {
+    pub(super) fn refused(&self, error: &str) -> PeerResponse {
         PeerResponse {
             error: error.to_owned(),
             cluster_id: self.who().cluster_id,
@@ -165,6 +171,13 @@ impl MemberRuntime {
     async fn hash_in_turn(&self, at: HashAt) -> PeerResponse {
         match self.asked.try_acquire() {
             Ok(_one) => self.hash(at).await,
+            Err(_) => self.refused(ASK_AGAIN),
+        }
+    }
+
+    async fn value_in_turn(&self, at: ValueAt) -> PeerResponse {
+        match self.asked.try_acquire() {
+            Ok(_one) => self.value_for(at).await,
             Err(_) => self.refused(ASK_AGAIN),
         }
     }
@@ -215,6 +228,7 @@ impl MemberRuntime {
             incarnation: membership.incarnation,
             removed: membership.tombstones.iter().map(|stone| stone.id).collect(),
             hash: None,
+            value: None,
         }
     }
 

@@ -85,6 +85,10 @@ pub struct CoreMetrics {
     pub log_write: Histogram,
     /// One batch applied and published.
     pub apply: Histogram,
+    /// Damaged values that were healed from another member.
+    pub healed_values: AtomicU64,
+    /// Values that are known as damaged now.
+    pub damaged_values: AtomicU64,
     peers: Mutex<BTreeMap<u64, PeerTraffic>>,
 }
 
@@ -113,6 +117,8 @@ impl Default for CoreMetrics {
         CoreMetrics {
             log_write: Histogram::new(DISK_BUCKETS),
             apply: Histogram::new(DISK_BUCKETS),
+            healed_values: AtomicU64::new(0),
+            damaged_values: AtomicU64::new(0),
             peers: Mutex::default(),
         }
     }
@@ -135,6 +141,20 @@ impl CoreMetrics {
             "Seconds that applying and publishing a batch took; no file is written then.",
         );
         self.apply.write(text, name, "");
+        let name = "quorate_healed_values_total";
+        text.head(
+            name,
+            "counter",
+            "Damaged values of the disk that were healed from another member.",
+        );
+        text.sample(name, "", self.healed_values.load(Relaxed));
+        let name = "quorate_damaged_values";
+        text.head(
+            name,
+            "gauge",
+            "Values of the disk that readers found damaged, and that are not healed yet.",
+        );
+        text.sample(name, "", self.damaged_values.load(Relaxed));
         let name = "etcd_network_peer_round_trip_time_seconds";
         text.head(
             name,
@@ -308,6 +328,8 @@ mod tests {
             "etcd_network_peer_round_trip_time_seconds_bucket{To=\"cd\",le=\"0.0008\"} 0",
             "etcd_network_peer_round_trip_time_seconds_bucket{To=\"cd\",le=\"0.0016\"} 1",
             "etcd_disk_wal_fsync_duration_seconds_count 0",
+            "quorate_healed_values_total 0",
+            "quorate_damaged_values 0",
         ] {
             assert!(
                 text.lines().any(|have| have == line),
