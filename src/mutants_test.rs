@@ -135,7 +135,7 @@ fn a_blind_oracle_misses_what_it_noticed() {
             let failure = with(mutants, || run(seed, Options::default())).err();
             failure.map(|failure| failure.violation)
         };
-        let seen = (1..=30).find_map(|seed| Some((seed, noticed(seed, &[fault])?)));
+        let seen = (1..=60).find_map(|seed| Some((seed, noticed(seed, &[fault])?)));
         let (seed, seen) = seen.expect("some seed shows it");
         let still = noticed(seed, &[fault, blind]);
         assert_ne!(still.as_ref(), Some(&seen), "{fault:?} at seed {seed}");
