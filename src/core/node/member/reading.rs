@@ -110,8 +110,8 @@ impl Member {
         calls: Vec<(MemberId, LeaseCall)>,
         out: &mut Vec<Effect>,
     ) {
-        if !self.leads() {
-            // A member that no longer leads does not answer; the requests are repeated.
+        if !self.leads() || !self.lessor.leads() {
+            // A member that no longer leads, or has no deadlines yet, does not answer; the requests are repeated.
             return;
         }
         let mut answers: Vec<(MemberId, LeaseAnswerRecord)> = Vec::new();
