@@ -56,8 +56,14 @@ impl Healing {
         }
     }
 
-    /// The places whose values may be asked for.
-    pub(crate) fn due(&self, now: Duration) -> BTreeSet<ValuePlace> {
+    /// The places whose values may be asked for: those for which somebody waits at once, and no others meanwhile.
+    pub(crate) fn due(&self, needed: &BTreeSet<ValuePlace>, now: Duration) -> BTreeSet<ValuePlace> {
+        if !needed.is_empty() {
+            return needed.clone();
+        }
+        if self.is_full() {
+            return BTreeSet::new();
+        }
         let due = self.values.iter();
         let due = due.filter(|(_, asked)| now >= asked.not_before);
         due.map(|(place, _)| *place).collect()
@@ -151,19 +157,30 @@ mod tests {
         healing.found(&BTreeSet::from([A]));
         let mut now = seconds(100);
         for pause in [1, 2, 4, 8, 16, 32, 60, 60] {
-            assert_eq!(healing.due(now), BTreeSet::from([A]));
+            assert_eq!(healing.due(&BTreeSet::new(), now), BTreeSet::from([A]));
             assert_eq!(healing.ask(A, &[7, 8], now), Some(7));
             assert_eq!(healing.ask(A, &[7, 8], now), Some(8));
             assert_eq!(healing.ask(A, &[7, 8], now), None);
             now += seconds(pause);
-            assert!(healing.due(now - Duration::from_millis(1)).is_empty());
+            assert!(
+                healing
+                    .due(&BTreeSet::new(), now - Duration::from_millis(1))
+                    .is_empty()
+            );
         }
         healing.found(&BTreeSet::from([A, B]));
-        assert_eq!(healing.due(now - seconds(1)), BTreeSet::from([B]));
+        assert_eq!(
+            healing.due(&BTreeSet::new(), now - seconds(1)),
+            BTreeSet::from([B])
+        );
         healing.found(&BTreeSet::from([B]));
         healing.found(&BTreeSet::from([A]));
         assert_eq!(healing.ask(A, &[], now), None);
-        assert_eq!(healing.due(now + seconds(1)), BTreeSet::from([A]), "anew");
+        assert_eq!(
+            healing.due(&BTreeSet::new(), now + seconds(1)),
+            BTreeSet::from([A]),
+            "anew"
+        );
     }
 
     /// A thousand values are not each kept waiting by the same member that is gone.
@@ -192,6 +209,20 @@ mod tests {
         assert!(healing.wants_checkpoint(12, seconds(62)), "begun before");
         assert!(!healing.wants_checkpoint(13, seconds(200)));
         assert!(!healing.is_full(), "it has them");
+    }
+
+    /// An entry that waited for its value had its member stopped: the value had been asked for in vain while the member was
+    /// alone, and the pause after that was longer than the wait.
+    #[test]
+    fn value_that_somebody_waits_for_is_asked_for_at_once() {
+        let mut healing = Healing::default();
+        healing.found(&BTreeSet::from([A, B]));
+        assert_eq!(healing.ask(A, &[], seconds(1)), None);
+        healing.healed(80 << 20, 1);
+        assert!(healing.due(&BTreeSet::new(), seconds(1)).is_empty());
+        let needed = BTreeSet::from([A]);
+        assert_eq!(healing.due(&needed, seconds(1)), needed);
+        assert_eq!(healing.ask(A, &[7], seconds(1)), Some(7));
     }
 
     #[test]

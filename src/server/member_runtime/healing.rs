@@ -30,6 +30,7 @@ const ANSWER: usize = 64 << 10;
 /// Limits the log lines about values: there may be many on a disk that fails.
 static HEALED: Quiet = Quiet::new();
 static UNHEALED: Quiet = Quiet::new();
+static DIFFERS: Quiet = Quiet::new();
 
 /// Heals what readers find damaged, one value after the other.
 pub(super) async fn heal(local: &MemberRuntime) {
@@ -80,12 +81,14 @@ async fn heal_some(
     plan: &mut Plan,
 ) {
     plan.healing.found(&damaged.keys().copied().collect());
-    let due = plan.healing.due(plan.now());
-    if due.is_empty() || plan.healing.is_full() {
+    let due = plan.healing.due(&values.needed(), plan.now());
+    if due.is_empty() {
         return;
     }
-    for (place, lost) in whose(local, due).await {
-        if plan.healing.is_full() {
+    for (place, lost) in whose(local, due.clone()).await {
+        let needed = values.needed();
+        if !needed.is_subset(&due) || plan.healing.is_full() && !needed.contains(&place) {
+            // Somebody waits for another one, or there are enough until a checkpoint has them.
             return;
         }
         let Some(lost) = lost else {
@@ -142,10 +145,10 @@ async fn ask_in_turn(local: &MemberRuntime, lost: &LostValue, plan: &mut Plan) -
             Some(Ok(answer)) => match lost.heal(&row(lost, &answer)) {
                 Healed::Taken => return Asked::Gives(member),
                 Healed::Elsewhere => return Asked::Needless,
-                Healed::Refused => tracing::warn!(
-                    peer,
-                    "gives another value for a damaged one than was written here: the data of one of both differs from the others'"
-                ),
+                Healed::Refused => differs(&peer),
+                Healed::Unproven => {
+                    tracing::debug!(peer, "no checksum was kept of a value that is damaged");
+                }
             },
             Some(Err(why)) => tracing::debug!(peer, "gives no value for a damaged one: {why}"),
             None => plan.healing.is_silent(member, plan.now()),
@@ -224,6 +227,16 @@ fn is_healed(local: &MemberRuntime, lost: &LostValue, giver: u64, what: &str) {
             key_bytes,
             more,
             "a value was damaged, and was healed from another member: {what}"
+        );
+    }
+}
+
+fn differs(peer: &str) {
+    if let Some(more) = DIFFERS.line(Instant::now()) {
+        tracing::warn!(
+            peer,
+            more,
+            "gives another value for a damaged one than was written here: the data of one of both differs from the others'"
         );
     }
 }

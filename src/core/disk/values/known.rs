@@ -1,7 +1,7 @@
 //! What one process knows of its files of values: which are open, which numbers were used, whether there are any, and where
 //! a value could not be read. Never touches the disk.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::ValuePlace;
@@ -20,6 +20,8 @@ pub(super) struct Known {
     pub(super) any: Option<bool>,
     /// Where a value could not be read, and why.
     damaged: BTreeMap<ValuePlace, String>,
+    /// Of which somebody waits for it to be healed, and how many.
+    needed: BTreeMap<ValuePlace, usize>,
 }
 
 /// Nothing that is done under the lock leaves it half done.
@@ -52,8 +54,9 @@ impl Known {
     fn note_damage(&mut self, place: ValuePlace, what: &str) {
         self.damaged.entry(place).or_insert_with(|| what.to_owned());
         if self.damaged.len() > MOST_DAMAGED {
-            // Never the one that somebody just needs.
-            let other = self.damaged.keys().find(|known| **known != place);
+            // Never one that somebody just needs.
+            let free = |known: &&ValuePlace| **known != place && !self.needed.contains_key(known);
+            let other = self.damaged.keys().find(free);
             let other = other.copied();
             other.and_then(|other| self.damaged.remove(&other));
         }
@@ -65,6 +68,22 @@ impl Known {
 
     pub(super) fn damaged(&self) -> BTreeMap<ValuePlace, String> {
         self.damaged.clone()
+    }
+
+    /// Somebody waits for the value at this place from now on, or does not any more.
+    pub(super) fn needs(&mut self, place: ValuePlace, waits: bool) {
+        let waiting = self.needed.entry(place).or_default();
+        match waits {
+            true => *waiting += 1,
+            false => *waiting -= 1,
+        }
+        self.needed.retain(|_, waiting| *waiting > 0);
+    }
+
+    /// Damaged values for which somebody waits.
+    pub(super) fn needed(&self) -> BTreeSet<ValuePlace> {
+        let needed = self.needed.keys().copied();
+        needed.filter(|place| self.is_damaged(*place)).collect()
     }
 
     /// Nobody reads the value at this place any more.

@@ -114,11 +114,19 @@ impl ValueFiles {
     /// Waits until the value at this place is not known as damaged any more; false if it still is after so long.
     #[must_use]
     pub fn wait_until_healed(&self, place: ValuePlace, most: Duration) -> bool {
-        let known = known::lock(&self.known);
+        let mut known = known::lock(&self.known);
+        known.needs(place, true);
         let damaged = |known: &mut Known| known.is_damaged(place);
         let waited = self.healed.wait_timeout_while(known, most, damaged);
-        let (known, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let (mut known, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        known.needs(place, false);
         !known.is_damaged(place)
+    }
+
+    /// The damaged values for which somebody waits.
+    #[must_use]
+    pub fn needed(&self) -> BTreeSet<ValuePlace> {
+        known::lock(&self.known).needed()
     }
 
     /// The files that this process has not open: what it has open belongs to a value in memory, to a reader, or to a
