@@ -26,7 +26,9 @@ use tower::{Service, ServiceExt as _};
 use super::dial::{Dialler, Proof, within};
 use super::door::{Door, Registration};
 use super::frame::{self, FRAME_LIMIT, HELLO_LIMIT};
-use super::hello::{Hello, PeerRequest, PeerResponse, Purpose, Refusal, Reply, RequestKind};
+use super::hello::{
+    Hello, PeerRequest, PeerResponse, Purpose, Refusal, Reply, RequestKind, ValueAt,
+};
 use super::outbound::{ALIVE, HEARD, PULSE, SILENCE};
 use super::{Io, PREFACE};
 use crate::disk::{Lineage, Start};
@@ -50,6 +52,8 @@ const KEEP_ALIVE: Duration = Duration::from_secs(60);
 const NAME: usize = 128;
 /// Peer URLs of a hello that are considered.
 const URLS: usize = 16;
+/// The longest key, in bytes, of which a member can ask for the value.
+const LONGEST_KEY: usize = 2 << 20;
 /// Bytes that are read from a link at once.
 const READ_BYTES: usize = 32 << 10;
 /// Limits the log lines about refused links.
@@ -451,9 +455,11 @@ impl Connection {
     }
 
     async fn requests(&self, mut io: Io, linked: &Linked) -> Result<(), Error> {
-        // A key is in a request of a member, which may be as long as others in its messages.
-        let limit = match linked.known {
-            true => FRAME_LIMIT,
+        // A key is in a request for a value, which may be as long as a client's request.
+        let asks_data = RequestKind::Value(ValueAt::default());
+        let may_ask_data = linked.known && may_ask(&asks_data, self.port.tls, linked.observed);
+        let limit = match may_ask_data {
+            true => HELLO_LIMIT + LONGEST_KEY,
             false => HELLO_LIMIT,
         };
         loop {
@@ -462,6 +468,9 @@ impl Connection {
             let Some(request) = request else {
                 return Ok(());
             };
+            if let Some(why) = self.port.host.ends(linked).filter(|_| linked.known) {
+                return Err(Error::new(ErrorKind::PermissionDenied, why));
+            }
             let answer = match request.kind {
                 Some(kind) => {
                     let known = linked.known && may_ask(&kind, self.port.tls, linked.observed);

@@ -104,7 +104,10 @@ fn probe(tcp: &TcpStream) -> Result<(), Error> {
         .with_time(IDLE)
         .with_interval(PROBE)
         .with_retries(PROBES);
-    socket2::SockRef::from(tcp).set_tcp_keepalive(&keepalive)
+    let tcp = socket2::SockRef::from(tcp);
+    // What was sent and not acknowledged is repeated for minutes otherwise, and nothing is probed meanwhile.
+    tcp.set_tcp_user_timeout(Some(IDLE + PROBES * PROBE))?;
+    tcp.set_tcp_keepalive(&keepalive)
 }
 
 /// Whether a failed handshake shows that the other side does not use TLS: it answers in another
