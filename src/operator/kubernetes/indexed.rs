@@ -283,7 +283,11 @@ impl<K: Prune + Clone> Entry<K> {
     fn of(object: &K, packer: &mut Packer) -> Self {
         let whole = || Kept::Whole(Arc::new(object.clone()));
         let text = object.text();
-        let text = text.map(|text| Kept::Text(Arc::new(packer.pack(text))));
+        let mut packed = |text| match K::IS_PACKED {
+            true => packer.pack(text),
+            false => Packed::Plain(text),
+        };
+        let text = text.map(|text| Kept::Text(Arc::new(packed(text))));
         Self {
             key: key_of(object.meta()),
             kept: text.unwrap_or_else(whole),

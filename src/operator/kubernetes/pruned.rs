@@ -47,6 +47,10 @@ pub trait Prune: Resource<DynamicType = ()> {
         None
     }
 
+    /// Whether texts of this kind are compressed against the first ones, which stay in memory for as long as the process
+    /// lives.
+    const IS_PACKED: bool = true;
+
     /// The node that it is on.
     fn node(&self) -> Option<&str> {
         None
@@ -115,6 +119,9 @@ where
 }
 
 impl Prune for Secret {
+    /// A key leaves memory with its object.
+    const IS_PACKED: bool = false;
+
     kept_as_text!();
 }
 
