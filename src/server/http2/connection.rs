@@ -36,6 +36,9 @@ pub(super) const RESETS: u32 = 1_000;
 /// Streams that are remembered when they have ended.
 const ENDED: usize = 128;
 
+/// Streams that are visited for a setting at the price of one reset.
+const VISITS: usize = 64;
+
 /// Why a connection cannot go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("HTTP/2: {text}")]
@@ -484,6 +487,13 @@ impl Connection {
             return Ok(());
         }
         self.peer_window = i64::from(bytes);
+        // All streams are visited for it: like a reset, it is given back by answers.
+        for _ in 0..self.streams.len() / VISITS {
+            self.count_reset()?;
+        }
+        if !self.streams.is_empty() {
+            self.count_reset()?;
+        }
         for (id, stream) in &mut self.streams {
             stream.sending.window += change;
             if stream.sending.window > i64::from(frame::MOST) {

@@ -168,7 +168,10 @@ where
                 return Poll::Pending;
             }
             match self.poll_read(context) {
-                Poll::Ready(Ok(Some(opened))) => self.carry_out(opened),
+                Poll::Ready(Ok(Some(opened))) => {
+                    self.carry_out(opened);
+                    left -= 1;
+                }
                 Poll::Ready(Ok(None)) => return Poll::Ready(Ok(())),
                 Poll::Ready(Err(error)) => {
                     // As much of the reason as the socket takes at once.
@@ -284,13 +287,15 @@ where
 impl<S, H: Handler> Drop for Http2<S, H> {
     /// Whoever still answers, or reads a request, learns that the client is gone.
     fn drop(&mut self) {
-        let streams = {
+        let (streams, released) = {
             let State {
                 connection, driver, ..
             } = &mut *self.shared.lock();
             *driver = None;
-            std::mem::take(&mut connection.streams)
+            let released = std::mem::take(&mut connection.released);
+            (std::mem::take(&mut connection.streams), released)
         };
+        drop(released);
         for mut stream in streams.into_values() {
             stream.wake_all();
         }

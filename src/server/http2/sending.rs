@@ -121,6 +121,10 @@ impl Connection {
         if self.sends <= 0 {
             sending.in_line = true;
             self.blocked.push_back(id);
+            if self.blocked.len() > 2 * self.streams.len() + 64 {
+                let streams = &self.streams;
+                self.blocked.retain(|id| streams.contains_key(id));
+            }
             return;
         }
         let window = sending.window.min(self.sends).max(0);
