@@ -704,7 +704,7 @@ faults! {
         Operator("quorum-lost", &["I8"]);
     /// The status changes in each reconcile.
     StatusTicks "status-ticks" in "planner/plan/report.rs",
-        Operator("create-1", &["I10"]);
+        Test("plan::tests::calm::status_at_rest_does_not_change_with_time");
     /// A learner is promoted before the PDB counts with its vote.
     PromotedUnbudgeted "promoted-unbudgeted" in "planner/plan/guards.rs",
         Operator("pdb-grow-shrink", &["I11"]);

@@ -36,8 +36,8 @@ const QUIET_MS: u64 = 1_000;
 const RESTART_MS: u64 = 400;
 /// Within this time of its start an operator has reconciled each resource once.
 const FIRST_RECONCILE_MS: u64 = 5_000;
-/// So long nothing is written before a world counts as at rest: longer than an operator at rest
-/// waits between two checks.
+/// So long nothing is written before a world counts as at rest: longer than an operator waits between two checks, unless all
+/// clusters are calm.
 const REST_MS: u64 = 75_000;
 
 /// So long a reconcile takes that began on a cache that is behind, and finds live that nothing is to be done.

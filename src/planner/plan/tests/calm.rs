@@ -24,6 +24,16 @@ fn a_cluster_at_rest_is_calm() {
     assert!(is_calm(|it| it.now_ms += 1));
 }
 
+/// A status that says something new with each reconcile would be written each time. The simulation, whose clusters at rest
+/// are reconciled every five minutes, would have to wait for that long at the end of each scenario to see it.
+#[test]
+fn status_at_rest_does_not_change_with_time() {
+    let mut observed = rested(3).observe();
+    let first = plan(&observed).status;
+    observed.now_ms += 60_000;
+    assert_eq!(plan(&observed).status, first);
+}
+
 #[test]
 fn what_changes_without_events_is_not_calm() {
     let described = |change: fn(&mut crate::plan::Description)| {
