@@ -86,8 +86,6 @@ pub(super) struct Connection {
     pub(super) output: Output,
     /// The first window of what is sent on a stream.
     peer_window: i64,
-    /// The longest payload that is sent.
-    pub(super) peer_frame: usize,
     /// What may be sent on all streams.
     pub(super) sends: i64,
     receives: Window,
@@ -132,7 +130,6 @@ impl Connection {
             partial: BytesMut::new(),
             output,
             peer_window: i64::from(frame::FIRST_WINDOW),
-            peer_frame: frame::MOST_PAYLOAD,
             sends: i64::from(frame::FIRST_WINDOW),
             receives: Window::new(window),
             streams: BTreeMap::new(),
@@ -632,11 +629,9 @@ impl Connection {
 
     /// Answers with nothing but a status.
     fn refuse_with(&mut self, id: u32, status: StatusCode, ended: bool) {
-        let (blocks, most) = (&mut self.blocks, self.peer_frame);
         let mut block = BytesMut::new();
-        blocks.head(&mut block, status, &HeaderMap::new());
-        self.output
-            .put(|out| frame::put_block(out, id, &block, true, most));
+        self.blocks.head(&mut block, status, &HeaderMap::new());
+        self.put_block(id, &block, true);
         match ended {
             true => self.note_end(id, false),
             false => self.refuse(id, Reason::No),

@@ -54,7 +54,7 @@ pub(in crate::server) trait Handler {
     /// The body of a response.
     type Body: Body<Data = Bytes> + Unpin + Send + 'static;
     /// Carries a request out.
-    type Answer: Future<Output = Response<Self::Body>> + Send + 'static;
+    type Answer: Future<Output = Response<Self::Body>> + Unpin + Send + 'static;
 
     /// Whether a request is answered briefly.
     fn is_brief(&self, parts: &Parts) -> bool;

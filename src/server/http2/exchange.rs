@@ -172,7 +172,7 @@ pub(super) struct Exchange<F, B> {
 }
 
 enum Step<F, B> {
-    Answering(Pin<Box<F>>),
+    Answering(F),
     Sending(B),
     Done,
 }
@@ -180,7 +180,7 @@ enum Step<F, B> {
 impl<F, B> Exchange<F, B> {
     pub(super) fn new(shared: Arc<Shared>, stream: u32, method: &Method, answer: F) -> Self {
         let is_head = *method == Method::HEAD;
-        let step = Step::Answering(Box::pin(answer));
+        let step = Step::Answering(answer);
         Exchange {
             shared,
             stream,
@@ -192,7 +192,7 @@ impl<F, B> Exchange<F, B> {
 
 impl<F, B> Future for Exchange<F, B>
 where
-    F: Future<Output = Response<B>>,
+    F: Future<Output = Response<B>> + Unpin,
     B: Body<Data = Bytes> + Unpin + Send + 'static,
 {
     type Output = ();
@@ -222,12 +222,12 @@ where
 
 impl<F, B> Exchange<F, B>
 where
-    F: Future<Output = Response<B>>,
+    F: Future<Output = Response<B>> + Unpin,
     B: Body<Data = Bytes> + Unpin,
 {
     fn poll_steps(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Gone>> {
         if let Step::Answering(answer) = &mut self.step {
-            let Poll::Ready(response) = answer.as_mut().poll(context) else {
+            let Poll::Ready(response) = Pin::new(answer).poll(context) else {
                 let state = &mut *self.shared.lock();
                 if !state.connection.streams.contains_key(&self.stream) {
                     return Poll::Ready(Err(Gone));

@@ -129,7 +129,7 @@ impl Connection {
         }
         let window = sending.window.min(self.sends).max(0);
         let most = usize::try_from(window).unwrap_or(usize::MAX);
-        let length = piece.len().min(most).min(self.peer_frame);
+        let length = piece.len().min(most).min(frame::MOST_PAYLOAD);
         if length == 0 {
             // Without a window of its own it has left the line until it gets one.
             return;
@@ -171,8 +171,9 @@ impl Connection {
         self.ended(id);
     }
 
-    fn put_block(&mut self, id: u32, block: &[u8], ends: bool) {
-        let most = self.peer_frame;
+    pub(super) fn put_block(&mut self, id: u32, block: &[u8], ends: bool) {
+        // What every peer accepts; a larger setting of its own brings nothing here.
+        let most = frame::MOST_PAYLOAD;
         self.output
             .put(|out| frame::put_block(out, id, block, ends, most));
     }
