@@ -58,7 +58,7 @@ fn member_runs_on_real_files() {
     for index in 2..=200 {
         files.log.append(None, &entries(1, index..=index)).unwrap();
         if files.log.wants_segment() {
-            files.log.preparer().prepare().unwrap();
+            files.log.preparer().prepare(&mut || {}).unwrap();
         }
     }
     files

@@ -46,6 +46,10 @@ pub(super) struct Writer {
     pub(super) reading: Arc<AtomicBool>,
 }
 
+/// While the next segment is made ahead, the disk is the log's own for so many times as long as it was not.
+const PAUSES: u32 = 3;
+/// Of a slow disk.
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 /// Interval until the next attempt after the volume had no room for the next segment.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
@@ -62,6 +66,8 @@ impl Writer {
                 self.shared.beat(Thread::Log);
             }
         }
+        // The process ends once the next segment is there.
+        self.log.preparer().hurry();
     }
 
     fn run_job(&mut self, job: LogJob) -> disk::Result<()> {
@@ -115,7 +121,14 @@ impl Writer {
         let preparer = self.log.preparer();
         let shared = Arc::clone(&self.shared);
         self.segments.run(move || {
-            match preparer.prepare() {
+            let mut began = Instant::now();
+            let mut pause = || {
+                if !preparer.is_urgent() {
+                    std::thread::sleep((began.elapsed() * PAUSES).min(LONGEST_PAUSE));
+                }
+                began = Instant::now();
+            };
+            match preparer.prepare(&mut pause) {
                 Ok(()) => {}
                 // Nothing is lost: the log extends the segment as far as there is room when it
                 // needs it.

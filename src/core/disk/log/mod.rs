@@ -320,6 +320,8 @@ impl Log {
             let offset = usize::try_from(offset).unwrap_or(usize::MAX);
             BatchRef::new(self.active.sequence, offset, bytes.len(), batch)
         };
+        self.preparer
+            .note_fill(self.active.offset, self.active.length);
         self.hard_state = state;
         self.next_batch += 1;
         self.reader

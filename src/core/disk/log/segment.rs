@@ -1,6 +1,7 @@
 //! Segment files: filled with zeros before use, then given a header and a name. Never writes a byte
 //! of a segment twice once it is synced.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::disk::device::{Disk, DiskFile, SECTOR, read_exact};
@@ -16,8 +17,10 @@ pub(crate) const FORMAT: u32 = 1;
 const MAGIC: [u8; 8] = *b"QUORSEGM";
 /// Bytes of a head that its checksum covers, after magic, format and checksum.
 pub(super) const FIELDS: usize = 8 + 16 + 8 * 7;
-/// Maximum bytes between syncs of zeros: one sync of a whole segment would delay the log's own on the same disk.
-const SYNC_EVERY: u64 = 8 << 20;
+/// Bytes of zeros between syncs where the log waits for the segment.
+const WAITED_FOR: u64 = 8 << 20;
+/// The same ahead of use: the log's own syncs wait for these on the same disk, so each is to be short.
+const AHEAD: u64 = 1 << 20;
 static ZEROS: [u8; 256 * 1024] = [0; 256 * 1024];
 
 /// The first sector of a segment.
@@ -197,6 +200,7 @@ pub struct Preparer {
     disk: Arc<dyn Disk>,
     segment_bytes: u64,
     slot: Arc<Mutex<Slot>>,
+    urgent: Arc<AtomicBool>,
 }
 
 impl Preparer {
@@ -209,16 +213,18 @@ impl Preparer {
             disk,
             segment_bytes,
             slot,
+            urgent: Arc::default(),
         }
     }
 
     /// Writes and syncs the next segment's zeros, if none waits. Slow (64 MiB by default):
-    /// call it from a background thread, once after each [`crate::disk::Log::wants_segment`].
+    /// call it from a background thread, once after each [`crate::disk::Log::wants_segment`]. Calls `pause` after each
+    /// MiB that is synced, which is to leave the disk to the log for a while, unless [`Self::is_urgent`].
     ///
     /// # Errors
     /// [`Error::Full`], [`Error::Io`], [`Error::Sync`]. A full disk is not fatal here: the log
     /// goes on in the current segment and tries again itself at its end.
-    pub fn prepare(&self) -> Result<()> {
+    pub fn prepare(&self, pause: &mut dyn FnMut()) -> Result<()> {
         if self.is_ready() {
             return Ok(());
         }
@@ -229,7 +235,7 @@ impl Preparer {
                 source: std::io::ErrorKind::StorageFull.into(),
             });
         }
-        let blank = self.blank(self.segment_bytes)?;
+        let blank = self.blank(self.segment_bytes, AHEAD, pause)?;
         let surplus = {
             let mut slot = self.slot();
             if slot.blank.is_none() {
@@ -248,6 +254,22 @@ impl Preparer {
     /// Whether a prepared segment waits.
     pub fn is_ready(&self) -> bool {
         self.slot().blank.is_some()
+    }
+
+    /// Whether the log will need the segment soon.
+    pub fn is_urgent(&self) -> bool {
+        self.urgent.load(Ordering::Relaxed)
+    }
+
+    /// From now on it is urgent.
+    pub fn hurry(&self) {
+        self.urgent.store(true, Ordering::Relaxed);
+    }
+
+    /// How full the segment is that is being written.
+    pub(crate) fn note_fill(&self, offset: u64, length: u64) {
+        let urgent = offset.saturating_mul(4) > length.saturating_mul(3);
+        self.urgent.store(urgent, Ordering::Relaxed);
     }
 
     /// Whether so much is free, as far as is known.
@@ -286,21 +308,30 @@ impl Preparer {
             if !self.has_room(room) {
                 continue;
             }
-            match self.blank(length) {
+            match self.waited_for(length) {
                 Err(Error::Full { .. }) => {}
                 done => return done,
             }
         }
         if Reserve::new(Arc::clone(&self.disk)).give_up()? {
-            match self.blank(small) {
+            match self.waited_for(small) {
                 Err(Error::Full { .. }) => {}
                 done => return done,
             }
         }
-        self.blank(bytes)
+        self.waited_for(bytes)
     }
 
-    fn blank(&self, length: u64) -> Result<Blank> {
+    fn waited_for(&self, length: u64) -> Result<Blank> {
+        self.blank(length, WAITED_FOR, &mut || {})
+    }
+
+    fn blank(
+        &self,
+        length: u64,
+        sync_every: u64,
+        synced: &mut dyn FnMut(),
+    ) -> Result<Blank> {
         let length = length.next_multiple_of(SECTOR as u64);
         let name = {
             let mut slot = self.slot();
@@ -322,11 +353,12 @@ impl Preparer {
                 return Err(Error::io("write", path(), error));
             }
             at += n;
-            if at % SYNC_EVERY == 0 || at == length {
+            if at % sync_every == 0 || at == length {
                 file.sync().map_err(|source| Error::Sync {
                     file: path(),
                     source,
                 })?;
+                synced();
             }
         }
         Ok(Blank { name, file, length })

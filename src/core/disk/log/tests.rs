@@ -150,7 +150,7 @@ impl Expected {
 fn run_act(disk: &MemoryDisk, log: &mut Log, act: &Act) -> Result<()> {
     match act {
         Act::Append(state, entries) => log.append(state.as_ref(), entries),
-        Act::Prepare => log.preparer().prepare(),
+        Act::Prepare => log.preparer().prepare(&mut || {}),
         Act::DropBefore(index) => log.drop_before(*index),
         Act::Reset(floor) => log.reset(*floor),
         Act::Reopen => open(disk).map(|opened| *log = opened),
@@ -212,7 +212,8 @@ fn keeps() -> Vec<Keep> {
         .collect()
 }
 
-/// The log's own syncs share the disk with those of the next segment's zeros.
+/// The log's own syncs share the disk with those of the next segment's zeros: those of a whole segment at once made
+/// writes wait 30 ms once per 64 MiB.
 #[test]
 fn zeros_are_synced_piece_by_piece() {
     let disk = memory();
@@ -222,9 +223,36 @@ fn zeros_are_synced_piece_by_piece() {
     let start = (HardState::default(), Position::default());
     let log = Log::create(shared(&disk), UUID, start.0, start.1, options).unwrap();
     let before = disk.counts().syncs;
-    log.preparer().prepare().unwrap();
-    assert_eq!(disk.counts().syncs - before, 3, "8, 8 and 4 MiB");
+    let mut pauses = Vec::new();
+    let mut pause = || pauses.push(disk.counts().syncs - before);
+    log.preparer().prepare(&mut pause).unwrap();
+    assert_eq!(pauses, (1..=20).collect::<Vec<_>>(), "one after each MiB");
     assert!(log.preparer().is_ready());
+}
+
+/// What has not been prepared once the log needs it is written while its clients wait.
+#[test]
+fn segment_is_urgent_when_three_quarters_are_written() {
+    let disk = memory();
+    let options = LogOptions {
+        segment_bytes: 1 << 20,
+    };
+    let start = (HardState::default(), Position::default());
+    let mut log = Log::create(shared(&disk), UUID, start.0, start.1, options).unwrap();
+    let state = HardState {
+        term: 1,
+        ..HardState::default()
+    };
+    let mut seen = Vec::new();
+    for index in 1..=9 {
+        let entry = entry(index, 1, 128 << 10);
+        log.append(Some(&state), &[entry]).unwrap();
+        seen.push((log.wants_segment(), log.preparer().is_urgent()));
+    }
+    let (no, wanted, urgent) = ((false, false), (true, false), (true, true));
+    let full = [no, no, no, wanted, wanted, urgent, urgent];
+    assert_eq!(seen[..7], full, "the eighth does not fit");
+    assert_eq!(seen[7..], [no, no], "of the next segment");
 }
 
 #[test]
