@@ -339,6 +339,15 @@ pub struct Report {
     pub leases: Vec<LeaseEvent>,
 }
 
+impl Report {
+    /// Nothing happened to the membership or to leases: what others wait for is in [`Member::awaits_applied`] alone.
+    ///
+    /// [`Member::awaits_applied`]: super::Member::awaits_applied
+    pub fn is_routine(&self) -> bool {
+        self.configurations.is_empty() && self.membership.is_none() && self.leases.is_empty()
+    }
+}
+
 /// What happened to leases.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaseEvent {

@@ -146,8 +146,7 @@ impl Applier {
             own.then_some((id.counter, Ok(applied)))
         });
         self.shared.proposals.answer_all(answers.collect());
-        self.shared
-            .report(Input::Applied(self.machine.take_report()));
+        self.shared.applied(self.machine.take_report());
     }
 
     fn checkpoint(&mut self) {

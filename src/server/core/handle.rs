@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::sync::{oneshot, watch};
 
-use super::queue::{Oldest, Refused};
+use super::queue::{Oldest, Patient, Refused};
 use super::state::{RuntimeState, Who};
 use crate::node::{
     Add, Applied, Awaited, ChangeBody, Input, Join, LeaseCall, LeaseTimes, LogPayload, Membership,
@@ -18,6 +18,7 @@ use crate::node::{
 use crate::raft::{Index, Term};
 use crate::server::auth::simple::SimpleTokens;
 use crate::server::metrics::CoreMetrics;
+use crate::server::scheduling::within::within;
 use crate::server::tls::ports::Ports;
 use crate::store::{
     Alarm, AlarmKind, Command, Error as StoreError, KeyHash, Operation, Response, Revision,
@@ -336,7 +337,8 @@ impl MemberHandle {
         let number = self.shared.number();
         let answer = self.shared.reads.wait(number);
         let mut waiting = Waiting::new(&self.shared, Awaited::Read(number));
-        self.shared.inbox.push(64, Input::Read(vec![number]))?;
+        let read = Input::Read(vec![number]);
+        self.shared.inbox.push_patient(Patient::Read, 64, read)?;
         self.within(answer, &mut waiting).await?;
         self.shared.read_served();
         Ok(self.published())
@@ -527,7 +529,13 @@ impl MemberHandle {
     ) -> Result<Applied, RequestError> {
         let mut answer = self.shared.proposals.wait(request.counter);
         let mut waiting = Waiting::new(&self.shared, Awaited::Request(request));
-        self.shared.inbox.push(bytes, input)?;
+        match &input {
+            Input::Propose(_) => {
+                let inbox = &self.shared.inbox;
+                inbox.push_patient(Patient::Proposal, bytes, input)?;
+            }
+            _ => self.shared.inbox.push(bytes, input)?,
+        }
         let mut result = self.timed(&mut answer).await;
         if result.is_none() {
             waiting.cancel();
@@ -554,7 +562,7 @@ impl MemberHandle {
         &self,
         answer: impl Future<Output = Result<Result<T, RequestError>, oneshot::error::RecvError>>,
     ) -> Option<Result<T, RequestError>> {
-        let timed = tokio::time::timeout(self.shared.request_timeout, answer).await;
+        let timed = within(self.shared.request_timeout, answer).await;
         timed.ok().map(answered)
     }
 }

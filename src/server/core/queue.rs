@@ -1,7 +1,8 @@
 //! A queue between threads that is bounded in bytes and hands over everything at once.
 //!
 //! The receiver takes everything that is queued in one step, so a busy core thread wakes once a
-//! batch; it is a thread that waits here, or a task of a runtime. Never blocks a sender: an item
+//! batch; it is a thread that waits here, or a task of a runtime. A task that will look again soon can say how many
+//! patient items may come until then without waking it. Never blocks a sender: an item
 //! that does not fit is refused.
 
 use std::collections::VecDeque;
@@ -25,6 +26,42 @@ struct State<T> {
     items: VecDeque<(usize, T)>,
     bytes: usize,
     closed: bool,
+    /// The receiver was woken since it last took what is here.
+    woken: bool,
+    unnoticed: Unnoticed,
+}
+
+/// Items that may wait for as long as the receiver wishes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Patient {
+    /// A client's proposal.
+    Proposal,
+    /// A client's linearizable read.
+    Read,
+    /// What was applied.
+    Report,
+}
+
+/// How many of them may still come without waking the receiver.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Unnoticed {
+    pub(crate) proposals: usize,
+    pub(crate) reads: usize,
+    pub(crate) reports: usize,
+}
+
+impl Unnoticed {
+    /// Whether one may come, which then counts.
+    fn admits(&mut self, item: Patient) -> bool {
+        let left = match item {
+            Patient::Proposal => &mut self.proposals,
+            Patient::Read => &mut self.reads,
+            Patient::Report => &mut self.reports,
+        };
+        let admitted = *left > 0;
+        *left = left.saturating_sub(1);
+        admitted
+    }
 }
 
 /// Wakes the one receiver of a queue.
@@ -53,7 +90,7 @@ struct Inner<T, W> {
     oldest: Oldest,
 }
 
-/// How long the oldest item has waited, readable without a lock.
+/// How long the oldest item has waited for a receiver that was woken, readable without a lock.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Oldest(Arc<AtomicU64>);
 
@@ -139,6 +176,41 @@ impl<T> TaskQueue<T> {
     pub(crate) fn take_now(&self) -> Option<Vec<T>> {
         self.drain(&mut self.0.lock())
     }
+
+    /// Until the receiver takes the next time, so many patient items do not wake it.
+    pub(crate) fn allow(&self, unnoticed: Unnoticed) {
+        self.0.lock().unnoticed = unnoticed;
+    }
+
+    /// As [`Queue::push`], of a patient item.
+    pub(crate) fn push_patient(&self, kind: Patient, bytes: usize, item: T) -> Result<(), Refused> {
+        let mut state = self.0.lock();
+        self.has_room(&state, bytes)?;
+        self.insert_patient(&mut state, kind, bytes, item)
+    }
+
+    /// As [`Queue::push_always`], of a patient item.
+    pub(crate) fn push_patient_always(
+        &self,
+        kind: Patient,
+        bytes: usize,
+        item: T,
+    ) -> Result<(), Refused> {
+        self.insert_patient(&mut self.0.lock(), kind, bytes, item)
+    }
+
+    fn insert_patient(
+        &self,
+        state: &mut State<T>,
+        kind: Patient,
+        bytes: usize,
+        item: T,
+    ) -> Result<(), Refused> {
+        match state.unnoticed.admits(kind) {
+            true => self.store(state, bytes, item),
+            false => self.insert(state, bytes, item),
+        }
+    }
 }
 
 impl<T, W: Wake> Queue<T, W> {
@@ -148,6 +220,8 @@ impl<T, W: Wake> Queue<T, W> {
                 items: VecDeque::new(),
                 bytes: 0,
                 closed: false,
+                woken: false,
+                unnoticed: Unnoticed::default(),
             }),
             arrived,
             limit,
@@ -159,9 +233,7 @@ impl<T, W: Wake> Queue<T, W> {
     /// when the queue is empty.
     pub(crate) fn push(&self, bytes: usize, item: T) -> Result<(), Refused> {
         let mut state = self.0.lock();
-        if !state.closed && state.bytes > 0 && state.bytes + bytes > self.0.limit {
-            return Err(Refused::Full);
-        }
+        self.has_room(&state, bytes)?;
         self.insert(&mut state, bytes, item)
     }
 
@@ -171,16 +243,27 @@ impl<T, W: Wake> Queue<T, W> {
         self.insert(&mut self.0.lock(), bytes, item)
     }
 
+    fn has_room(&self, state: &State<T>, bytes: usize) -> Result<(), Refused> {
+        let full = !state.closed && state.bytes > 0 && state.bytes + bytes > self.0.limit;
+        if full { Err(Refused::Full) } else { Ok(()) }
+    }
+
     fn insert(&self, state: &mut State<T>, bytes: usize, item: T) -> Result<(), Refused> {
+        self.store(state, bytes, item)?;
+        if !std::mem::replace(&mut state.woken, true) {
+            self.0.oldest.came();
+            self.0.arrived.wake();
+        }
+        Ok(())
+    }
+
+    /// Adds an item without waking the receiver.
+    fn store(&self, state: &mut State<T>, bytes: usize, item: T) -> Result<(), Refused> {
         if state.closed {
             return Err(Refused::Closed);
         }
         state.bytes += bytes;
         state.items.push_back((bytes, item));
-        if state.items.len() == 1 {
-            self.0.oldest.came();
-            self.0.arrived.wake();
-        }
         Ok(())
     }
 
@@ -189,11 +272,13 @@ impl<T, W: Wake> Queue<T, W> {
             return None;
         }
         state.bytes = 0;
+        state.woken = false;
+        state.unnoticed = Unnoticed::default();
         self.0.oldest.taken();
         Some(state.items.drain(..).map(|(_, item)| item).collect())
     }
 
-    /// Whether nothing is queued, without a lock.
+    /// Whether nothing is queued that wakes the receiver, without a lock.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.oldest.0.load(Relaxed) == 0
     }
@@ -257,6 +342,60 @@ mod tests {
         assert_eq!(queue.push(1, 2), Err(Refused::Closed));
         assert_eq!(queue.take(Duration::from_secs(60)), Some(vec![1]));
         assert_eq!(queue.take(Duration::from_secs(60)), None);
+    }
+
+    /// As many as the receiver allows wait for it unnoticed; one more, or any other item, wakes it for all of them.
+    #[tokio::test]
+    async fn patient_items_do_not_wake() {
+        let queue = TaskQueue::for_task(10);
+        let woken = async |queue: &TaskQueue<char>| {
+            let wait = Duration::from_millis(1);
+            tokio::time::timeout(wait, queue.arrival()).await.is_ok()
+        };
+        let proposals = |proposals| Unnoticed {
+            proposals,
+            ..Unnoticed::default()
+        };
+        let propose = |item| queue.push_patient(Patient::Proposal, 1, item);
+        for (unnoticed, last) in [(0, 'p'), (2, 'p'), (2, 'r'), (2, 'x'), (0, 'x')] {
+            queue.allow(proposals(unnoticed));
+            for _ in 0..unnoticed {
+                propose('p').expect("room");
+            }
+            assert!(!woken(&queue).await && queue.is_empty(), "{unnoticed}");
+            match last {
+                'p' => propose('p').expect("room"),
+                'r' => queue.push_patient(Patient::Read, 1, 'r').expect("room"),
+                other => queue.push(1, other).expect("room"),
+            }
+            assert!(woken(&queue).await && !queue.is_empty(), "{unnoticed}");
+            let taken = queue.take_now().expect("open");
+            assert_eq!(taken.len(), unnoticed + 1);
+        }
+        queue.allow(proposals(5));
+        propose('p').expect("room");
+        assert_eq!(queue.take_now(), Some(vec!['p']), "at its own time");
+        propose('p').expect("room");
+        assert!(woken(&queue).await, "what was allowed ends when it takes");
+        queue.take_now();
+        queue.allow(proposals(5));
+        propose('p').expect("room");
+        queue.close();
+        assert!(woken(&queue).await, "the end is noticed");
+    }
+
+    #[test]
+    fn patient_items_are_refused_as_others_are() {
+        let queue = TaskQueue::for_task(10);
+        queue.allow(Unnoticed {
+            reads: usize::MAX,
+            ..Unnoticed::default()
+        });
+        let read = |bytes, item| queue.push_patient(Patient::Read, bytes, item);
+        assert_eq!(read(9, 'a'), Ok(()));
+        assert_eq!(read(2, 'b'), Err(Refused::Full));
+        queue.close();
+        assert_eq!(read(1, 'c'), Err(Refused::Closed));
     }
 
     /// A task that finds its queue empty waits for the next item, and misses none that came before it waited.

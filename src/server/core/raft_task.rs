@@ -11,7 +11,7 @@ use tokio::task::yield_now;
 use tokio::time::sleep_until;
 
 use super::handle::RequestError;
-use super::queue::Queue;
+use super::queue::{Queue, Unnoticed};
 use super::spacing::Spacing;
 use super::state::{RuntimeState, Thread, proposal_error, refusal, transfer_error};
 use super::{ApplyJob, LogJob, Worker, disk_stop};
@@ -96,12 +96,26 @@ impl RaftTask {
         }
     }
 
-    /// Moves the proposals on that wait, unless they are to wait for more: until when.
+    /// Moves the proposals on that wait, unless they are to wait for more. Says what may come meanwhile without waking
+    /// this task, and returns until when.
     fn space(&mut self, effects: &mut Vec<Effect>) -> Option<Instant> {
         let waiting = self.member.held_proposals();
-        let until = self.spacing.hold(Instant::now(), waiting);
-        self.member.hold_proposals(until.is_some(), effects);
-        until
+        let now = Instant::now();
+        let held = self.spacing.hold(now, waiting);
+        self.member.hold_proposals(held.is_some(), effects);
+        let waiting = if held.is_some() { waiting } else { 0 };
+        let flow = self.spacing.unnoticed(now, waiting);
+        self.shared.inbox.allow(Unnoticed {
+            proposals: flow.map_or(0, |(more, _)| more),
+            // The end of the round wakes this task, or a tick.
+            reads: if self.member.reads() { usize::MAX } else { 0 },
+            reports: if flow.is_some() && !self.member.awaits_applied() {
+                usize::MAX
+            } else {
+                0
+            },
+        });
+        flow.map(|(_, until)| until).or(held)
     }
 
     fn tick(&mut self, next: &mut Instant, tick: Duration, effects: &mut Vec<Effect>) -> bool {

@@ -42,6 +42,14 @@ impl Spacing {
         None
     }
 
+    /// After [`Self::hold`], while so many wait: how many more may come without being looked at, and until when. `None`:
+    /// each is to be looked at.
+    pub(super) fn unnoticed(&self, now: Instant, waiting: usize) -> Option<(usize, Instant)> {
+        let due = self.last? + SPACE;
+        let more = self.enough().checked_sub(waiting + 1)?;
+        (now < due && more > 0).then_some((more, due))
+    }
+
     /// As many as came together lately: those of clients that propose again once they are answered are all there then.
     fn enough(&self) -> usize {
         match self.sizes.iter().copied().max() {
@@ -68,6 +76,28 @@ mod tests {
             }
         }
         done
+    }
+
+    /// The one that makes it enough is looked at at once, and whatever is there when the time has come.
+    #[test]
+    fn others_of_a_flow_come_unnoticed() {
+        let (mut spacing, begun) = (Spacing::default(), Instant::now());
+        assert_eq!(spacing.unnoticed(begun, 0), None, "nothing came yet");
+        assert_eq!(spacing.hold(begun, 20), None);
+        let due = begun + SPACE;
+        assert_eq!(spacing.unnoticed(begun, 0), Some((19, due)));
+        let later = begun + Duration::from_millis(1);
+        assert_eq!(spacing.hold(later, 15), Some(due));
+        assert_eq!(spacing.unnoticed(later, 15), Some((4, due)));
+        assert_eq!(spacing.unnoticed(later, 19), None, "the next one");
+        assert_eq!(spacing.unnoticed(due, 5), None);
+    }
+
+    #[test]
+    fn those_of_few_are_noticed() {
+        let (mut spacing, begun) = (Spacing::default(), Instant::now());
+        assert_eq!(spacing.hold(begun, FEW - 1), None);
+        assert_eq!(spacing.unnoticed(begun, 0), None);
     }
 
     #[test]

@@ -15,10 +15,10 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::handle::{Health, Phase, Published, RequestError, Role, Status};
-use super::queue::TaskQueue;
+use super::queue::{Patient, TaskQueue};
 use crate::node::{
-    Applied, Input, LeaseTimes, MemberStatus, Membership, ProposalError, RequestId, RequestRefusal,
-    StateMachine, TransferFailure,
+    Applied, Input, LeaseTimes, MemberStatus, Membership, ProposalError, Report, RequestId,
+    RequestRefusal, StateMachine, TransferFailure,
 };
 use crate::server::auth::simple::SimpleTokens;
 use crate::server::flags::config::Config;
@@ -327,6 +327,17 @@ impl RuntimeState {
     pub(crate) fn report(&self, input: Input) {
         // A closed inbox belongs to a raft thread that has ended.
         let _ = self.inbox.push_always(64, input);
+    }
+
+    /// Reports what was applied. What nobody acts on but the member's own books may wait for a moment.
+    pub(crate) fn applied(&self, report: Report) {
+        let routine = report.is_routine();
+        let input = Input::Applied(report);
+        match routine {
+            // Many bytes of requests may wait; this is one for each job of the applier.
+            true => drop(self.inbox.push_patient_always(Patient::Report, 64, input)),
+            false => self.report(input),
+        }
     }
 
     /// Records that a linearizable read was answered.

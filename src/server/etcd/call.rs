@@ -32,6 +32,7 @@ use crate::server::process::host_facts;
 use crate::server::scheduling::aside::Aside;
 use crate::server::scheduling::failing::Failing;
 use crate::server::scheduling::hosts::Host;
+use crate::server::scheduling::within::within;
 use crate::store;
 use crate::wire::error::EtcdError;
 use crate::wire::etcd::ResponseHeader;
@@ -281,7 +282,7 @@ impl Services {
                     self.authorize(method, &caller).await?;
                     caller.scope(async { work(message).await }).await
                 };
-                match tokio::time::timeout(limit, call).await {
+                match within(limit, call).await {
                     Ok(result) => result,
                     Err(_) => Err(late.into()),
                 }

@@ -16,10 +16,11 @@ use std::time::Duration;
 use bytes::{Buf, Bytes};
 use http::{HeaderMap, header};
 use hyper::body::{Body, Frame, SizeHint};
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::time::Instant;
 use tonic::Status;
 
 use crate::server::scheduling::hosts::Host;
+use crate::server::scheduling::within::Deadline;
 use crate::wire::error::EtcdError;
 
 /// Time for a message to be complete once it has begun; a unary call begins with its headers.
@@ -231,7 +232,7 @@ pub(crate) struct Metered<B> {
     endless: bool,
     until: Option<Instant>,
     /// Created when there is something to wait for: most bodies arrive together with their headers.
-    alarm: Option<Pin<Box<Sleep>>>,
+    alarm: Option<Deadline>,
     held: usize,
 }
 
@@ -271,10 +272,8 @@ impl<B> Metered<B> {
         let Some(until) = self.until else {
             return false;
         };
-        let alarm = self
-            .alarm
-            .get_or_insert_with(|| Box::pin(sleep_until(until)));
-        alarm.as_mut().poll(context).is_ready()
+        let alarm = self.alarm.get_or_insert_with(|| Deadline::new(until));
+        alarm.is_over(context)
     }
 }
 

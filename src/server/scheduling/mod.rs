@@ -10,3 +10,4 @@ pub(in crate::server) mod hosts;
 pub(in crate::server) mod in_turn;
 pub(in crate::server) mod rounds;
 pub(in crate::server) mod turns;
+pub(in crate::server) mod within;

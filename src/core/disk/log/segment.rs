@@ -326,12 +326,7 @@ impl Preparer {
         self.blank(length, WAITED_FOR, &mut || {})
     }
 
-    fn blank(
-        &self,
-        length: u64,
-        sync_every: u64,
-        synced: &mut dyn FnMut(),
-    ) -> Result<Blank> {
+    fn blank(&self, length: u64, sync_every: u64, synced: &mut dyn FnMut()) -> Result<Blank> {
         let length = length.next_multiple_of(SECTOR as u64);
         let name = {
             let mut slot = self.slot();

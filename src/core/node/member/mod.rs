@@ -324,6 +324,16 @@ impl Member {
         self.proposals.waiting()
     }
 
+    /// Whether a round of reads is under way: further reads wait for the next one.
+    pub fn reads(&self) -> bool {
+        self.reads.is_under_way()
+    }
+
+    /// Whether something waits for entries to be applied: reads, or the leases of a new leader.
+    pub fn awaits_applied(&self) -> bool {
+        self.reads.await_applied() || (self.leads() && !self.lessor.leads())
+    }
+
     fn take(&mut self, input: Input, effects: &mut Vec<Effect>) -> Result<(), StopReason> {
         match input {
             Input::Tick => self.tick(effects),

@@ -49,6 +49,16 @@ impl ReadRounds {
         size(&self.waiting) + round + self.confirmed.values().map(size).sum::<usize>()
     }
 
+    /// Whether requests that come now wait for a round to end.
+    pub(super) fn is_under_way(&self) -> bool {
+        self.round.is_some()
+    }
+
+    /// Whether confirmed requests wait for entries to be applied.
+    pub(super) fn await_applied(&self) -> bool {
+        !self.confirmed.is_empty()
+    }
+
     /// Adds reads.
     pub(super) fn read(&mut self, ids: impl IntoIterator<Item = u64>) {
         self.waiting.reads.extend(ids);
