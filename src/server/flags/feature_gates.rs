@@ -41,7 +41,7 @@ pub const GATES: &[FeatureGate] = &[
     gate("InitialCorruptCheck", true, Effect, "A member that starts again compares its data with the others' before it serves clients."),
     gate("LeaseCheckpoint", true, Effect, "The leader notes what remains of long leases, so that a new leader does not give them their whole time again."),
     gate("LeaseCheckpointPersist", true, Accepted("what is noted of leases is always kept"), "Keep what was noted of leases."),
-    gate("OwnHTTP2", true, Effect, "HTTP/2 at the client ports by this server's own code, which takes less processor time for a request. False: by the library that serves HTTP/1 as well."),
+    gate("OwnHTTP2", false, Effect, "HTTP/2 at the client ports by this server's own code, which takes less processor time for a request. False: by the library that serves HTTP/1 as well."),
     gate("PriorityRequest", true, Accepted("no kind of request goes before another"), "Revoke leases before other requests."),
     gate("SetMemberLocalAddr", true, Accepted("the system chooses the address to dial from"), "Dial from the first advertised address."),
     gate("StopGRPCServiceOnDefrag", true, Accepted("defragmentation stops nothing here"), "Serve no clients during defragmentation."),

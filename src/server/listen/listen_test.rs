@@ -40,7 +40,7 @@ fn serve(metrics: &Arc<ClientMetrics>) -> (Serve, watch::Sender<bool>) {
         json_gateway: false,
         access: Default::default(),
         extensive_metrics: false,
-        own_http2: false,
+        own_http2: true,
     };
     let open = Arc::new(AtomicU64::new(0));
     (
