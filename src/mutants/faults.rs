@@ -354,6 +354,15 @@ faults! {
     /// The filters of a watcher count for nothing.
     FilterIgnored "filter-ignored" in "core/store/watch_index.rs",
         Sim(&[WATCHES]);
+    /// A stream with a watcher of a key that changed is not told.
+    StreamNotWoken "stream-not-woken" in "core/store/watched.rs",
+        Test("store::tests::watched::streams_that_are_told_see_all_that_is_theirs");
+    /// What is published while a watcher is being created was matched without it, and it never looks.
+    LateWatcherMisses "late-watcher-misses" in "core/store/watched.rs",
+        Test("store::tests::watched::watcher_is_told_what_was_published_before_it_was_added");
+    /// A stream that looks at a view forgets what it was told of the next one.
+    NewsForgotten "news-forgotten" in "core/store/watched.rs",
+        Test("store::tests::watched::news_beyond_a_view_stay");
     /// A failed sync of the log is passed over.
     FsyncIgnored "fsync-error-ignored" in "core/disk/log/mod.rs",
         Test("disk::log::tests::failed_sync_is_final_until_a_restart");

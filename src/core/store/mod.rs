@@ -37,6 +37,7 @@ mod value;
 mod view;
 mod watch;
 mod watch_index;
+mod watched;
 
 pub use crate::raft::Position;
 pub use alarm::{Alarm, AlarmKind, SetAlarm, SetAlarmResponse};
@@ -62,6 +63,8 @@ pub use stream::{Inline, Outline};
 pub use value::{DamagedValue, Healed, ReadFailure, ValueBytes, ValueFile};
 pub use view::View;
 pub use watch::{CatchUp, Slice, WatchError, WatchSpec, WatcherId, Watchers};
+pub use watch_index::GroupKey;
+pub use watched::{News, StreamId, Watched};
 
 /// A revision of the store. 1 is the empty store; the first write makes 2.
 pub type Revision = i64;

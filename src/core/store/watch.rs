@@ -214,6 +214,23 @@ impl Watchers {
         }
     }
 
+    /// The group of a watcher.
+    #[must_use]
+    pub fn group_of(&self, id: WatcherId) -> Option<&GroupKey> {
+        self.watchers.get(&id).map(|watcher| &watcher.group)
+    }
+
+    /// All groups.
+    pub fn groups(&self) -> impl Iterator<Item = &GroupKey> {
+        self.groups.keys()
+    }
+
+    /// Whether a watcher has this group.
+    #[must_use]
+    pub fn has_group(&self, key: &GroupKey) -> bool {
+        self.groups.contains_key(key)
+    }
+
     /// Removes a watcher; false if there is none.
     pub fn cancel(&mut self, id: WatcherId) -> bool {
         let Some(watcher) = self.watchers.remove(&id) else {
@@ -232,6 +249,11 @@ impl Watchers {
         self.groups.remove(key);
         self.index.remove(key);
         true
+    }
+
+    /// Takes it as given that nothing up to this revision is for a watcher in step (see [`Watched`](super::Watched)).
+    pub fn pass(&mut self, revision: Revision) {
+        self.revision = self.revision.max(revision);
     }
 
     /// Delivers the events of a newer view to the synced watchers. `deliver` gets a watcher and its events, oldest

@@ -1,7 +1,7 @@
 //! Which groups of watchers match a key. Independent of the members of a group.
 //!
-//! Groups of single keys are found by key, others in a sorted list with the largest end below
-//! each place (an interval tree without pointers).
+//! Groups of single keys are found by key, others in sorted lists of a bounded length with the largest end below
+//! each place (interval trees without pointers).
 
 use std::collections::BTreeMap;
 
@@ -11,9 +11,12 @@ use bytes::Bytes;
 use super::record::Record;
 use super::span::Span;
 
+/// The most groups in one list, which is put together anew for each change of it.
+const PART: usize = if cfg!(test) { 8 } else { 256 };
+
 /// What the watchers of a group have in common.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct GroupKey {
+pub struct GroupKey {
     pub(super) key: Bytes,
     pub(super) range_end: Bytes,
     pub(super) prev_kv: bool,
@@ -64,7 +67,7 @@ impl GroupIndex {
     }
 
     /// Finds every group whose span holds a key.
-    pub(super) fn each(&self, key: &[u8], found: &mut impl FnMut(&GroupKey)) {
+    pub(super) fn each<'a>(&'a self, key: &[u8], found: &mut impl FnMut(&'a GroupKey)) {
         if let Some(keys) = self.single.get(key) {
             keys.iter().for_each(&mut *found);
         }
@@ -72,16 +75,71 @@ impl GroupIndex {
     }
 }
 
-/// Groups of spans, sorted by their first keys.
+/// Groups of spans, sorted by their first keys: lists of them, none empty.
 #[derive(Debug, Default)]
 struct SpanIndex {
+    parts: Vec<Part>,
+}
+
+impl SpanIndex {
+    /// The place of the list that has a group, or gets it.
+    fn place(&self, key: &GroupKey) -> usize {
+        let after = self.parts.partition_point(|part| part.sorted[0] <= *key);
+        after.saturating_sub(1)
+    }
+
+    fn insert(&mut self, key: GroupKey) {
+        let at = self.place(&key);
+        let Some(part) = self.parts.get_mut(at) else {
+            self.parts.push(Part::new(vec![key]));
+            return;
+        };
+        part.insert(key);
+        if part.sorted.len() > PART {
+            let upper = part.sorted.split_off(PART / 2);
+            part.rebuild();
+            self.parts.insert(at + 1, Part::new(upper));
+        }
+    }
+
+    fn remove(&mut self, key: &GroupKey) {
+        let at = self.place(key);
+        let Some(part) = self.parts.get_mut(at) else {
+            return;
+        };
+        part.remove(key);
+        if part.sorted.is_empty() {
+            self.parts.remove(at);
+        }
+    }
+
+    /// Finds every group whose span holds a key.
+    fn stab<'a>(&'a self, key: &[u8], found: &mut impl FnMut(&'a GroupKey)) {
+        let begun = self
+            .parts
+            .iter()
+            .take_while(|part| part.sorted[0].key[..] <= *key);
+        begun.for_each(|part| Part::stab(&part.sorted, &part.ends, key, found));
+    }
+}
+
+/// Some of the groups.
+#[derive(Debug)]
+struct Part {
     sorted: Vec<GroupKey>,
     /// For the implicit balanced tree over `sorted`: the largest end below each place; `None`
     /// is open-ended.
     ends: Vec<Option<Bytes>>,
 }
 
-impl SpanIndex {
+impl Part {
+    fn new(sorted: Vec<GroupKey>) -> Part {
+        let ends = Vec::new();
+        let mut part = Part { sorted, ends };
+        part.rebuild();
+        part
+    }
+
     fn insert(&mut self, key: GroupKey) {
         let at = self.sorted.partition_point(|other| *other < key);
         self.sorted.insert(at, key);
@@ -122,16 +180,12 @@ impl SpanIndex {
         largest
     }
 
-    /// Finds every group whose span holds a key.
-    fn stab(&self, key: &[u8], found: &mut impl FnMut(&GroupKey)) {
-        Self::stab_part(&self.sorted, &self.ends, key, found);
-    }
-
-    fn stab_part(
-        part: &[GroupKey],
+    /// Finds every group of a part of the tree whose span holds a key.
+    fn stab<'a>(
+        part: &'a [GroupKey],
         ends: &[Option<Bytes>],
         key: &[u8],
-        found: &mut impl FnMut(&GroupKey),
+        found: &mut impl FnMut(&'a GroupKey),
     ) {
         if part.is_empty() {
             return;
@@ -140,14 +194,14 @@ impl SpanIndex {
         if ends[middle].as_ref().is_some_and(|end| end[..] <= *key) {
             return;
         }
-        Self::stab_part(&part[..middle], &ends[..middle], key, found);
+        Self::stab(&part[..middle], &ends[..middle], key, found);
         if part[middle].key[..] > *key {
             return;
         }
         if part[middle].span().contains(key) {
             found(&part[middle]);
         }
-        Self::stab_part(&part[middle + 1..], &ends[middle + 1..], key, found);
+        Self::stab(&part[middle + 1..], &ends[middle + 1..], key, found);
     }
 }
 

@@ -18,4 +18,5 @@ mod tree;
 mod tree_cost;
 mod values;
 mod watch_model;
+mod watched;
 mod watching;
