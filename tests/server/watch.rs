@@ -1,5 +1,6 @@
 //! The Watch service as seen by a client: order, history, filters, progress notifications and errors.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use quorate::wire::etcd::watch_create_request::FilterType;
@@ -269,6 +270,98 @@ async fn filtered_watchers_get_progress() {
     let sign = stream.next().await;
     assert!(sign.watch_id == 1 && sign.events.is_empty() && !sign.created);
     assert_eq!(sign.header.expect("header").revision, 3);
+}
+
+// Shows Watch.Watch: a stream that has had nothing to send for long misses nothing, and its progress is true.
+#[tokio::test]
+async fn an_idle_stream_misses_nothing() {
+    let server = Server::start(&[]);
+    let mut kv = server.kv().await;
+    let mut stream = Stream::open(&server).await;
+    stream.create(on("a")).await;
+    let future = WatchCreateRequest {
+        start_revision: 1_000,
+        ..on("a")
+    };
+    stream.create(future).await;
+    // More than is kept after a compaction.
+    for _ in 0..1_500 {
+        kv.put(put("b", "other")).await.expect("put");
+    }
+    let compact = etcd::CompactionRequest {
+        revision: 1_501,
+        physical: true,
+    };
+    kv.compact(compact).await.expect("compact");
+    kv.put(put("b", "other")).await.expect("put");
+    let progress = || RequestUnion::ProgressRequest(etcd::WatchProgressRequest {});
+    stream.ask(progress()).await;
+    let answer = stream.next().await;
+    assert!(
+        answer.events.is_empty() && answer.watch_id == -1,
+        "{answer:?}"
+    );
+    assert_eq!(answer.header.expect("header").revision, 1_502);
+    for round in 1_503..1_603 {
+        kv.put(put("a", "1")).await.expect("put");
+        stream.ask(progress()).await;
+        // Each watcher's event comes before the progress that includes it.
+        for _ in 0..2 {
+            let events = stream.next().await;
+            assert_eq!(values(&events).len(), 1, "{events:?}");
+            assert_eq!(events.header.expect("header").revision, round);
+        }
+        let answer = stream.next().await;
+        assert!(
+            answer.events.is_empty() && answer.watch_id == -1,
+            "{answer:?}"
+        );
+        assert_eq!(answer.header.expect("header").revision, round);
+    }
+}
+
+/// A watcher that is created while others write gets all that comes after the revision of its creation.
+#[tokio::test]
+async fn a_watcher_created_meanwhile_misses_nothing() {
+    let server = Server::start(&[]);
+    let mut stream = Stream::open(&server).await;
+    let mut kv = server.kv().await;
+    let writer = tokio::spawn(async move {
+        let mut last = 0;
+        for _ in 0..1_000 {
+            let answer = kv.put(put("a", "1")).await.expect("put").into_inner();
+            last = answer.header.expect("header").revision;
+        }
+        last
+    });
+    let mut next: BTreeMap<i64, i64> = BTreeMap::new();
+    for _ in 0..40 {
+        stream.ask(RequestUnion::CreateRequest(on("a"))).await;
+        loop {
+            let answer = stream.next().await;
+            let revision = answer.header.as_ref().expect("header").revision;
+            follow(&mut next, &answer);
+            if answer.created {
+                next.insert(answer.watch_id, revision + 1);
+                break;
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    let last = writer.await.expect("written");
+    while next.values().any(|next| *next <= last) {
+        let answer = stream.next().await;
+        follow(&mut next, &answer);
+    }
+}
+
+/// Each event is the one of the next revision.
+fn follow(next: &mut BTreeMap<i64, i64>, answer: &WatchResponse) {
+    for event in &answer.events {
+        let next = next.get_mut(&answer.watch_id).expect("known");
+        assert_eq!(event.kv.as_ref().expect("kv").mod_revision, *next);
+        *next += 1;
+    }
 }
 
 // Shows Watch.Watch: fragments only if requested.

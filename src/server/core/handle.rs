@@ -11,6 +11,7 @@ use tokio::sync::{oneshot, watch};
 
 use super::queue::{Oldest, Patient, Refused};
 use super::state::{RuntimeState, Who};
+use super::wakes::StreamWatchers;
 use crate::node::{
     Add, Applied, Awaited, ChangeBody, Input, Join, LeaseCall, LeaseTimes, LogPayload, Membership,
     MembershipCommand, MembershipError, Outcome, Proposal, RequestId, Target, Update, member_id,
@@ -375,11 +376,16 @@ impl MemberHandle {
         self.shared.compaction_hashes.at(revision).await
     }
 
-    /// The latest published state and a wake-up whenever there is a newer one. Watchers keep the
-    /// revision that they have seen and read newer events from the view's own history, so a slow
-    /// watcher delays no other.
+    /// The latest published state and a wake-up whenever there is a newer one.
     pub(crate) fn subscribe(&self) -> watch::Receiver<Arc<Published>> {
         self.shared.published.subscribe()
+    }
+
+    /// The watchers of a new watch stream, which is woken only for what they watch. They keep the revision that they have
+    /// seen and read newer events from the view's own history, so a slow watcher delays no other.
+    pub(crate) fn watchers(&self) -> StreamWatchers {
+        let view = &self.published().view;
+        StreamWatchers::new(&self.shared.wakes, self.shared.number(), view)
     }
 
     /// Increases when connected clients should finish and connect elsewhere.

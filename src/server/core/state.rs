@@ -16,6 +16,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::handle::{Health, Phase, Published, RequestError, Role, Status};
 use super::queue::{Patient, TaskQueue};
+use super::wakes::Wakes;
 use crate::node::{
     Applied, Input, LeaseTimes, MemberStatus, Membership, ProposalError, Report, RequestId,
     RequestRefusal, StateMachine, TransferFailure,
@@ -161,6 +162,8 @@ pub(crate) struct RuntimeState {
     pub transfers: Waiters<u64>,
     /// The published state.
     pub published: watch::Sender<Arc<Published>>,
+    /// Wakes the watch streams for which something was published.
+    pub wakes: Arc<Wakes>,
     /// The membership of the published state. Changes with the membership alone, so whoever follows that is not woken
     /// for each batch.
     pub membership: watch::Sender<Arc<Membership>>,
@@ -236,6 +239,7 @@ impl RuntimeState {
             reads: Waiters::default(),
             leases: Waiters::default(),
             transfers: Waiters::default(),
+            wakes: Arc::new(Wakes::new(&published.view)),
             membership: watch::channel(Arc::clone(&published.membership)).0,
             published: watch::channel(Arc::new(published)).0,
             phase: ArcSwap::from_pointee((Phase::Standby, Who::default())),
@@ -316,7 +320,10 @@ impl RuntimeState {
     /// Makes a state the one that readers see.
     pub(crate) fn publish(&self, published: Published) {
         let membership = Arc::clone(&published.membership);
-        self.published.send_replace(Arc::new(published));
+        let view = Arc::clone(&published.view);
+        let published = Arc::new(published);
+        self.wakes
+            .publish(&view, || self.published.send_replace(published));
         // After the state: whoever is woken by the membership may look at both.
         if !Arc::ptr_eq(&self.membership.borrow(), &membership) {
             self.membership.send_replace(membership);

@@ -1,6 +1,6 @@
-//! The Watch service. Each stream pulls: while its client does not read, nothing is matched, queued
-//! or kept for it, so a slow client costs no memory and delays no other. It then catches up from
-//! history, a slice at a time.
+//! The Watch service. Each stream pulls: while its client does not read, nothing is queued or kept
+//! for it, so a slow client costs no memory and delays no other. It then catches up from history, a
+//! slice at a time. A stream is woken only by what one of its watchers may have to be sent.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::pin::Pin;
@@ -10,17 +10,17 @@ use std::time::Duration;
 
 use futures::{Stream, StreamExt as _};
 use prost::Message as _;
-use tokio::sync::watch;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep_until};
 use tonic::{Code, Request, Response, Status, Streaming};
 
 use super::call::{Services, wants_leader};
 use super::caller::{Caller, permitted};
 use super::{OVERHEAD, convert};
-use crate::server::core::handle::{MemberHandle, Published};
+use crate::server::core::handle::MemberHandle;
+use crate::server::core::wakes::StreamWatchers;
 use crate::server::metrics::client::{ClientMetrics, Method};
 use crate::server::scheduling::turns;
-use crate::store::{CatchUp, Event, Slice, WatchError, WatchSpec, Watchers};
+use crate::store::{CatchUp, Event, Slice, WatchError, WatchSpec};
 use crate::wire::error::EtcdError;
 use crate::wire::etcd::watch_create_request::FilterType;
 use crate::wire::etcd::watch_request::RequestUnion;
@@ -80,8 +80,7 @@ impl Watch for Services {
 struct Conversation {
     services: Services,
     caller: Caller,
-    published: watch::Receiver<Arc<Published>>,
-    watchers: Watchers,
+    watchers: StreamWatchers,
     known: BTreeMap<i64, Known>,
     next_id: i64,
     /// Responses in the order in which they must arrive.
@@ -138,9 +137,9 @@ impl Prompt {
 
 impl Conversation {
     fn new(services: Services, caller: Caller, leaderless: Option<Leaderless>) -> Conversation {
-        let published = services.shared.member.subscribe();
-        let watchers = Watchers::new(&published.borrow().view);
-        let number = services.shared.member.unique();
+        let member = &services.shared.member;
+        let watchers = member.watchers();
+        let number = member.unique();
         let every = spread(services.shared.port.watch_progress_interval, number);
         let mut progress = interval_at(Instant::now() + every, every);
         progress.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -148,7 +147,6 @@ impl Conversation {
         Conversation {
             services,
             caller,
-            published,
             watchers,
             known: BTreeMap::new(),
             next_id: 0,
@@ -209,9 +207,7 @@ impl Conversation {
                     self.catch_up();
                 }
                 // A thousand streams that only catch up need not wake up for each put.
-                changed = self.published.changed(), if !self.watchers.all_behind() => if changed.is_err() {
-                    return Some(Err(EtcdError::Stopped.into()));
-                },
+                () = self.watchers.woken(), if !self.watchers.all_behind() => {}
                 _ = self.progress.tick() => self.signs_of_life(),
                 () = Leaderless::over(self.leaderless.as_mut(), &self.services.shared.member) => {
                     return Some(Err(EtcdError::NoLeader.into()));
@@ -222,9 +218,8 @@ impl Conversation {
 
     /// Sends the watchers that are in step what was published since.
     fn advance(&mut self) {
-        let state = self.published.borrow_and_update().clone();
+        let state = self.services.shared.member.published();
         let revision = state.view.revision();
-        let leap = revision - self.watchers.revision();
         let Conversation {
             services,
             watchers,
@@ -233,7 +228,7 @@ impl Conversation {
             ..
         } = self;
         let mut room = MAX_QUEUED.max(MAX_QUEUED_EACH * known.len());
-        watchers.advance(&state.view, &mut |id, events| {
+        watchers.advance(&state.view, &mut |leap, id, events| {
             if leap > MAX_LEAP || events.len() > room || shown_bytes(events) > MAX_SHOWN {
                 return false;
             }
@@ -252,7 +247,7 @@ impl Conversation {
             return;
         };
         self.last_behind = id;
-        let state = self.published.borrow().clone();
+        let state = self.services.shared.member.published();
         let caught = self.watchers.catch_up(id, &state.view, Slice::default());
         let id = id.cast_signed();
         match caught {
@@ -374,7 +369,7 @@ impl Conversation {
     /// created stays, whatever happens to its user.
     async fn permitted(&self, request: &etcd::WatchCreateRequest) -> Result<(), Status> {
         let actor = self.services.actor_of(&self.caller).await?;
-        let state = self.published.borrow().clone();
+        let state = self.services.shared.member.published();
         let key = match &request.key[..] {
             // As in the watch itself: from the smallest key on.
             [] => &[0],
