@@ -163,6 +163,9 @@ struct Watching {
     /// Total streams, assigned round-robin to the connections.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     streams: u32,
+    /// Streams beside them, each with a watcher of another key that is not written.
+    #[arg(long, default_value_t = 0)]
+    idle_streams: u32,
 }
 
 /// Runs the subcommand. The exit code is 0 only if no request failed.
@@ -219,6 +222,7 @@ fn run_benchmark(what: What) -> Result<bool, Error> {
             let fan_out = FanOut {
                 watchers: watch.watchers as usize,
                 streams: watch.streams as usize,
+                idle: watch.idle_streams as usize,
                 load,
             };
             (watch.common, fan_out.run()?)

@@ -31,6 +31,8 @@ const STAMP: usize = 8;
 pub(super) struct FanOut {
     pub(super) watchers: usize,
     pub(super) streams: usize,
+    /// Streams beside them that get nothing: each watches a key of its own.
+    pub(super) idle: usize,
     pub(super) load: Load,
 }
 
@@ -82,6 +84,12 @@ impl FanOut {
             let created = tokio::time::timeout(self.load.timeout, created).await;
             open.push(created.map_err(|_| Error::Watch("no answer in time".to_owned()))??);
         }
+        let mut idle = Vec::new();
+        for stream in 0..self.idle {
+            let channel = channels[stream % channels.len()].clone();
+            let key = Bytes::from([&key[..], format!("/idle/{stream}").as_bytes()].concat());
+            idle.push(create(channel, &key, 1).await?);
+        }
         created();
         let (measurements, begun) = (Rc::new(Measurements::default()), Instant::now());
         let mut readers = Vec::new();
@@ -113,10 +121,11 @@ impl FanOut {
         }
         Ok(Summary {
             what: format!(
-                "watch: {} watchers of one key on {streams} streams and {} connections, {} puts",
+                "watch: {} watchers of one key on {streams} streams and {} connections, {} puts, {} idle streams",
                 self.watchers,
                 self.load.connections,
-                measurements.sent.get()
+                measurements.sent.get(),
+                idle.len()
             ),
             unit: "events",
             elapsed: measurements

@@ -250,6 +250,7 @@ fn watch(run: &mut Run<'_>, side: Side, setting: Setting) -> Result<(), Error> {
     let fan_out = FanOut {
         watchers: usize::try_from(setting.watchers).unwrap_or(usize::MAX),
         streams: usize::try_from(streams).unwrap_or(usize::MAX),
+        idle: 0,
         load,
     };
     let mut before = Ok((0.0, 0.0));
