@@ -420,9 +420,9 @@ faults! {
     /// A checkpoint that empties a worn file fails at a damaged value.
     DamageEndsCheckpoint "damage-ends-checkpoint" in "core/store/moves.rs",
         Test("persist::tests::checkpoint_leaves_a_damaged_value_where_it_is");
-    /// An entry that is half done for want of a value is applied again.
-    HalfDoneAgain "half-done-again" in "core/node/state_machine.rs",
-        Test("persist::tests::entry_is_applied_again_unless_it_is_half_done");
+    /// What a transaction wrote stays when it then meets a damaged value.
+    HalfDoneStays "half-done-stays" in "core/store/txn.rs",
+        Test("persist::tests::transaction_that_meets_a_damaged_value_is_applied_again");
     /// The oracle of elections sees nothing.
     BlindElections "blind-elections" in "core/sim/oracles/election.rs",
         Test("sim::oracles::election::tests::detects_two_leaders_in_one_term");

@@ -83,14 +83,15 @@ pub enum ApplyError {
     /// This version cannot apply it.
     #[error(transparent)]
     Entry(#[from] UnknownEntry),
-    /// It needs a value that this member cannot read.
+    /// It needs a value that this member cannot read. Once that is healed, it may be applied again.
     #[error("entry {index} needs a value that cannot be read: {value}")]
     Value {
         /// The entry.
         index: u64,
         /// The value.
         value: DamagedValue,
-        /// A part of a transaction was carried out before. Otherwise nothing has changed, and the entry may be applied again.
+        /// A part of a transaction was carried out, and not taken back: it met a value that a checkpoint had moved to a
+        /// file since the transaction began. It must not be applied again.
         half_done: bool,
     },
 }

@@ -291,7 +291,7 @@ impl StateMachine {
     ///
     /// # Errors
     /// An entry that this version does not know or that is not the next one, or a value that cannot be read: the server
-    /// must stop, unless the value is healed and nothing was changed before.
+    /// must stop, unless the value is healed, nothing was changed before, and the entry is applied again.
     /// A refusal by the store or the membership is an outcome, not an error.
     pub fn apply(&mut self, entry: &Entry) -> Result<Applied, ApplyError> {
         if entry.index != self.index + 1 || entry.term < self.term {
@@ -351,7 +351,7 @@ impl StateMachine {
                 return Err(ApplyError::Value {
                     index: entry.index,
                     value: value.clone(),
-                    half_done: self.store.revision() != before && !mutant!(HalfDoneAgain),
+                    half_done: self.store.revision() != before,
                 });
             }
             (Ok(Response::LeaseGrant(grant)), _) => {

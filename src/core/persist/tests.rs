@@ -10,7 +10,8 @@ use crate::disk::{CheckpointInfo, Disk as _};
 use crate::node::{ApplyError, InitialMember, LogPayload, Membership, StateMachine};
 use crate::raft::Entry;
 use crate::store::{
-    Compact, DamagedValue, Healed, KeyValue, Op, Operation, Put, Range, Rebuild, Row, Store, Txn,
+    Compact, DamagedValue, DeleteRange, Healed, KeyValue, Op, Operation, Put, Range, Rebuild, Row,
+    Store, Txn, View,
 };
 
 struct Member {
@@ -526,44 +527,94 @@ fn complete_checkpoint_waits_for_a_damaged_value() {
     member.saver.save(again, || ()).unwrap();
 }
 
-/// An entry that could not be applied for want of a value is applied once that is healed, unless a part of it was: what
-/// that wrote would be there twice.
+/// An entry that could not be applied for want of a value is applied once that is healed.
 #[test]
-fn entry_is_applied_again_unless_it_is_half_done() {
-    let put = |key: &str, prev_kv| Put {
-        key: key.to_owned().into(),
-        value: "new".into(),
-        prev_kv,
-        ..Put::default()
-    };
-    let half_done = |entry: &ApplyError| match entry {
-        ApplyError::Value { half_done, .. } => *half_done,
-        other => panic!("{other}"),
-    };
+fn entry_is_applied_again() {
     let (mut member, mut other) = worn();
     member.damage(1, "first value of d");
-    let entry = |member: &Member, operation: Operation| {
-        let data = LogPayload::command(None, operation.into());
-        Entry::normal(member.machine.term(), member.machine.index() + 1, data)
+    member.is_applied_again(&mut other, Operation::Put(shown("d")));
+}
+
+/// A transaction that had written before it met the value stopped its member, and at each start the log had it again: what
+/// it wrote would have been there twice.
+#[test]
+fn transaction_that_meets_a_damaged_value_is_applied_again() {
+    let whole = Range {
+        key: "a".into(),
+        range_end: "z".into(),
+        ..Range::default()
     };
-    let writes_first = Operation::Txn(Txn {
+    let delete = DeleteRange {
+        key: "d".into(),
+        prev_kv: true,
+        ..DeleteRange::default()
+    };
+    let nested = Txn {
         success: vec![
-            Op::Put(put("e", false)).into(),
-            Op::Put(put("d", true)).into(),
+            Op::Put(hidden("f")).into(),
+            Op::DeleteRange(delete.clone()).into(),
         ],
         ..Txn::default()
-    });
-    let mut broken = member.restored(&member.saver.checkpoints().known().unwrap()[1]);
-    let failed = broken.apply(&entry(&member, writes_first)).unwrap_err();
-    assert!(half_done(&failed), "{failed}");
+    };
+    let older = Range {
+        key: "d".into(),
+        revision: 8,
+        ..Range::default()
+    };
+    let met = [
+        Op::Put(shown("d")),
+        Op::DeleteRange(delete),
+        Op::Range(whole),
+        Op::Range(older),
+        Op::Txn(nested),
+    ];
+    for op in met {
+        let (mut member, mut other) = worn();
+        member.damage(1, "first value of d");
+        let success = vec![
+            Op::Put(hidden("e")).into(),
+            Op::Put(hidden("a")).into(),
+            op.into(),
+        ];
+        let txn = Txn {
+            success,
+            ..Txn::default()
+        };
+        member.is_applied_again(&mut other, Operation::Txn(txn));
+    }
+}
 
-    let entry = entry(&member, Operation::Put(put("d", true)));
-    let failed = member.machine.apply(&entry).unwrap_err();
-    assert!(!half_done(&failed), "{failed}");
-    assert_eq!(member.heal_from(&other), 1);
-    let applied = member.machine.apply(&entry).unwrap();
-    assert_eq!(applied, other.machine.apply(&entry).unwrap());
-    assert_eq!(member.hash(), other.hash());
+fn hidden(key: &str) -> Put {
+    Put {
+        key: key.to_owned().into(),
+        value: "new".into(),
+        ..Put::default()
+    }
+}
+
+fn shown(key: &str) -> Put {
+    Put {
+        prev_kv: true,
+        ..hidden(key)
+    }
+}
+
+impl Member {
+    /// Applies what needs a damaged value, which fails, then heals that, and applies it again: all as at the other member.
+    fn is_applied_again(&mut self, other: &mut Member, operation: Operation) {
+        let data = LogPayload::command(None, operation.into());
+        let entry = Entry::normal(self.machine.term(), self.machine.index() + 1, data);
+        let before = self.machine.view();
+        let failed = self.machine.apply(&entry).unwrap_err();
+        assert!(matches!(failed, ApplyError::Value { .. }), "{failed}");
+        let now = self.machine.view();
+        let of = |view: &View| (view.revision(), view.db_size());
+        assert_eq!(of(&now), of(&before), "{entry:?}");
+        assert_eq!(self.heal_from(other), 1);
+        let applied = self.machine.apply(&entry).unwrap();
+        assert_eq!(applied, other.machine.apply(&entry).unwrap());
+        assert_eq!(self.hash(), other.hash());
+    }
 }
 
 /// With the gate off again, the next checkpoint is complete by itself, and after the one behind it no file is left.

@@ -60,8 +60,9 @@ impl Store {
     /// is the same on every member.
     ///
     /// # Errors
-    /// Why it was refused. [`Error::UnknownCommand`] and [`Error::Value`] must stop the member: they are no refusals, and
-    /// the second may leave a transaction half done. Then the revision is another one; if it is the same, nothing has changed.
+    /// Why it was refused. [`Error::UnknownCommand`] and [`Error::Value`] are no refusals: the first must stop the member, the
+    /// second as well, unless the value is healed and the command applied again. It has changed nothing then, unless the
+    /// revision is another one: a value was moved to a file, and could not be read there, while a transaction was carried out.
     pub fn apply(&mut self, command: &Command, position: Position) -> Result<Response, Error> {
         let operation = command.operation.as_ref().ok_or(Error::UnknownCommand)?;
         let state = &mut self.state;

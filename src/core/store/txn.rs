@@ -1,7 +1,7 @@
 //! Transactions: which path the compares choose, whether it can be carried out, and doing so.
 //! All compares, nested ones included, and all checks see the state before the transaction; the
 //! operations see one another. Never leaves a transaction half done: everything that can be refused is
-//! checked before the first write. (A value that cannot be read is no refusal: its member stops.)
+//! checked before the first write, and where a value in a file cannot be read behind it, what was written is taken back.
 
 use std::cmp::Ordering;
 use std::ops::ControlFlow;
@@ -17,6 +17,9 @@ use super::{
     Compare, CompareResult, CompareTarget, Counted, DeleteRange, DeleteRangeResponse, Error, Op,
     Put, PutResponse, RequestOp, ResponseOp, Revision, Txn, TxnResponse,
 };
+
+/// Keys that are looked at for where their values are, before an operation of more keys is taken to read files.
+const FEW: usize = 16;
 
 /// A change under way: all its writes share one main revision.
 pub(super) struct Change<'a> {
@@ -199,13 +202,21 @@ impl State {
     /// Carries out a transaction, or refuses it and changes nothing.
     ///
     /// # Errors
-    /// What [`State::check_txn`] refuses.
+    /// What [`State::check_txn`] refuses, and [`Error::Value`].
     pub(super) fn txn(&mut self, txn: &Txn) -> Result<TxnResponse, Error> {
         let mut path = Path::choose(self, txn)?;
         self.check_txn(txn, &mut path)?;
+        // Seldom: what is written next to a copy costs one of each piece of the state that it touches.
+        let reads_files = self.reads_files_late(txn, path.again(), &mut false);
+        let before = reads_files.then(|| self.clone());
         let mut change = Change::begin(self);
         let result = change.txn(txn, path.again());
         let revision = change.end();
+        if let (Err(Error::Value(_)), Some(before)) = (&result, before)
+            && !mutant!(HalfDoneStays)
+        {
+            *self = before;
+        }
         let mut response = result?;
         response.revision = revision;
         Ok(response)
@@ -250,6 +261,40 @@ impl State {
             }
         }
         Ok(())
+    }
+
+    /// Whether an operation on the chosen path may need a value of a file when there was a write before it.
+    fn reads_files_late(&self, txn: &Txn, path: &mut Path, wrote: &mut bool) -> bool {
+        for op in operations(txn, path.next()) {
+            let (reads, key, range_end, writes) = match &op.op {
+                Some(Op::Range(it)) => (!it.count_only, &it.key, &it.range_end[..], false),
+                Some(Op::Put(it)) => (it.prev_kv || it.ignore_value, &it.key, &[][..], true),
+                Some(Op::DeleteRange(it)) => (it.prev_kv, &it.key, &it.range_end[..], true),
+                Some(Op::Txn(nested)) if self.reads_files_late(nested, path, wrote) => return true,
+                Some(Op::Txn(_)) | None => continue,
+            };
+            let old = matches!(&op.op, Some(Op::Range(it)) if it.revision != 0);
+            if reads && *wrote && (old || self.may_be_in_files(Span::new(key, range_end))) {
+                return true;
+            }
+            *wrote |= writes;
+        }
+        false
+    }
+
+    /// Whether one of these values may be in a file: of many it is taken for granted. A checkpoint may move one there at any
+    /// time.
+    fn may_be_in_files(&self, span: Span<'_>) -> bool {
+        let (mut looked, mut may_be) = (0, false);
+        self.visit(span, Revision::MAX, &mut |record| {
+            looked += 1;
+            may_be = looked > FEW || record.value.place().is_some();
+            match may_be {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        });
+        may_be
     }
 
     fn check_range_revision(&self, revision: Revision) -> Result<(), Error> {

@@ -375,6 +375,13 @@ fn command_that_needs_a_damaged_value_changes_nothing() {
             }],
             ..Txn::default()
         }),
+        Operation::Txn(Txn {
+            success: vec![
+                Op::Put(put("b", "new")).into(),
+                Op::Range(read("a", "")).into(),
+            ],
+            ..Txn::default()
+        }),
     ];
     for operation in needs {
         let answer = run(&mut store, operation.clone());
