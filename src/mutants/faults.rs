@@ -459,6 +459,12 @@ faults! {
     /// The oracle of commits lets a leader lead without what is committed.
     BlindCompleteness "blind-completeness" in "core/sim/oracles/commit.rs",
         Test("sim::oracles::commit::tests::detects_term_conflict_and_incomplete_leader");
+    /// The oracle of commits takes what was committed for committed in a later term.
+    BlindCommitTerm "blind-commit-term" in "core/sim/oracles/commit.rs",
+        Test("sim::oracles::commit::tests::leader_holds_what_was_committed_before_its_term");
+    /// The oracle of commits lets what nobody has committed be applied.
+    BlindUncommitted "blind-uncommitted" in "core/sim/oracles/commit.rs",
+        Test("sim::oracles::commit::tests::nothing_is_applied_that_nobody_has_committed");
     /// The oracle of states takes all states for equal.
     BlindStates "blind-states" in "core/sim/oracles/state.rs",
         Test("sim::oracles::state::tests::detects_different_states_at_one_index");

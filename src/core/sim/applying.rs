@@ -124,10 +124,8 @@ impl World {
             .collect();
         let host_of = |member| home.get(&member).copied();
         let first = entry.index > self.commits.last();
-        let by = self.hosts[host].process.as_ref();
-        let by = by.map_or(entry.term, |process| process.member.status().raft.term);
         self.commits
-            .applied((host, by), entry, &self.logs, &in_force, host_of)?;
+            .applied(host, entry, &self.logs, &in_force, host_of)?;
         let Some(applied) = self.apply_healed(host, entry) else {
             return Ok(());
         };

@@ -22,6 +22,8 @@ impl World {
         let repeated = process.member.repeated();
         process.member.handle(now_ms, input, &mut effects);
         self.counters.repeated += process.member.repeated() - repeated;
+        let (index, term) = process.member.commit();
+        self.commits.committed(index, term);
         for effect in effects {
             if self.hosts[host].process.is_none() {
                 break; // its disk failed meanwhile

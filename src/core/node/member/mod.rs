@@ -257,6 +257,11 @@ impl Member {
         &self.membership
     }
 
+    /// Its commit index and its term, as in its status.
+    pub fn commit(&self) -> (Index, Term) {
+        (self.raft.commit(), self.raft.term())
+    }
+
     /// How many proposals it has sent to a leader again, or appended itself, because an entry of a
     /// later term was applied without them.
     pub fn repeated(&self) -> u64 {

@@ -1,6 +1,8 @@
 //! State-machine safety and leader completeness (paper, figure 3): what is applied at an index is
-//! the same everywhere; when it is first applied it is durable at a quorum of the voters, learners
-//! not counted; and every later leader holds it.
+//! the same everywhere, and was committed; when it is first applied it is durable at a quorum of the voters, learners
+//! not counted; and the leader of every later term than it was committed in holds it.
+
+use std::collections::BTreeMap;
 
 use crate::mutants::mutant;
 use crate::raft::{Configuration, Entry, Index, Term};
@@ -12,15 +14,12 @@ use super::{Logs, Verdict, Violation};
 #[derive(Debug, Default)]
 pub(in crate::sim) struct Commits {
     first: Index,
-    entries: Vec<Committed>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Committed {
-    term: Term,
-    /// It was committed in this term at the latest. That of the entry may be far earlier: who was elected between them, and
-    /// learns of it late, need not have it.
-    by: Term,
+    /// The term of each entry.
+    terms: Vec<Term>,
+    /// How far a member knew of commits while it was in a term. The first one to know of any is the leader that committed it.
+    /// The term of an entry may be far earlier than that: who was elected between them, and learns of it late, need not have
+    /// it.
+    committed: BTreeMap<Term, Index>,
 }
 
 impl Commits {
@@ -28,30 +27,36 @@ impl Commits {
     pub(in crate::sim) fn found(index: Index, term: Term) -> Self {
         Self {
             first: index,
-            entries: vec![Committed { term, by: term }],
+            terms: vec![term],
+            committed: BTreeMap::from([(term, index)]),
         }
+    }
+
+    /// A member that is in this term knows that everything up to this index is committed.
+    pub(in crate::sim) fn committed(&mut self, index: Index, term: Term) {
+        let term = mutant!(BlindCommitTerm => term + 1, else term);
+        let last = self.committed.entry(term).or_default();
+        *last = index.max(*last);
     }
 
     /// The last committed index that is known.
     pub(in crate::sim) fn last(&self) -> Index {
-        self.first + self.entries.len() as Index - 1
+        self.first + self.terms.len() as Index - 1
     }
 
-    /// A host that is in term `by` applies an entry. `configurations` are those that the leader may have counted in:
+    /// A host applies an entry. `configurations` are those that the leader may have counted in:
     /// the one in force before the entry, and the one before that; `host_of` returns where a
     /// voter's disk is.
     pub(in crate::sim) fn applied(
         &mut self,
-        (host, by): (HostId, Term),
+        host: HostId,
         entry: &Entry,
         logs: &Logs,
         configurations: &[&Configuration],
         host_of: impl Fn(u64) -> Option<HostId>,
     ) -> Verdict {
-        if let Some(committed) = self.entry(entry.index) {
-            let term = committed.term;
+        if let Some(term) = self.term(entry.index) {
             if term == entry.term || mutant!(BlindApplied) {
-                committed.by = committed.by.min(by);
                 return Ok(());
             }
             return Err(Violation::new(
@@ -66,6 +71,16 @@ impl Commits {
             return Err(Violation::new(
                 "state-machine safety",
                 format!("host {host} applies index {} after a gap", entry.index),
+            ));
+        }
+        let committed = self.committed.values().any(|last| *last >= entry.index);
+        if !committed && !mutant!(BlindUncommitted) {
+            return Err(Violation::new(
+                "state-machine safety",
+                format!(
+                    "host {host} applies index {}, which no member has committed",
+                    entry.index
+                ),
             ));
         }
         let durable_at_quorum = |configuration: &&Configuration| {
@@ -83,18 +98,16 @@ impl Commits {
                 ),
             ));
         }
-        let term = entry.term;
-        self.entries.push(Committed { term, by });
+        self.terms.push(entry.term);
         Ok(())
     }
 
     /// A host has become leader of `term`: it must hold every entry that was committed in earlier terms.
     pub(in crate::sim) fn leader(&self, host: HostId, term: Term, logs: &Logs) -> Verdict {
-        for (offset, committed) in self.entries.iter().enumerate().rev() {
-            let index = self.first + offset as Index;
-            let lacks = committed.by < term && !logs.holds(host, index, committed.term);
-            if lacks && !mutant!(BlindCompleteness) {
-                let of = committed.term;
+        let before = self.committed.range(..term);
+        let last = before.map(|(_, last)| *last).max().unwrap_or_default();
+        for (index, of) in (self.first..=last).zip(&self.terms) {
+            if !logs.holds(host, index, *of) && !mutant!(BlindCompleteness) {
                 return Err(Violation::new(
                     "leader completeness",
                     format!(
@@ -106,9 +119,9 @@ impl Commits {
         Ok(())
     }
 
-    fn entry(&mut self, index: Index) -> Option<&mut Committed> {
+    fn term(&self, index: Index) -> Option<Term> {
         let offset = usize::try_from(index.checked_sub(self.first)?).ok()?;
-        self.entries.get_mut(offset)
+        self.terms.get(offset).copied()
     }
 }
 
@@ -144,20 +157,27 @@ mod tests {
         usize::try_from(id).ok()
     }
 
+    /// Those of a cluster in which a leader of this term has committed index 2.
+    fn committed(term: Term) -> Commits {
+        let mut commits = Commits::found(1, 1);
+        commits.committed(2, term);
+        commits
+    }
+
     #[test]
     fn a_minority_commits_nothing() {
         let three = voters(&[0, 1, 2]);
-        let mut commits = Commits::found(1, 1);
+        let mut commits = committed(1);
         // Host 7 is a learner: its copy does not count.
         let minority = written(&[0, 7]);
         assert!(
             commits
-                .applied((0, 1), &entry(2, 1), &minority, &[&three], host)
+                .applied(0, &entry(2, 1), &minority, &[&three], host)
                 .is_err()
         );
         let quorum = written(&[0, 2]);
         assert_eq!(
-            commits.applied((0, 1), &entry(2, 1), &quorum, &[&three], host),
+            commits.applied(0, &entry(2, 1), &quorum, &[&three], host),
             Ok(())
         );
     }
@@ -165,10 +185,9 @@ mod tests {
     #[test]
     fn half_of_the_voters_commit_nothing() {
         let four = voters(&[0, 1, 2, 3]);
-        let mut commits = Commits::found(1, 1);
-        let mut applied = |hosts: &[HostId]| {
-            commits.applied((0, 1), &entry(2, 1), &written(hosts), &[&four], host)
-        };
+        let mut commits = committed(1);
+        let mut applied =
+            |hosts: &[HostId]| commits.applied(0, &entry(2, 1), &written(hosts), &[&four], host);
         assert!(applied(&[0, 1]).is_err());
         assert_eq!(applied(&[0, 1, 2]), Ok(()));
     }
@@ -177,13 +196,13 @@ mod tests {
     fn detects_term_conflict_and_incomplete_leader() {
         let three = voters(&[0, 1, 2]);
         let logs = written(&[0, 1]);
-        let mut commits = Commits::found(1, 1);
+        let mut commits = committed(1);
         commits
-            .applied((0, 1), &entry(2, 1), &logs, &[&three], host)
+            .applied(0, &entry(2, 1), &logs, &[&three], host)
             .expect("committed");
         assert!(
             commits
-                .applied((1, 2), &entry(2, 2), &logs, &[&three], host)
+                .applied(1, &entry(2, 2), &logs, &[&three], host)
                 .is_err()
         );
         assert_eq!(commits.leader(1, 2, &logs), Ok(()));
@@ -197,10 +216,38 @@ mod tests {
         let three = voters(&[0, 1, 2]);
         let mut logs = written(&[0, 1]);
         logs.reset(2, (1, 1));
-        let mut commits = Commits::found(1, 1);
-        let mut applied = |by| commits.applied((0, by), &entry(2, 1), &logs, &[&three], host);
-        assert_eq!((applied(4), applied(3)), (Ok(()), Ok(())));
+        let mut commits = committed(4);
+        let applied = commits.applied(0, &entry(2, 1), &logs, &[&three], host);
+        assert_eq!(applied, Ok(()));
+        assert_eq!(commits.leader(2, 4, &logs), Ok(()));
+        assert!(commits.leader(2, 5, &logs).is_err());
+        // The leader of term 3 learns only now that it has committed the entry before.
+        commits.committed(2, 3);
         assert_eq!(commits.leader(2, 3, &logs), Ok(()));
         assert!(commits.leader(2, 4, &logs).is_err());
+    }
+
+    /// What was applied by a member that was in a later term already was taken for committed in that one, and a leader of the
+    /// terms between could lack it.
+    #[test]
+    fn leader_holds_what_was_committed_before_its_term() {
+        let three = voters(&[0, 1, 2]);
+        let mut logs = written(&[0, 1]);
+        logs.reset(2, (1, 1));
+        let mut commits = committed(3);
+        commits.committed(2, 5);
+        let applied = commits.applied(0, &entry(2, 1), &logs, &[&three], host);
+        assert_eq!(applied, Ok(()));
+        assert_eq!(commits.leader(2, 3, &logs), Ok(()));
+        assert!(commits.leader(2, 4, &logs).is_err());
+    }
+
+    #[test]
+    fn nothing_is_applied_that_nobody_has_committed() {
+        let three = voters(&[0, 1, 2]);
+        let mut commits = Commits::found(1, 1);
+        let logs = written(&[0, 1]);
+        let mut applied = || commits.applied(0, &entry(2, 1), &logs, &[&three], host);
+        assert!(applied().is_err());
     }
 }
