@@ -423,6 +423,12 @@ faults! {
     /// What a transaction wrote stays when it then meets a damaged value.
     HalfDoneStays "half-done-stays" in "core/store/txn.rs",
         Test("persist::tests::transaction_that_meets_a_damaged_value_is_applied_again");
+    /// No checkpoint is written again while nothing is applied.
+    RenewsNewer "renews-newer" in "core/node/member/mod.rs",
+        Test("node::tests::life::checkpoint_is_taken_again_at_its_index");
+    /// A checkpoint that began before a value was healed is taken for one that has it.
+    HealedTooEarly "healed-too-early" in "server/maintenance/healing.rs",
+        Test("server::maintenance::healing::tests::healed_values_wait_for_a_checkpoint");
     /// The oracle of elections sees nothing.
     BlindElections "blind-elections" in "core/sim/oracles/election.rs",
         Test("sim::oracles::election::tests::detects_two_leaders_in_one_term");

@@ -80,6 +80,8 @@ pub enum Input {
     /// The disk is short of space: take a checkpoint regardless of the policy, so that log can be
     /// dropped.
     WantCheckpoint,
+    /// The newest checkpoint names values that are damaged: take one regardless of the policy, also at the same index.
+    RenewCheckpoint,
     /// A peer's checkpoint is complete and durable on this disk, beside this member's own ones.
     SnapshotReceived {
         /// The leader that sent it.

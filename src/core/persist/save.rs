@@ -2,7 +2,7 @@
 //! checkpoint that names a file which is not durable, and never removes a file that a checkpoint names.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use prost::Message as _;
@@ -40,6 +40,10 @@ pub struct Saver {
     allowed: AtomicBool,
     /// Files that the next checkpoint empties.
     worn: Mutex<BTreeSet<u64>>,
+    /// How often it began to write one.
+    begun: AtomicU64,
+    /// The last of those that was written.
+    written: AtomicU64,
 }
 
 impl Saver {
@@ -56,6 +60,8 @@ impl Saver {
             to_files,
             allowed: AtomicBool::new(allowed),
             worn: Mutex::default(),
+            begun: AtomicU64::new(0),
+            written: AtomicU64::new(0),
         }
     }
 
@@ -77,12 +83,26 @@ impl Saver {
         self.allowed.store(allowed, Ordering::Relaxed);
     }
 
-    /// Writes a frozen machine as a checkpoint and removes the checkpoints, and the files of values, that are no longer
+    /// The number of the checkpoint that it began to write last. Where values are is looked at behind that: one that is
+    /// healed now is in every checkpoint of a larger number.
+    #[must_use]
+    pub fn begun(&self) -> u64 {
+        self.begun.load(Ordering::SeqCst)
+    }
+
+    /// The number of the last checkpoint that was written.
+    #[must_use]
+    pub fn written(&self) -> u64 {
+        self.written.load(Ordering::SeqCst)
+    }
+
+    /// Writes a frozen machine as a checkpoint, over one of the same index if there is one, and removes the checkpoints, and the files of values, that are no longer
     /// kept. Durable when it returns. From then on moved values are read from their file.
     ///
     /// # Errors
     /// Those of the disk; a value in a file that cannot be read.
     pub fn save(&self, checkpoint: Checkpoint, alive: impl Fn()) -> Result<CheckpointInfo, Error> {
+        let number = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
         let position = Position {
             index: checkpoint.meta.index,
             term: checkpoint.meta.term,
@@ -101,6 +121,7 @@ impl Saver {
         };
         let written = self.write(position, &meta, &files, chunks, alive);
         let written = written.inspect_err(|error| self.rest(error))?;
+        self.written.store(number, Ordering::SeqCst);
         self.checkpoints.prune(position)?;
         self.checkpoints.drop_unused_values()?;
         Ok(written)

@@ -512,6 +512,31 @@ fn value_is_healed_while_a_checkpoint_is_written() {
     assert_eq!(member.read("e").unwrap(), "another value");
 }
 
+/// In a cluster in which nothing was written the newest checkpoint named the damaged place for ever, and after 64 MiB of such
+/// values no more were healed.
+#[test]
+fn healed_value_is_written_without_an_entry() {
+    let (mut member, other) = worn();
+    member.damage(1, "first value of d");
+    let begun = member.saver.begun();
+    assert_eq!(member.saver.written(), begun);
+    member.read("d").unwrap_err();
+    assert_eq!(member.heal_from(&other), 1);
+    let before = member.saver.checkpoints().list().unwrap();
+    let info = member.save().unwrap();
+    assert_eq!(member.saver.checkpoints().list().unwrap(), before);
+    assert_eq!(info.position, before[0], "over the one of the same index");
+    assert_eq!(
+        (member.saver.begun(), member.saver.written()),
+        (begun + 1, begun + 1)
+    );
+    member.disk.crash(Keep::Nothing);
+    member.machine = member.restored(&info);
+    assert_eq!(member.read("d").unwrap(), "first value of d");
+    let (_, chunks) = chunks_of(&member, &info);
+    assert!(!chunks.is_empty(), "it can be sent");
+}
+
 /// With the gate off again each value goes back into the checkpoint: without one there is none, and once it is healed it
 /// can be written.
 #[test]

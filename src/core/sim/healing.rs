@@ -3,7 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use crate::node::{Applied, ApplyError};
+use rand::RngExt as _;
+
+use crate::node::{Applied, ApplyError, Input};
 use crate::raft::Entry;
 use crate::store::{Healed, LostValue};
 
@@ -88,6 +90,9 @@ impl World {
             }
         }
         self.counters.healed_values += healed;
+        if healed > 0 && self.random.random_bool(0.5) {
+            self.ask(host, Input::RenewCheckpoint);
+        }
         // The file has it still, for whoever starts before the next checkpoint is there.
         self.hosts[host].mended |= healed > 0;
         healed > 0

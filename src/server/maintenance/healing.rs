@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::disk::ValuePlace;
+use crate::mutants::mutant;
 
 /// The pause after every member was asked in vain; each is twice as long as the one before, up to the last.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -35,8 +36,8 @@ pub(crate) struct Healing {
 #[derive(Debug)]
 struct Unwritten {
     bytes: u64,
-    /// A checkpoint beyond this index has them.
-    index: u64,
+    /// Checkpoints of a larger number than this have them.
+    begun: u64,
 }
 
 #[derive(Debug, Default)]
@@ -94,11 +95,11 @@ impl Healing {
         self.silent.insert(member, now + SILENCE);
     }
 
-    /// So many bytes were healed when this was the last applied index.
-    pub(crate) fn healed(&mut self, bytes: usize, index: u64) {
+    /// So many bytes were healed before the next checkpoint begins to be written. This is the number of the one before.
+    pub(crate) fn healed(&mut self, bytes: usize, begun: u64) {
         let before = self.unwritten.as_ref().map_or(0, |before| before.bytes);
         let bytes = before + bytes as u64;
-        self.unwritten = Some(Unwritten { bytes, index });
+        self.unwritten = Some(Unwritten { bytes, begun });
     }
 
     /// Whether no more may be healed before there is a checkpoint.
@@ -107,12 +108,12 @@ impl Healing {
         unwritten.is_some_and(|unwritten| unwritten.bytes >= MOST_UNWRITTEN)
     }
 
-    /// The newest checkpoint has this index. Whether another one is to be asked for: until then a start reads the damaged
-    /// places again.
-    pub(crate) fn wants_checkpoint(&mut self, newest: u64, now: Duration) -> bool {
-        // One of the same index may have been begun before.
+    /// This is the number of the last checkpoint that was written. Whether another one is to be asked for: until then a
+    /// start reads the damaged places again, and no other member can be sent all of it.
+    pub(crate) fn wants_checkpoint(&mut self, written: u64, now: Duration) -> bool {
         let unwritten = self.unwritten.take();
-        self.unwritten = unwritten.filter(|unwritten| newest <= unwritten.index);
+        let lacks = |it: &Unwritten| mutant!(HealedTooEarly => written < it.begun, else written <= it.begun);
+        self.unwritten = unwritten.filter(lacks);
         let again = self.wanted.is_none_or(|at| now >= at + CHECKPOINT_AGAIN);
         let wants = self.unwritten.is_some() && again;
         if wants {
@@ -200,14 +201,15 @@ mod tests {
     fn healed_values_wait_for_a_checkpoint() {
         let mut healing = Healing::default();
         assert!(!healing.wants_checkpoint(7, seconds(1)));
-        healing.healed(40 << 20, 10);
+        healing.healed(40 << 20, 7);
         assert!(!healing.is_full());
         assert!(healing.wants_checkpoint(7, seconds(2)));
-        healing.healed(40 << 20, 12);
+        // The one that is asked for has begun, and does not have this.
+        healing.healed(40 << 20, 8);
         assert!(healing.is_full());
-        assert!(!healing.wants_checkpoint(12, seconds(61)), "not so soon");
-        assert!(healing.wants_checkpoint(12, seconds(62)), "begun before");
-        assert!(!healing.wants_checkpoint(13, seconds(200)));
+        assert!(!healing.wants_checkpoint(8, seconds(61)), "not so soon");
+        assert!(healing.wants_checkpoint(8, seconds(62)), "begun before");
+        assert!(!healing.wants_checkpoint(9, seconds(200)));
         assert!(!healing.is_full(), "it has them");
     }
 

@@ -13,8 +13,9 @@ use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
 use super::MemberRuntime;
-use crate::disk::{ValueFiles, ValuePlace};
+use crate::disk::ValuePlace;
 use crate::node::Input;
+use crate::persist::Saver;
 use crate::server::link::frame::FRAME_LIMIT;
 use crate::server::link::hello::{PeerResponse, RequestKind, ValueAt, ValueOf};
 use crate::server::listen::quiet::Quiet;
@@ -47,10 +48,10 @@ pub(super) async fn heal(local: &MemberRuntime) {
         let damaged = values.damaged();
         let metric = &local.shared.metrics.damaged_values;
         metric.store(damaged.len() as u64, Ordering::Relaxed);
-        heal_some(local, values, damaged, &mut plan).await;
+        heal_some(local, saver, damaged, &mut plan).await;
         let now = plan.now();
-        if plan.healing.wants_checkpoint(newest_checkpoint(local), now) {
-            local.shared.report(Input::WantCheckpoint);
+        if plan.healing.wants_checkpoint(saver.written(), now) {
+            local.shared.report(Input::RenewCheckpoint);
         }
     }
 }
@@ -66,20 +67,14 @@ impl Plan {
     }
 }
 
-/// The index of the newest checkpoint on this disk.
-fn newest_checkpoint(local: &MemberRuntime) -> u64 {
-    let consensus = local.shared.consensus.load();
-    let status = consensus.as_ref().as_ref();
-    status.map_or(0, |status| status.checkpoint.index)
-}
-
 /// Asks for each value that is due.
 async fn heal_some(
     local: &MemberRuntime,
-    values: &ValueFiles,
+    saver: &Saver,
     damaged: BTreeMap<ValuePlace, String>,
     plan: &mut Plan,
 ) {
+    let values = saver.checkpoints().values();
     plan.healing.found(&damaged.keys().copied().collect());
     let due = plan.healing.due(&values.needed(), plan.now());
     if due.is_empty() {
@@ -100,8 +95,7 @@ async fn heal_some(
         match ask_in_turn(local, &lost, plan).await {
             Asked::Gives(giver) => {
                 values.forget(place);
-                let index = local.handle.published().applied;
-                plan.healing.healed(lost.length(), index);
+                plan.healing.healed(lost.length(), saver.begun());
                 is_healed(local, &lost, giver, what);
             }
             Asked::Needless => values.forget(place),

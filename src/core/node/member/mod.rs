@@ -388,6 +388,14 @@ impl Member {
                 }
                 Ok(())
             }
+            Input::RenewCheckpoint => {
+                let (applied, newest) = (self.applied_index(), self.retention.newest().index);
+                let renews = mutant!(RenewsNewer => applied > newest, else applied > 0);
+                if renews && self.retention.take(self.now) {
+                    effects.push(Effect::TakeCheckpoint);
+                }
+                Ok(())
+            }
             Input::SnapshotReceived {
                 from,
                 term,

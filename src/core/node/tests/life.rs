@@ -462,6 +462,55 @@ fn checkpoints_bound_the_log() {
     cluster.assert_equal();
 }
 
+/// Values that were healed in a cluster in which nothing is written came into no checkpoint.
+#[test]
+fn checkpoint_is_taken_again_at_its_index() {
+    let mut cluster = Cluster::tweaked(&[1, 2, 3], small_checkpoints);
+    let leader = cluster.leader();
+    let value = "x".repeat(500);
+    for number in 0..50 {
+        cluster.put(leader, &format!("key-{number}"), &value);
+    }
+    cluster.give(leader, Input::WantCheckpoint);
+    cluster.settle();
+    let kept: Vec<Index> = cluster
+        .server(leader)
+        .disk
+        .checkpoints
+        .keys()
+        .copied()
+        .collect();
+    let newest = cluster.server(leader).member.status().checkpoint;
+    assert_eq!(newest.index, cluster.server(leader).machine.index());
+    cluster.server(leader).checkpoint_waits = true;
+    for (input, taken) in [(Input::WantCheckpoint, 0), (Input::RenewCheckpoint, 1)] {
+        cluster.give(leader, input);
+        cluster.settle();
+        assert_eq!(cluster.server(leader).frozen.len(), taken);
+    }
+    cluster.server(leader).checkpoint_waits = false;
+    cluster.settle();
+    let server = cluster.server(leader);
+    assert!(server.disk.checkpoints.keys().eq(&kept), "two are kept");
+    assert_eq!(server.member.status().checkpoint, newest);
+    assert!(
+        server.disk.floor.0 <= kept[0],
+        "the log reaches back to the older one"
+    );
+    // It goes on with the next ones.
+    for number in 0..200 {
+        cluster.put(leader, &format!("key-{number}"), &value);
+    }
+    cluster.ticks(20);
+    assert!(
+        !cluster
+            .server(leader)
+            .disk
+            .checkpoints
+            .contains_key(&kept[1])
+    );
+}
+
 /// A member whose disk takes long to write a checkpoint applies no more than a bound meanwhile: what it applied would stay in
 /// memory. It acknowledges and commits on, a change of the membership goes through, and once the checkpoint is done, and nothing
 /// else happens, the rest is applied, though it has to be read back from the log.
