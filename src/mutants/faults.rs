@@ -429,6 +429,9 @@ faults! {
     /// A checkpoint that began before a value was healed is taken for one that has it.
     HealedTooEarly "healed-too-early" in "server/maintenance/healing.rs",
         Test("server::maintenance::healing::tests::healed_values_wait_for_a_checkpoint");
+    /// A damaged place is forgotten when the file is closed that has it.
+    DamageClosed "damage-closed" in "core/disk/values/known.rs",
+        Test("persist::tests::damage_that_only_a_checkpoint_names_is_known");
     /// The oracle of elections sees nothing.
     BlindElections "blind-elections" in "core/sim/oracles/election.rs",
         Test("sim::oracles::election::tests::detects_two_leaders_in_one_term");

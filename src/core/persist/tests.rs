@@ -537,6 +537,39 @@ fn healed_value_is_written_without_an_entry() {
     assert!(!chunks.is_empty(), "it can be sent");
 }
 
+/// A value that was damaged and then deleted is asked of nobody, and the newest checkpoint names it: that one could not be sent
+/// to a member that lags behind, and nobody took another one.
+#[test]
+fn damage_that_only_a_checkpoint_names_is_known() {
+    let (mut member, _) = worn();
+    let place = member.damage(1, "first value of d");
+    member.put("d", "second value of d");
+    let revision = member.machine.view().revision();
+    member.apply(Operation::Compact(Compact { revision }));
+    let older = member.saver.checkpoints().list().unwrap()[0];
+    // No revision of it is remembered for watchers, and nobody has the file open.
+    let chunks: Vec<_> = member.machine.checkpoint().chunks.collect();
+    let meta = member.machine.checkpoint().meta;
+    member.machine = StateMachine::restore(1, 1, meta, &chunks).unwrap();
+    let mut whole = WholeCheckpoint::open(member.saver.checkpoints(), older).unwrap();
+    let failed = loop {
+        match whole.next_chunk() {
+            Ok(chunk) => assert!(chunk.is_some(), "it is sent with the damage"),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(failed, Error::Value(_)), "{failed}");
+    drop(whole);
+    let damaged = member.saver.checkpoints().values().damaged();
+    let damaged: BTreeSet<_> = damaged.into_keys().collect();
+    assert_eq!(damaged, BTreeSet::from([place]));
+    assert!(member.machine.view().lost_values(&damaged).is_empty());
+    assert!(member.saver.checkpoints().newest_names(place.0));
+    let info = member.save().unwrap();
+    assert!(!member.saver.checkpoints().newest_names(place.0));
+    chunks_of(&member, &info);
+}
+
 /// With the gate off again each value goes back into the checkpoint: without one there is none, and once it is healed it
 /// can be written.
 #[test]

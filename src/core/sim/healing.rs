@@ -78,7 +78,13 @@ impl World {
         }
         let view = process.machine.view();
         let mut healed = 0;
-        for lost in view.lost_values(&damaged) {
+        let lost = view.lost_values(&damaged);
+        let needless = damaged.len() > lost.len();
+        let needed: BTreeSet<(u64, u64)> = lost.iter().map(LostValue::place).collect();
+        for place in damaged.difference(&needed) {
+            values.forget(*place);
+        }
+        for lost in lost {
             if let Some(giver) = self.giver(host, &lost) {
                 values.forget(lost.place());
                 healed += 1;
@@ -90,7 +96,7 @@ impl World {
             }
         }
         self.counters.healed_values += healed;
-        if healed > 0 && self.random.random_bool(0.5) {
+        if (healed > 0 || needless) && self.random.random_bool(0.5) {
             self.ask(host, Input::RenewCheckpoint);
         }
         // The file has it still, for whoever starts before the next checkpoint is there.

@@ -78,6 +78,8 @@ impl World {
             .as_ref()
             .map(|p| p.read_checkpoint(index));
         let Some(Ok((position, meta, chunks))) = read else {
+            // It may name a value that is damaged, and has to be written again.
+            self.heal(from.0);
             self.agenda.after(after, sent(false));
             return Ok(());
         };

@@ -70,7 +70,7 @@ impl Plan {
 /// Asks for each value that is due.
 async fn heal_some(
     local: &MemberRuntime,
-    saver: &Saver,
+    saver: &Arc<Saver>,
     damaged: BTreeMap<ValuePlace, String>,
     plan: &mut Plan,
 ) {
@@ -88,7 +88,7 @@ async fn heal_some(
         }
         let Some(lost) = lost else {
             // Compacted, or written to another file: the state needs it no more.
-            values.forget(place);
+            is_needless(saver, place, plan).await;
             continue;
         };
         let what = damaged.get(&place).map_or("", String::as_str);
@@ -98,9 +98,21 @@ async fn heal_some(
                 plan.healing.healed(lost.length(), saver.begun());
                 is_healed(local, &lost, giver, what);
             }
-            Asked::Needless => values.forget(place),
+            Asked::Needless => is_needless(saver, place, plan).await,
             Asked::Nobody => is_unhealed(&lost, what),
         }
+    }
+}
+
+/// The value at this place is asked for no more. As long as the newest checkpoint has it, that cannot be sent to another member.
+async fn is_needless(saver: &Arc<Saver>, place: ValuePlace, plan: &mut Plan) {
+    let begun = saver.begun();
+    saver.checkpoints().values().forget(place);
+    let saver = Arc::clone(saver);
+    let named = spawn_blocking(move || saver.checkpoints().newest_names(place.0));
+    // It fails only when the server ends.
+    if named.await.unwrap_or_default() {
+        plan.healing.healed(0, begun);
     }
 }
 

@@ -184,6 +184,15 @@ impl Checkpoints {
         Ok(Some(named))
     }
 
+    /// Whether the newest checkpoint needs this file of values. Taken for granted where that cannot be found out.
+    #[must_use]
+    pub fn newest_names(&self, file: u64) -> bool {
+        match self.named_values(1) {
+            Ok(Some(named)) => named.contains(&file),
+            Ok(None) | Err(_) => true,
+        }
+    }
+
     /// Bytes that are freed, or take the place of others, without any action: of checkpoints that are being written or
     /// received, of those older than the two that are kept, and of files of values that no checkpoint names.
     ///

@@ -99,7 +99,7 @@ impl ValueFiles {
     }
 
     /// Where readers of this process could not read a value, and why: some places if there are many. They are known until
-    /// somebody [forgets](Self::forget) them, or nobody has their file open.
+    /// somebody [forgets](Self::forget) them.
     #[must_use]
     pub fn damaged(&self) -> BTreeMap<ValuePlace, String> {
         known::lock(&self.known).damaged()

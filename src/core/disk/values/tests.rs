@@ -222,7 +222,7 @@ fn damaged_places_are_known_until_they_are_forgotten() {
     reader.read_many(&places, |_, _| ()).unwrap_err();
     assert!(files.damaged().into_keys().eq([(1, places[0].0)]));
     drop(reader);
-    assert!(files.damaged().is_empty(), "nobody has the file open");
+    assert_eq!(files.damaged().len(), 1, "a checkpoint may name it");
 }
 
 #[test]
