@@ -18,7 +18,8 @@
 //!    so neither the machine nor a checkpoint of it is ever ahead of the log. [`Effect::ReadReady`]
 //!    comes after the report, so the state that is published then is recent enough.
 //! 4. [`Effect::TakeCheckpoint`]: [`StateMachine::checkpoint`] between two batches, written in the
-//!    background, then [`Input::CheckpointDone`]. Keep the two newest checkpoints.
+//!    background, then [`Input::CheckpointDone`]. Keep the two newest checkpoints; one of the same index as the newest takes
+//!    its place.
 //! 5. A checkpoint received from a leader is made durable, then reported with
 //!    [`Input::SnapshotReceived`]. [`Effect::InstallCheckpoint`] may follow: reset the log to begin
 //!    after it, [`StateMachine::restore`], then [`Input::Installed`] with the new machine's report.
