@@ -19,6 +19,9 @@ pub type StreamId = u64;
 /// that deletes a million keys is not matched by the thread that applies it.
 const MOST_RECORDS: usize = if cfg!(test) { 24 } else { 4096 };
 
+/// The most groups that are found for all of them: a client may watch a hundred thousand ranges around one key.
+const MOST_FINDS: usize = if cfg!(test) { 100 } else { 1 << 16 };
+
 /// The first and the last revision that a stream has yet to look at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct News(Option<(Revision, Revision)>);
@@ -114,28 +117,39 @@ impl<S> Watched<S> {
         let at = log.position(next);
         // Where history is missing, or the compacted revision was raised past what anyone has seen, each stream's
         // watchers decide what becomes of them.
-        let usual = view.state.history_from(next) && view.compacted() <= next;
-        if !usual || log.len() - at > MOST_RECORDS {
+        let usual = view.compacted() <= next && log.len() - at <= MOST_RECORDS;
+        let touched = usual.then(|| self.touched(view, at)).flatten();
+        let Some(touched) = touched else {
             let news = News::at(next, self.revision);
             let streams = self.groups.values().flat_map(BTreeMap::values);
             streams.for_each(|stream| found(stream, news));
             return;
-        }
-        // A group once, however many of the records are for it: it may have ten thousand streams.
-        let mut touched: BTreeMap<&GroupKey, News> = BTreeMap::new();
-        for entry in log.iter_from(at) {
-            let record = &entry.record;
-            self.index.each(record.key(), &mut |group| {
-                if group.wants(record) && !mutant!(StreamNotWoken) {
-                    let news = News::at(record.main, record.main);
-                    touched.entry(group).or_default().add(news);
-                }
-            });
-        }
+        };
         for (group, news) in touched {
             let streams = self.groups.get(group).into_iter();
             let streams = streams.flat_map(BTreeMap::values);
             streams.for_each(|stream| found(stream, news));
         }
+    }
+
+    /// The groups for which there is something from a place of the log on, each once, however many of the records are
+    /// for it: it may have ten thousand streams. `None` if that is too much to find out here.
+    fn touched(&self, view: &View, at: usize) -> Option<BTreeMap<&GroupKey, News>> {
+        let mut touched: BTreeMap<&GroupKey, News> = BTreeMap::new();
+        let mut finds = 0;
+        for entry in view.state.log.iter_from(at) {
+            let record = &entry.record;
+            self.index.each(record.key(), &mut |group| {
+                finds += 1;
+                if group.wants(record) && !mutant!(StreamNotWoken) {
+                    let news = News::at(record.main, record.main);
+                    touched.entry(group).or_default().add(news);
+                }
+            });
+            if finds > MOST_FINDS {
+                return None;
+            }
+        }
+        Some(touched)
     }
 }
