@@ -1,5 +1,6 @@
 //! The data directory as a whole, on the double and on real files.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::double::{Faults, Keep, MemoryDisk};
@@ -58,7 +59,11 @@ fn member_runs_on_real_files() {
     for index in 2..=200 {
         files.log.append(None, &entries(1, index..=index)).unwrap();
         if files.log.wants_segment() {
-            files.log.preparer().prepare(&mut || {}).unwrap();
+            files
+                .log
+                .preparer()
+                .prepare(&mut |_| ControlFlow::Continue(()))
+                .unwrap();
         }
     }
     files

@@ -1,6 +1,7 @@
 //! The log thread: one append and one sync a batch, and everything else that must stay in order
 //! with them. Never continues after a failure.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -44,6 +45,17 @@ pub(super) struct Writer {
     pub(super) reader: Worker,
     /// Whether it is at it.
     pub(super) reading: Arc<AtomicBool>,
+    /// The log needs no further segment.
+    pub(super) ended: Arc<AtomicBool>,
+}
+
+/// The log's thread ends, for whatever reason: its process does not wait for the zeros of the next segment.
+struct Ends(Arc<AtomicBool>);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// While the next segment is made ahead, the disk is the log's own for so many times as long as it was not.
@@ -55,6 +67,7 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 impl Writer {
     pub(super) fn run(mut self) {
+        let _ends = Ends(Arc::clone(&self.ended));
         while let Some(jobs) = self.jobs.take(Duration::from_secs(1)) {
             self.shared.beat(Thread::Log);
             for job in jobs {
@@ -66,8 +79,6 @@ impl Writer {
                 self.shared.beat(Thread::Log);
             }
         }
-        // The process ends once the next segment is there.
-        self.log.preparer().hurry();
     }
 
     fn run_job(&mut self, job: LogJob) -> disk::Result<()> {
@@ -120,13 +131,18 @@ impl Writer {
         self.asked = Some(Instant::now());
         let preparer = self.log.preparer();
         let shared = Arc::clone(&self.shared);
+        let ended = Arc::clone(&self.ended);
         self.segments.run(move || {
             let mut began = Instant::now();
-            let mut pause = || {
-                if !preparer.is_urgent() {
+            let mut pause = |done| {
+                if preparer.is_ahead(done) && !ended.load(Ordering::Relaxed) {
                     std::thread::sleep((began.elapsed() * PAUSES).min(LONGEST_PAUSE));
                 }
                 began = Instant::now();
+                match ended.load(Ordering::Relaxed) {
+                    true => ControlFlow::Break(()),
+                    false => ControlFlow::Continue(()),
+                }
             };
             match preparer.prepare(&mut pause) {
                 Ok(()) => {}

@@ -113,6 +113,7 @@ impl Core {
             values,
             reader: reader.clone(),
             reading: Arc::default(),
+            ended: Arc::default(),
             log: parts.log,
             shared: Arc::clone(shared),
             jobs: log.clone(),

@@ -320,8 +320,6 @@ impl Log {
             let offset = usize::try_from(offset).unwrap_or(usize::MAX);
             BatchRef::new(self.active.sequence, offset, bytes.len(), batch)
         };
-        self.preparer
-            .note_fill(self.active.offset, self.active.length);
         self.hard_state = state;
         self.next_batch += 1;
         self.reader
@@ -433,10 +431,11 @@ impl Log {
         self.preparer.clone()
     }
 
-    /// Whether the next segment should be prepared now: this one is more than half full and
-    /// none waits.
+    /// Whether the next segment should be prepared now: this one is more than a quarter full and none waits. To be
+    /// asked after each append: what is being prepared keeps pace with it.
     pub fn wants_segment(&self) -> bool {
-        self.active.offset * 2 > self.active.length && !self.preparer.is_ready()
+        let Active { offset, length, .. } = self.active;
+        self.preparer.is_wanted(offset, length)
     }
 
     /// The hard state as stored; its commit index may be newer than the stored one.

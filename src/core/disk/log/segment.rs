@@ -1,7 +1,8 @@
 //! Segment files: filled with zeros before use, then given a header and a name. Never writes a byte
 //! of a segment twice once it is synced.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::disk::device::{Disk, DiskFile, SECTOR, read_exact};
@@ -21,6 +22,9 @@ pub(super) const FIELDS: usize = 8 + 16 + 8 * 7;
 const WAITED_FOR: u64 = 8 << 20;
 /// The same ahead of use: the log's own syncs wait for these on the same disk, so each is to be short.
 const AHEAD: u64 = 1 << 20;
+/// The share of a segment that is used, in parts of [`WHOLE`], from which on the next one is wanted.
+const WANTED: u64 = WHOLE / 4;
+const WHOLE: u64 = 1 << 10;
 static ZEROS: [u8; 256 * 1024] = [0; 256 * 1024];
 
 /// The first sector of a segment.
@@ -200,7 +204,8 @@ pub struct Preparer {
     disk: Arc<dyn Disk>,
     segment_bytes: u64,
     slot: Arc<Mutex<Slot>>,
-    urgent: Arc<AtomicBool>,
+    /// The share of its segment that the log has used.
+    used: Arc<AtomicU64>,
 }
 
 impl Preparer {
@@ -213,18 +218,19 @@ impl Preparer {
             disk,
             segment_bytes,
             slot,
-            urgent: Arc::default(),
+            used: Arc::default(),
         }
     }
 
     /// Writes and syncs the next segment's zeros, if none waits. Slow (64 MiB by default):
-    /// call it from a background thread, once after each [`crate::disk::Log::wants_segment`]. Calls `pause` after each
-    /// MiB that is synced, which is to leave the disk to the log for a while, unless [`Self::is_urgent`].
+    /// call it from a background thread, once after each [`crate::disk::Log::wants_segment`]. Calls `pause` with the
+    /// bytes that are synced after each MiB but the last: to leave the disk to the log for a while if this [is
+    /// ahead](Self::is_ahead), or to end it.
     ///
     /// # Errors
     /// [`Error::Full`], [`Error::Io`], [`Error::Sync`]. A full disk is not fatal here: the log
     /// goes on in the current segment and tries again itself at its end.
-    pub fn prepare(&self, pause: &mut dyn FnMut()) -> Result<()> {
+    pub fn prepare(&self, pause: &mut dyn FnMut(u64) -> ControlFlow<()>) -> Result<()> {
         if self.is_ready() {
             return Ok(());
         }
@@ -235,7 +241,10 @@ impl Preparer {
                 source: std::io::ErrorKind::StorageFull.into(),
             });
         }
-        let blank = self.blank(self.segment_bytes, AHEAD, pause)?;
+        let blank = self.create(self.segment_bytes)?;
+        if self.fill(&blank, AHEAD, pause)?.is_break() {
+            return frame::remove_if_there(&*self.disk, &blank.name);
+        }
         let surplus = {
             let mut slot = self.slot();
             if slot.blank.is_none() {
@@ -256,20 +265,19 @@ impl Preparer {
         self.slot().blank.is_some()
     }
 
-    /// Whether the log will need the segment soon.
-    pub fn is_urgent(&self) -> bool {
-        self.urgent.load(Ordering::Relaxed)
+    /// Whether so many bytes of zeros are enough for now: all are to be there when the log has used three quarters of
+    /// its segment.
+    pub fn is_ahead(&self, done: u64) -> bool {
+        let used = self.used.load(Ordering::Relaxed);
+        let due = used.saturating_sub(WANTED) * 2;
+        done.saturating_mul(WHOLE) >= self.segment_bytes.saturating_mul(due)
     }
 
-    /// From now on it is urgent.
-    pub fn hurry(&self) {
-        self.urgent.store(true, Ordering::Relaxed);
-    }
-
-    /// How full the segment is that is being written.
-    pub(crate) fn note_fill(&self, offset: u64, length: u64) {
-        let urgent = offset.saturating_mul(4) > length.saturating_mul(3);
-        self.urgent.store(urgent, Ordering::Relaxed);
+    /// Whether the log, whose segment has so many bytes and is used up to an offset, should ask for the next one.
+    pub(super) fn is_wanted(&self, offset: u64, length: u64) -> bool {
+        let used = offset.saturating_mul(WHOLE) / length.max(1);
+        self.used.store(used, Ordering::Relaxed);
+        used > WANTED && !self.is_ready()
     }
 
     /// Whether so much is free, as far as is known.
@@ -308,55 +316,72 @@ impl Preparer {
             if !self.has_room(room) {
                 continue;
             }
-            match self.waited_for(length) {
+            match self.blank(length) {
                 Err(Error::Full { .. }) => {}
                 done => return done,
             }
         }
         if Reserve::new(Arc::clone(&self.disk)).give_up()? {
-            match self.waited_for(small) {
+            match self.blank(small) {
                 Err(Error::Full { .. }) => {}
                 done => return done,
             }
         }
-        self.waited_for(bytes)
+        self.blank(bytes)
     }
 
-    fn waited_for(&self, length: u64) -> Result<Blank> {
-        self.blank(length, WAITED_FOR, &mut || {})
+    /// A file of zeros that the log waits for.
+    fn blank(&self, length: u64) -> Result<Blank> {
+        let blank = self.create(length)?;
+        let _ = self.fill(&blank, WAITED_FOR, &mut |_| ControlFlow::Continue(()))?;
+        Ok(blank)
     }
 
-    fn blank(&self, length: u64, sync_every: u64, synced: &mut dyn FnMut()) -> Result<Blank> {
-        let length = length.next_multiple_of(SECTOR as u64);
+    fn create(&self, length: u64) -> Result<Blank> {
         let name = {
             let mut slot = self.slot();
             slot.made += 1;
             format!("{LOG}/blank-{}.tmp", slot.made)
         };
-        let path = || self.disk.describe(&name);
         let file = self
             .disk
             .create(&name)
-            .map_err(|e| Error::io("create", path(), e))?;
+            .map_err(|e| Error::io("create", self.disk.describe(&name), e))?;
+        let length = length.next_multiple_of(SECTOR as u64);
+        Ok(Blank { name, file, length })
+    }
+
+    /// Writes the zeros of a file, and syncs them now and then and at the end, unless `go_on` ends it in between.
+    fn fill(
+        &self,
+        blank: &Blank,
+        sync_every: u64,
+        go_on: &mut dyn FnMut(u64) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>> {
+        let path = || self.disk.describe(&blank.name);
+        let (file, length) = (&blank.file, blank.length);
         let mut at = 0;
         while at < length {
             let n = (length - at).min(ZEROS.len() as u64);
             let zeros = &ZEROS[..usize::try_from(n).unwrap_or(ZEROS.len())];
             if let Err(error) = file.write_at(at, zeros) {
                 // Give the space back; the error to report is the first one.
-                let _ = self.disk.remove(&name);
+                let _ = self.disk.remove(&blank.name);
                 return Err(Error::io("write", path(), error));
             }
             at += n;
-            if at % sync_every == 0 || at == length {
-                file.sync().map_err(|source| Error::Sync {
-                    file: path(),
-                    source,
-                })?;
-                synced();
+            if at % sync_every != 0 && at < length {
+                continue;
+            }
+            file.sync().map_err(|source| Error::Sync {
+                file: path(),
+                source,
+            })?;
+            if at < length && go_on(at).is_break() {
+                return Ok(ControlFlow::Break(()));
             }
         }
-        Ok(Blank { name, file, length })
+        Ok(ControlFlow::Continue(()))
     }
 
     fn slot(&self) -> std::sync::MutexGuard<'_, Slot> {

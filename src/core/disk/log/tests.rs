@@ -2,6 +2,7 @@
 //! sync, torn by many seeds; damage of each kind; retention and reads.
 
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::*;
@@ -150,7 +151,7 @@ impl Expected {
 fn run_act(disk: &MemoryDisk, log: &mut Log, act: &Act) -> Result<()> {
     match act {
         Act::Append(state, entries) => log.append(state.as_ref(), entries),
-        Act::Prepare => log.preparer().prepare(&mut || {}),
+        Act::Prepare => log.preparer().prepare(&mut |_| ControlFlow::Continue(())),
         Act::DropBefore(index) => log.drop_before(*index),
         Act::Reset(floor) => log.reset(*floor),
         Act::Reopen => open(disk).map(|opened| *log = opened),
@@ -224,15 +225,39 @@ fn zeros_are_synced_piece_by_piece() {
     let log = Log::create(shared(&disk), UUID, start.0, start.1, options).unwrap();
     let before = disk.counts().syncs;
     let mut pauses = Vec::new();
-    let mut pause = || pauses.push(disk.counts().syncs - before);
+    let mut pause = |done: u64| {
+        pauses.push((done >> 20, disk.counts().syncs - before));
+        ControlFlow::Continue(())
+    };
     log.preparer().prepare(&mut pause).unwrap();
-    assert_eq!(pauses, (1..=20).collect::<Vec<_>>(), "one after each MiB");
+    let expected: Vec<_> = (1..20).map(|mib| (mib, mib)).collect();
+    assert_eq!(pauses, expected, "after each MiB but the last");
     assert!(log.preparer().is_ready());
+}
+
+/// A process that ends does not wait for what it will not use.
+#[test]
+fn preparation_can_be_ended() {
+    let disk = memory();
+    let options = LogOptions {
+        segment_bytes: 20 << 20,
+    };
+    let start = (HardState::default(), Position::default());
+    let log = Log::create(shared(&disk), UUID, start.0, start.1, options).unwrap();
+    let files = || disk.list(LOG).unwrap().len();
+    let before = files();
+    let mut pause = |done: u64| match done >> 20 {
+        3 => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
+    };
+    log.preparer().prepare(&mut pause).unwrap();
+    assert!(!log.preparer().is_ready());
+    assert_eq!(files(), before);
 }
 
 /// What has not been prepared once the log needs it is written while its clients wait.
 #[test]
-fn segment_is_urgent_when_three_quarters_are_written() {
+fn preparation_keeps_pace_with_the_log() {
     let disk = memory();
     let options = LogOptions {
         segment_bytes: 1 << 20,
@@ -243,16 +268,28 @@ fn segment_is_urgent_when_three_quarters_are_written() {
         term: 1,
         ..HardState::default()
     };
+    // KiB of zeros that are enough.
+    let enough = |log: &Log| {
+        let is_ahead = |kib: &u64| log.preparer().is_ahead(kib << 10);
+        (0..=1024).step_by(64).find(is_ahead)
+    };
     let mut seen = Vec::new();
     for index in 1..=9 {
         let entry = entry(index, 1, 128 << 10);
         log.append(Some(&state), &[entry]).unwrap();
-        seen.push((log.wants_segment(), log.preparer().is_urgent()));
+        seen.push((log.wants_segment(), enough(&log)));
     }
-    let (no, wanted, urgent) = ((false, false), (true, false), (true, true));
-    let full = [no, no, no, wanted, wanted, urgent, urgent];
-    assert_eq!(seen[..7], full, "the eighth does not fit");
-    assert_eq!(seen[7..], [no, no], "of the next segment");
+    let expected = [
+        (false, Some(0)),
+        (true, Some(64)),
+        (true, Some(320)),
+        (true, Some(576)),
+        (true, Some(832)),
+        (true, None),
+        (true, None),
+    ];
+    assert_eq!(seen[..7], expected, "the eighth does not fit");
+    assert_eq!(seen[7], (false, Some(0)), "of the next segment");
 }
 
 #[test]
