@@ -342,9 +342,8 @@ pub struct Report {
 }
 
 impl Report {
-    /// Nothing happened to the membership or to leases: what others wait for is in [`Member::awaits_applied`] alone.
-    ///
-    /// [`Member::awaits_applied`]: super::Member::awaits_applied
+    /// Nothing happened to the membership or to leases: it may wait for a moment unless the member [awaits
+    /// it](super::Member::awaits_applied).
     pub fn is_routine(&self) -> bool {
         self.configurations.is_empty() && self.membership.is_none() && self.leases.is_empty()
     }

@@ -376,6 +376,12 @@ impl Raft {
         self.log.commit()
     }
 
+    /// Whether committed entries wait for room among those that are being applied.
+    pub fn has_more_to_apply(&self) -> bool {
+        let (from, to) = self.log.applicable();
+        from < to
+    }
+
     /// The last index reported as applied.
     pub fn applied_index(&self) -> Index {
         self.log.applied()

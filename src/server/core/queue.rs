@@ -185,7 +185,7 @@ impl<T> TaskQueue<T> {
     /// As [`Queue::push`], of a patient item.
     pub(crate) fn push_patient(&self, kind: Patient, bytes: usize, item: T) -> Result<(), Refused> {
         let mut state = self.0.lock();
-        self.has_room(&state, bytes)?;
+        self.has_room(&mut state, bytes)?;
         self.insert_patient(&mut state, kind, bytes, item)
     }
 
@@ -233,7 +233,7 @@ impl<T, W: Wake> Queue<T, W> {
     /// when the queue is empty.
     pub(crate) fn push(&self, bytes: usize, item: T) -> Result<(), Refused> {
         let mut state = self.0.lock();
-        self.has_room(&state, bytes)?;
+        self.has_room(&mut state, bytes)?;
         self.insert(&mut state, bytes, item)
     }
 
@@ -243,18 +243,26 @@ impl<T, W: Wake> Queue<T, W> {
         self.insert(&mut self.0.lock(), bytes, item)
     }
 
-    fn has_room(&self, state: &State<T>, bytes: usize) -> Result<(), Refused> {
-        let full = !state.closed && state.bytes > 0 && state.bytes + bytes > self.0.limit;
-        if full { Err(Refused::Full) } else { Ok(()) }
+    /// A receiver that has not noticed what fills the queue is woken for it.
+    fn has_room(&self, state: &mut State<T>, bytes: usize) -> Result<(), Refused> {
+        if state.closed || state.bytes == 0 || state.bytes + bytes <= self.0.limit {
+            return Ok(());
+        }
+        self.wake(state);
+        Err(Refused::Full)
     }
 
     fn insert(&self, state: &mut State<T>, bytes: usize, item: T) -> Result<(), Refused> {
         self.store(state, bytes, item)?;
+        self.wake(state);
+        Ok(())
+    }
+
+    fn wake(&self, state: &mut State<T>) {
         if !std::mem::replace(&mut state.woken, true) {
             self.0.oldest.came();
             self.0.arrived.wake();
         }
-        Ok(())
     }
 
     /// Adds an item without waking the receiver.
@@ -393,7 +401,9 @@ mod tests {
         });
         let read = |bytes, item| queue.push_patient(Patient::Read, bytes, item);
         assert_eq!(read(9, 'a'), Ok(()));
+        assert!(queue.is_empty(), "unnoticed");
         assert_eq!(read(2, 'b'), Err(Refused::Full));
+        assert!(!queue.is_empty(), "the receiver is woken to make room");
         queue.close();
         assert_eq!(read(1, 'c'), Err(Refused::Closed));
     }

@@ -99,23 +99,23 @@ impl RaftTask {
     /// Moves the proposals on that wait, unless they are to wait for more. Says what may come meanwhile without waking
     /// this task, and returns until when.
     fn space(&mut self, effects: &mut Vec<Effect>) -> Option<Instant> {
-        let waiting = self.member.held_proposals();
         let now = Instant::now();
-        let held = self.spacing.hold(now, waiting);
-        self.member.hold_proposals(held.is_some(), effects);
-        let waiting = if held.is_some() { waiting } else { 0 };
-        let flow = self.spacing.unnoticed(now, waiting);
+        let waiting = self.member.held_proposals();
+        let held = self.spacing.holds(now, waiting);
+        self.member.hold_proposals(held, effects);
+        let left = self.member.held_proposals();
+        self.spacing.moved(now, waiting - left.min(waiting));
+        // What could not be moved, for want of a leader, waits for a tick or for news, and not for more.
+        let flow = (held || left == 0).then(|| self.spacing.more(now, left));
+        let flow = flow.flatten();
+        let all_if = |unnoticed| if unnoticed { usize::MAX } else { 0 };
         self.shared.inbox.allow(Unnoticed {
             proposals: flow.map_or(0, |(more, _)| more),
             // The end of the round wakes this task, or a tick.
-            reads: if self.member.reads() { usize::MAX } else { 0 },
-            reports: if flow.is_some() && !self.member.awaits_applied() {
-                usize::MAX
-            } else {
-                0
-            },
+            reads: all_if(self.member.reads()),
+            reports: all_if(flow.is_some() && !self.member.awaits_applied()),
         });
-        flow.map(|(_, until)| until).or(held)
+        flow.map(|(_, until)| until)
     }
 
     fn tick(&mut self, next: &mut Instant, tick: Duration, effects: &mut Vec<Effect>) -> bool {

@@ -25,29 +25,29 @@ pub(super) struct Spacing {
 }
 
 impl Spacing {
-    /// Until when so many that wait are held; `None`: they are to be moved on now, and count as a batch.
-    pub(super) fn hold(&mut self, now: Instant, waiting: usize) -> Option<Instant> {
-        if waiting == 0 {
-            return None;
-        }
-        let due = self.last.map_or(now, |last| last + SPACE);
-        if now < due && waiting < self.enough() {
-            return Some(due);
+    /// Whether so many that wait are held, for [`Self::more`] to come.
+    pub(super) fn holds(&self, now: Instant, waiting: usize) -> bool {
+        waiting > 0 && self.more(now, waiting).is_some()
+    }
+
+    /// So many were moved on, which counts as a batch.
+    pub(super) fn moved(&mut self, now: Instant, number: usize) {
+        if number == 0 {
+            return;
         }
         self.last = Some(now);
-        self.sizes.push_back(waiting);
+        self.sizes.push_back(number);
         if self.sizes.len() > REMEMBERED {
             self.sizes.pop_front();
         }
-        None
     }
 
-    /// After [`Self::hold`], while so many wait: how many more may come without being looked at, and until when. `None`:
-    /// each is to be looked at.
-    pub(super) fn unnoticed(&self, now: Instant, waiting: usize) -> Option<(usize, Instant)> {
+    /// While so many are held: how many more may come without being looked at, and until when. `None`: each is to be
+    /// looked at.
+    pub(super) fn more(&self, now: Instant, held: usize) -> Option<(usize, Instant)> {
         let due = self.last? + SPACE;
-        let more = self.enough().checked_sub(waiting + 1)?;
-        (now < due && more > 0).then_some((more, due))
+        let more = self.enough().checked_sub(held + 1)?;
+        (now < due).then_some((more, due))
     }
 
     /// As many as came together lately: those of clients that propose again once they are answered are all there then.
@@ -71,7 +71,8 @@ mod tests {
             let came = arrivals.iter().filter(|(when, _)| *when == at);
             waiting += came.map(|(_, number)| number).sum::<usize>();
             let now = begun + Duration::from_millis(at);
-            if waiting > 0 && spacing.hold(now, waiting).is_none() {
+            if waiting > 0 && !spacing.holds(now, waiting) {
+                spacing.moved(now, waiting);
                 done.push((at, std::mem::take(&mut waiting)));
             }
         }
@@ -82,22 +83,22 @@ mod tests {
     #[test]
     fn others_of_a_flow_come_unnoticed() {
         let (mut spacing, begun) = (Spacing::default(), Instant::now());
-        assert_eq!(spacing.unnoticed(begun, 0), None, "nothing came yet");
-        assert_eq!(spacing.hold(begun, 20), None);
+        assert_eq!(spacing.more(begun, 0), None, "nothing came yet");
+        spacing.moved(begun, 20);
         let due = begun + SPACE;
-        assert_eq!(spacing.unnoticed(begun, 0), Some((19, due)));
+        assert_eq!(spacing.more(begun, 0), Some((19, due)));
         let later = begun + Duration::from_millis(1);
-        assert_eq!(spacing.hold(later, 15), Some(due));
-        assert_eq!(spacing.unnoticed(later, 15), Some((4, due)));
-        assert_eq!(spacing.unnoticed(later, 19), None, "the next one");
-        assert_eq!(spacing.unnoticed(due, 5), None);
+        assert_eq!(spacing.more(later, 15), Some((4, due)));
+        assert_eq!(spacing.more(later, 19), Some((0, due)), "the next one");
+        assert_eq!(spacing.more(later, 20), None);
+        assert_eq!(spacing.more(due, 5), None);
     }
 
     #[test]
     fn those_of_few_are_noticed() {
         let (mut spacing, begun) = (Spacing::default(), Instant::now());
-        assert_eq!(spacing.hold(begun, FEW - 1), None);
-        assert_eq!(spacing.unnoticed(begun, 0), None);
+        spacing.moved(begun, FEW - 1);
+        assert_eq!(spacing.more(begun, 0), None);
     }
 
     #[test]

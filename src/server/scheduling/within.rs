@@ -10,6 +10,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use slab::Slab;
+use tokio::task::coop::unconstrained;
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 /// From one look for requests whose time is over to the next.
@@ -68,7 +69,8 @@ impl Deadline {
     /// Whether it has come; if not, the task of `context` is woken then.
     pub(in crate::server) fn is_over(&mut self, context: &mut Context<'_>) -> bool {
         match &mut self.0 {
-            Kind::Soon(sleep) => sleep.as_mut().poll(context).is_ready(),
+            // Also for a task that has used up what it may do in a turn.
+            Kind::Soon(sleep) => pin!(unconstrained(sleep.as_mut())).poll(context).is_ready(),
             Kind::Later(place) => place.is_over(context),
         }
     }
@@ -117,10 +119,13 @@ impl Place {
     fn is_over(&self, context: &Context<'_>) -> bool {
         let mut waiting = lock(&self.thread);
         let request = &mut waiting.requests[self.key];
+        let over = request.over;
         if !request.waker.will_wake(context.waker()) {
-            request.waker.clone_from(context.waker());
+            let earlier = std::mem::replace(&mut request.waker, context.waker().clone());
+            drop(waiting);
+            drop(earlier);
         }
-        request.over
+        over
     }
 }
 
@@ -159,6 +164,8 @@ impl Keeper {
     fn look(&mut self, now: Instant) -> Vec<Waker> {
         let mut waiting = lock(&self.thread);
         if waiting.requests.is_empty() {
+            // Looks also pass over places that are free.
+            waiting.requests = Slab::new();
             waiting.kept = false;
             self.is_done = true;
         }

@@ -334,9 +334,11 @@ impl Member {
         self.reads.is_under_way()
     }
 
-    /// Whether something waits for entries to be applied: reads, or the leases of a new leader.
+    /// Whether something waits for entries to be applied: reads, the leases of a new leader, or further entries, for
+    /// room.
     pub fn awaits_applied(&self) -> bool {
-        self.reads.await_applied() || (self.leads() && !self.lessor.leads())
+        let leases_wait = self.leads() && !self.lessor.leads();
+        self.reads.await_applied() || leases_wait || self.raft.has_more_to_apply()
     }
 
     fn take(&mut self, input: Input, effects: &mut Vec<Effect>) -> Result<(), StopReason> {
