@@ -141,7 +141,11 @@ mod tests {
 
     #[test]
     fn gates_are_named_one_by_one_or_by_their_stage() {
-        let beta = ["FastLeaseKeepAlive", "TxnModeWriteWithSharedBuffer"];
+        let beta = [
+            "FastLeaseKeepAlive",
+            "OwnHTTP2",
+            "TxnModeWriteWithSharedBuffer",
+        ];
         assert_eq!(on("").expect("valid"), beta);
         assert_eq!(on("AllBeta=false").expect("valid"), [""; 0]);
         let kubeadm = on("AllBeta=false,InitialCorruptCheck=true").expect("valid");
