@@ -1,9 +1,10 @@
 //! The log thread: one append and one sync a batch, and everything else that must stay in order
 //! with them. Never continues after a failure.
 
+use std::convert::Infallible;
 use std::ops::ControlFlow;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use super::queue::Queue;
@@ -45,16 +46,33 @@ pub(super) struct Writer {
     pub(super) reader: Worker,
     /// Whether it is at it.
     pub(super) reading: Arc<AtomicBool>,
-    /// The log needs no further segment.
-    pub(super) ended: Arc<AtomicBool>,
+    /// Ends with this thread.
+    pub(super) life: Life,
 }
 
-/// The log's thread ends, for whatever reason: its process does not wait for the zeros of the next segment.
-struct Ends(Arc<AtomicBool>);
+/// Tells whoever prepares the next segment that the log needs none any more.
+pub(super) struct Life {
+    _held: mpsc::Sender<Infallible>,
+    ended: Arc<Mutex<mpsc::Receiver<Infallible>>>,
+}
 
-impl Drop for Ends {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
+impl Life {
+    pub(super) fn new() -> Life {
+        let (held, ended) = mpsc::channel();
+        Life {
+            _held: held,
+            ended: Arc::new(Mutex::new(ended)),
+        }
+    }
+}
+
+/// Waits for so long, or until the log's thread has ended.
+fn pause(ended: &Mutex<mpsc::Receiver<Infallible>>, pause: Duration) -> ControlFlow<()> {
+    let ended = ended.lock().unwrap_or_else(PoisonError::into_inner);
+    match ended.recv_timeout(pause) {
+        Err(mpsc::RecvTimeoutError::Timeout) => ControlFlow::Continue(()),
+        Err(mpsc::RecvTimeoutError::Disconnected) => ControlFlow::Break(()),
+        Ok(never) => match never {},
     }
 }
 
@@ -67,7 +85,6 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 impl Writer {
     pub(super) fn run(mut self) {
-        let _ends = Ends(Arc::clone(&self.ended));
         while let Some(jobs) = self.jobs.take(Duration::from_secs(1)) {
             self.shared.beat(Thread::Log);
             for job in jobs {
@@ -124,27 +141,27 @@ impl Writer {
 
     /// Has the next segment filled with zeros ahead of its use.
     fn prepare(&mut self) {
+        let wanted = self.log.wants_segment();
         let asked = self.asked.is_some_and(|at| at.elapsed() < ASK_AGAIN);
-        if asked || !self.log.wants_segment() {
+        if asked || !wanted {
             return;
         }
         self.asked = Some(Instant::now());
         let preparer = self.log.preparer();
         let shared = Arc::clone(&self.shared);
-        let ended = Arc::clone(&self.ended);
+        let ended = Arc::clone(&self.life.ended);
         self.segments.run(move || {
             let mut began = Instant::now();
-            let mut pause = |done| {
-                if preparer.is_ahead(done) && !ended.load(Ordering::Relaxed) {
-                    std::thread::sleep((began.elapsed() * PAUSES).min(LONGEST_PAUSE));
-                }
+            let mut go_on = |done| {
+                let length = match preparer.is_ahead(done) {
+                    true => (began.elapsed() * PAUSES).min(LONGEST_PAUSE),
+                    false => Duration::ZERO,
+                };
+                let goes_on = pause(&ended, length);
                 began = Instant::now();
-                match ended.load(Ordering::Relaxed) {
-                    true => ControlFlow::Break(()),
-                    false => ControlFlow::Continue(()),
-                }
+                goes_on
             };
-            match preparer.prepare(&mut pause) {
+            match preparer.prepare(&mut go_on) {
                 Ok(()) => {}
                 // Nothing is lost: the log extends the segment as far as there is room when it
                 // needs it.

@@ -113,7 +113,7 @@ impl Core {
             values,
             reader: reader.clone(),
             reading: Arc::default(),
-            ended: Arc::default(),
+            life: log::Life::new(),
             log: parts.log,
             shared: Arc::clone(shared),
             jobs: log.clone(),
