@@ -257,8 +257,8 @@ mod tests {
         let at = |seconds| now + Duration::from_secs(seconds);
         let places = [9, 3, 7, 3].map(|seconds| Place::take(at(seconds)));
         let (waker, woken) = counting_waker();
-        let mut context = Context::from_waker(&waker);
-        let mut over = || places.each_ref().map(|place| place.is_over(&mut context));
+        let context = Context::from_waker(&waker);
+        let over = || places.each_ref().map(|place| place.is_over(&context));
         assert_eq!(over(), [false; 4]);
         for (second, expected, wakes) in [
             (2, [false; 4], 0),
