@@ -96,8 +96,8 @@ impl Saver {
         self.written.load(Ordering::SeqCst)
     }
 
-    /// Writes a frozen machine as a checkpoint, over one of the same index if there is one, and removes the checkpoints, and the files of values, that are no longer
-    /// kept. Durable when it returns. From then on moved values are read from their file.
+    /// Writes a frozen machine as a checkpoint, over one of the same index if there is one, and removes the checkpoints,
+    /// and the files of values, that are no longer kept. Durable when it returns. From then on moved values are read from their file.
     ///
     /// # Errors
     /// Those of the disk; a value in a file that cannot be read.

@@ -223,14 +223,14 @@ impl Preparer {
     }
 
     /// Writes and syncs the next segment's zeros, if none waits. Slow (64 MiB by default):
-    /// call it from a background thread, once after each [`crate::disk::Log::wants_segment`]. Calls `pause` with the
+    /// call it from a background thread, once after each [`crate::disk::Log::wants_segment`]. Calls `go_on` with the
     /// bytes that are synced after each MiB but the last: to leave the disk to the log for a while if this [is
     /// ahead](Self::is_ahead), or to end it.
     ///
     /// # Errors
     /// [`Error::Full`], [`Error::Io`], [`Error::Sync`]. A full disk is not fatal here: the log
     /// goes on in the current segment and tries again itself at its end.
-    pub fn prepare(&self, pause: &mut dyn FnMut(u64) -> ControlFlow<()>) -> Result<()> {
+    pub fn prepare(&self, go_on: &mut dyn FnMut(u64) -> ControlFlow<()>) -> Result<()> {
         if self.is_ready() {
             return Ok(());
         }
@@ -242,7 +242,7 @@ impl Preparer {
             });
         }
         let blank = self.create(self.segment_bytes)?;
-        if self.fill(&blank, AHEAD, pause)?.is_break() {
+        if self.fill(&blank, AHEAD, go_on)?.is_break() {
             return frame::remove_if_there(&*self.disk, &blank.name);
         }
         let surplus = {

@@ -28,14 +28,24 @@ fn shared(disk: &MemoryDisk) -> Arc<dyn Disk> {
 }
 
 fn create(disk: &MemoryDisk) -> Log {
+    create_with(disk, SMALL)
+}
+
+fn create_with(disk: &MemoryDisk, options: LogOptions) -> Log {
     Log::create(
         shared(disk),
         UUID,
         HardState::default(),
         Position::default(),
-        SMALL,
+        options,
     )
     .unwrap()
+}
+
+fn segments_of(mib: u64) -> LogOptions {
+    LogOptions {
+        segment_bytes: mib << 20,
+    }
 }
 
 fn open(disk: &MemoryDisk) -> Result<Log> {
@@ -218,11 +228,7 @@ fn keeps() -> Vec<Keep> {
 #[test]
 fn zeros_are_synced_piece_by_piece() {
     let disk = memory();
-    let options = LogOptions {
-        segment_bytes: 20 << 20,
-    };
-    let start = (HardState::default(), Position::default());
-    let log = Log::create(shared(&disk), UUID, start.0, start.1, options).unwrap();
+    let log = create_with(&disk, segments_of(20));
     let before = disk.counts().syncs;
     let mut pauses = Vec::new();
     let mut pause = |done: u64| {
@@ -239,11 +245,7 @@ fn zeros_are_synced_piece_by_piece() {
 #[test]
 fn preparation_can_be_ended() {
     let disk = memory();
-    let options = LogOptions {
-        segment_bytes: 20 << 20,
-    };
-    let start = (HardState::default(), Position::default());
-    let log = Log::create(shared(&disk), UUID, start.0, start.1, options).unwrap();
+    let log = create_with(&disk, segments_of(20));
     let files = || disk.list(LOG).unwrap().len();
     let before = files();
     let mut pause = |done: u64| match done >> 20 {
@@ -259,15 +261,8 @@ fn preparation_can_be_ended() {
 #[test]
 fn preparation_keeps_pace_with_the_log() {
     let disk = memory();
-    let options = LogOptions {
-        segment_bytes: 1 << 20,
-    };
-    let start = (HardState::default(), Position::default());
-    let mut log = Log::create(shared(&disk), UUID, start.0, start.1, options).unwrap();
-    let state = HardState {
-        term: 1,
-        ..HardState::default()
-    };
+    let mut log = create_with(&disk, segments_of(1));
+    let state = state(1, 0, 0);
     // KiB of zeros that are enough.
     let enough = |log: &Log| {
         let is_ahead = |kib: &u64| log.preparer().is_ahead(kib << 10);
