@@ -429,6 +429,12 @@ faults! {
     /// A checkpoint that began before a value was healed is taken for one that has it.
     HealedTooEarly "healed-too-early" in "server/maintenance/healing.rs",
         Test("server::maintenance::healing::tests::healed_values_wait_for_a_checkpoint");
+    /// A follower's word confirms its leader, however many members there are.
+    AnyWordIsEnough "any-word-is-enough" in "core/raft/read_index.rs",
+        Test("raft::tests::script::scripts_give_their_golden_traces");
+    /// Whoever is asked first to confirm a leader is waited for until a tick.
+    AskedTooLong "asked-too-long" in "core/node/member/read_rounds.rs",
+        Test("node::tests::life::read_does_not_wait_for_a_member_that_hangs");
     /// A damaged place is forgotten when the file is closed that has it.
     DamageClosed "damage-closed" in "core/disk/values/known.rs",
         Test("persist::tests::damage_that_only_a_checkpoint_names_is_known");

@@ -3,9 +3,11 @@
 
 use super::core::{Raft, Stepped};
 use super::message::{Body, ReadId, ReadIndex, ReadIndexReply};
+use super::quorum;
 use super::read_only::Origin;
 use super::ready::{ReadFailure, ReadFailureReason, ReadState, Role};
-use super::types::MemberId;
+use super::types::{Index, MemberId};
+use crate::mutants::mutant;
 
 impl Raft {
     /// Asks for an index from which a read that starts now may be served. `request` is the
@@ -30,11 +32,26 @@ impl Raft {
 
     fn lead_read(&mut self, origin: Origin) {
         let (index, now) = (self.log.commit(), self.ticks);
-        if self.committed_in_term() {
+        if self.committed_in_term() && self.is_confirmed_by(origin) {
+            self.answer_read(origin, index);
+        } else if self.committed_in_term() {
             self.reads.wait_for_round(origin, index, now);
         } else {
             self.reads.wait_for_commit(origin, now);
         }
+    }
+
+    /// Whether a follower that forwards a read confirms the leader with it. It was in this term after the read began, and
+    /// so had voted for no later leader: where it and this leader are a quorum, nobody else could have committed anything
+    /// that the read has to see. Says nothing of other reads, which may have begun after it was sent.
+    fn is_confirmed_by(&self, origin: Origin) -> bool {
+        let Origin::Remote(from, _) = origin else {
+            return false;
+        };
+        let voters = &self.configuration.voters;
+        let own = self.config.id;
+        let is_one = |id| id == own || id == from || mutant!(AnyWordIsEnough);
+        quorum::reached(voters, |id| Index::from(is_one(id))) > 0
     }
 
     pub(super) fn on_read_question(&mut self, from: MemberId, id: ReadId) -> Stepped {
@@ -67,24 +84,50 @@ impl Raft {
         }
     }
 
-    /// Starts a round for the reads that came since the last one.
+    /// Starts a round for the reads that came since the last one. It asks those who answered the last one first, if they
+    /// are enough: each further member that is asked costs a wake-up there and one here. Otherwise it asks all.
     pub(super) fn confirm_reads(&mut self) {
-        if self.role == Role::Leader && self.reads.round_due() {
-            self.broadcast_heartbeat();
+        if self.role != Role::Leader || !self.reads.round_due() {
+            return;
         }
+        let voters = &self.configuration.voters;
+        match self.reads.prompt(self.config.id, voters) {
+            Some(prompt) => {
+                self.heartbeat(&prompt);
+                self.reads.round_sent(true);
+                self.release_reads();
+            }
+            None => self.broadcast_heartbeat(),
+        }
+    }
+
+    /// The newest round that no quorum has answered, if it did not ask all members: a number of its own.
+    pub fn unanswered_reads(&self) -> Option<u64> {
+        self.reads.unanswered()
+    }
+
+    /// The round that waits asks all members from now on, as those that it asked take too long. For as long as nothing
+    /// is lost they have a fraction of a tick, which this core cannot measure.
+    pub fn ask_all_for_reads(&mut self) {
+        self.reads.ask_all();
+        self.outbox.poke();
     }
 
     /// Answers what a quorum has confirmed.
     pub(super) fn release_reads(&mut self) {
         let voters = &self.configuration.voters;
         for (origin, index) in self.reads.take_confirmed(self.config.id, voters) {
-            match origin {
-                Origin::Local(request) => {
-                    self.outbox.read_states.push(ReadState { request, index });
-                }
-                Origin::Remote(to, id) => {
-                    self.send(to, Body::ReadIndexReply(ReadIndexReply { id, index }));
-                }
+            self.answer_read(origin, index);
+        }
+    }
+
+    fn answer_read(&mut self, origin: Origin, index: Index) {
+        match origin {
+            Origin::Local(request) => {
+                self.outbox.read_states.push(ReadState { request, index });
+            }
+            Origin::Remote(to, id) => {
+                self.send(to, Body::ReadIndexReply(ReadIndexReply { id, index }));
             }
         }
     }

@@ -44,8 +44,12 @@ pub(super) struct ReadOnly {
     confirming: VecDeque<Confirming>,
     /// The newest counter that went out with heartbeats.
     asked: u64,
+    /// Whether these went to some members only.
+    asked_some: bool,
     /// The newest counter that each member sent back in this term.
     acked: BTreeMap<MemberId, u64>,
+    /// The members that confirmed the last round, soon enough to be part of its quorum.
+    prompt: BTreeSet<MemberId>,
     /// At a follower, by counter.
     forwarded: BTreeMap<u64, Waiting>,
 }
@@ -59,7 +63,9 @@ impl ReadOnly {
             early: VecDeque::new(),
             confirming: VecDeque::new(),
             asked: 0,
+            asked_some: false,
             acked: BTreeMap::new(),
+            prompt: BTreeSet::new(),
             forwarded: BTreeMap::new(),
         }
     }
@@ -142,8 +148,35 @@ impl ReadOnly {
             .is_some_and(|oldest| oldest.counter > self.asked)
     }
 
-    /// Heartbeats with [`ReadOnly::round`] went out to all.
-    pub(super) fn round_sent(&mut self) {
+    /// Whom the next round asks, if those that answered the last one are a quorum together with the leader.
+    pub(super) fn prompt(
+        &self,
+        leader: MemberId,
+        voters: &BTreeSet<MemberId>,
+    ) -> Option<Vec<MemberId>> {
+        let others = self.prompt.iter().filter(|id| **id != leader);
+        let asked: Vec<MemberId> = others.filter(|id| voters.contains(id)).copied().collect();
+        let are_one = |id| id == leader || asked.contains(&id);
+        (quorum::reached(voters, |id| Index::from(are_one(id))) > 0).then_some(asked)
+    }
+
+    /// The counter of the newest round, while reads wait for it and there are members that it did not ask.
+    pub(super) fn unanswered(&self) -> Option<u64> {
+        let oldest = self.confirming.front()?;
+        (self.asked_some && oldest.counter <= self.asked).then_some(self.asked)
+    }
+
+    /// Another round is due for what waits, and it asks all. What was answered meanwhile counts.
+    pub(super) fn ask_all(&mut self) {
+        self.prompt.clear();
+        if let Some(oldest) = self.confirming.front() {
+            self.asked = self.asked.min(oldest.counter - 1);
+        }
+    }
+
+    /// Heartbeats with [`ReadOnly::round`] went out, to some members or to all.
+    pub(super) fn round_sent(&mut self, some: bool) {
+        self.asked_some = some;
         self.asked = self
             .confirming
             .back()
@@ -182,6 +215,10 @@ impl ReadOnly {
         let count = self
             .confirming
             .partition_point(|read| read.counter <= reached);
+        if count > 0 {
+            let answered = self.acked.iter().filter(|(_, acked)| **acked >= reached);
+            self.prompt = answered.map(|(id, _)| *id).collect();
+        }
         self.confirming
             .drain(..count)
             .map(|read| (read.waiting.origin, read.index))
@@ -222,6 +259,7 @@ impl ReadOnly {
     /// Takes all local requests: term, role or leader changed. Earlier acknowledgements no longer count.
     pub(super) fn take_all(&mut self) -> Vec<u64> {
         self.acked.clear();
+        self.prompt.clear();
         self.asked = self.counter;
         self.take_expired(u64::MAX)
     }

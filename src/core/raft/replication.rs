@@ -292,32 +292,36 @@ impl Raft {
     }
 
     pub(super) fn broadcast_heartbeat(&mut self) {
+        let own = self.config.id;
+        let peers: Vec<MemberId> = self.progress.keys().copied().collect();
+        let peers: Vec<MemberId> = peers.into_iter().filter(|id| *id != own).collect();
+        self.heartbeat(&peers);
+        self.reads.round_sent(false);
+        self.release_reads();
+    }
+
+    /// Heartbeats to these, with the round of the reads that wait.
+    pub(super) fn heartbeat(&mut self, peers: &[MemberId]) {
         let read = self.reads.round();
         let commit = self.log.commit();
-        let peers: Vec<(MemberId, Index)> = self
-            .progress
-            .iter()
-            .filter(|(id, _)| **id != self.config.id)
-            .map(|(id, progress)| (*id, progress.matched))
-            .collect();
-        for (to, matched) in peers {
-            let commit = mutant!(HeartbeatCommit => commit, else commit.min(matched));
-            if let Some(progress) = self.progress.get_mut(&to) {
-                progress.sent_commit = progress.sent_commit.max(commit);
-            }
-            self.send(to, Body::Heartbeat(Heartbeat { commit, read }));
+        for to in peers {
+            let Some(progress) = self.progress.get_mut(to) else {
+                continue;
+            };
+            let commit = mutant!(HeartbeatCommit => commit, else commit.min(progress.matched));
+            progress.sent_commit = progress.sent_commit.max(commit);
+            self.send(*to, Body::Heartbeat(Heartbeat { commit, read }));
         }
-        self.reads.round_sent();
-        self.release_reads();
     }
 
     /// Messages to `id` are being lost: stop sending ahead of its answers.
     pub fn report_unreachable(&mut self, id: MemberId) {
-        if let Some(progress) = self.peer(id) {
-            if progress.state == ProgressState::Replicate {
-                progress.become_probe();
-            }
-            self.outbox.poke();
+        let Some(progress) = self.peer(id) else {
+            return;
+        };
+        if progress.state == ProgressState::Replicate {
+            progress.become_probe();
         }
+        self.ask_all_for_reads();
     }
 }

@@ -30,7 +30,7 @@ use cold_start::ColdStart;
 pub use contact::PeerStatus;
 use contact::{Contacts, Spans};
 use proposals::Proposals;
-use read_rounds::ReadRounds;
+use read_rounds::{Asked, ReadRounds};
 pub use retention::CheckpointPolicy;
 use retention::Retention;
 use transfer::Transfers;
@@ -160,6 +160,7 @@ pub struct Member {
     /// A follower that answered that it does not lead, until the next tick or change of role.
     distrusted: Option<MemberId>,
     reads: ReadRounds,
+    asked: Asked,
     /// Lease requests of this member's clients, with when they were sent, if they were.
     lease_calls: BTreeMap<u64, (LeaseCall, Option<u64>)>,
     lessor: Lessor,
@@ -223,6 +224,7 @@ impl Member {
             proposals: Proposals::new(id, config.max_waiting_bytes),
             distrusted: None,
             reads: ReadRounds::default(),
+            asked: Asked::default(),
             lease_calls: BTreeMap::new(),
             lessor: Lessor::new(config.lease_note_ms),
             renewals: Vec::new(),
@@ -332,6 +334,22 @@ impl Member {
     /// Whether a round of reads is under way: further reads wait for the next one.
     pub fn reads(&self) -> bool {
         self.reads.is_under_way()
+    }
+
+    /// When a round of reads will have waited too long for those that it asked, by the owner's clock: it should say
+    /// then that [time passed](Self::pass). A tick does as well.
+    pub fn reads_late_at(&self) -> Option<u64> {
+        self.asked.late_at()
+    }
+
+    /// Time passed, and nothing else happened.
+    pub fn pass(&mut self, now_ms: u64, effects: &mut Vec<Effect>) {
+        if self.stopped {
+            return;
+        }
+        self.now = self.now.max(now_ms);
+        let outcome = self.pump(effects);
+        self.stop_on(outcome, effects);
     }
 
     /// Whether something waits for entries to be applied: reads, the leases of a new leader, or further entries, for
@@ -475,6 +493,9 @@ impl Member {
             }
             // May propose in its turn.
             self.answer_reads(effects);
+            if self.asked.is_late(self.raft.unanswered_reads(), self.now) {
+                self.raft.ask_all_for_reads();
+            }
             if !self.raft.has_ready() {
                 return Ok(());
             }

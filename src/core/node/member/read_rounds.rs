@@ -154,3 +154,37 @@ impl ReadRounds {
         all
     }
 }
+
+/// A leader's round of reads asks those that answered the last one first. They are waited for this long before all are asked, in
+/// milliseconds: far longer than an answer takes, and short beside what a client waits for.
+const PROMPT_MS: u64 = 10;
+
+/// Since when the core's newest round has waited for those that it asked.
+#[derive(Debug, Default)]
+pub(super) struct Asked {
+    round: Option<(u64, u64)>,
+}
+
+impl Asked {
+    /// Whether they take too long, given the core's newest round that was not answered and that did not ask all.
+    pub(super) fn is_late(&mut self, unanswered: Option<u64>, now: u64) -> bool {
+        let Some(round) = unanswered else {
+            self.round = None;
+            return false;
+        };
+        match self.round {
+            Some((known, since)) if known == round => {
+                now >= since + PROMPT_MS && !mutant!(AskedTooLong)
+            }
+            _ => {
+                self.round = Some((round, now));
+                false
+            }
+        }
+    }
+
+    /// When they will have taken too long.
+    pub(super) fn late_at(&self) -> Option<u64> {
+        self.round.map(|(_, since)| since + PROMPT_MS)
+    }
+}

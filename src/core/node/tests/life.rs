@@ -412,6 +412,41 @@ fn partitioned_leader_answers_no_reads() {
     assert!(cluster.server(leader).leases[&1].unwrap().is_some());
 }
 
+/// A round of reads asks one follower of two, which hangs: before the next tick the other one is asked, and from then on
+/// first.
+#[test]
+fn read_does_not_wait_for_a_member_that_hangs() {
+    let mut cluster = Cluster::new(&[1, 2, 3]);
+    let leader = cluster.leader();
+    cluster.put(leader, "key", "value");
+    let read = |cluster: &mut Cluster| {
+        let read = cluster.server(leader).request().counter;
+        cluster.give(leader, Input::Read(vec![read]));
+        cluster.settle();
+        read
+    };
+    let first = read(&mut cluster);
+    assert!(cluster.server(leader).reads.contains_key(&first));
+    // Whichever is asked: the one without which the next read waits.
+    let hangs = cluster.followers().into_iter().find(|id| {
+        cluster.cut(leader, *id);
+        let read = read(&mut cluster);
+        let waits = !cluster.server(leader).reads.contains_key(&read);
+        if !waits {
+            cluster.heal();
+        }
+        waits
+    });
+    assert!(hangs.is_some(), "one of them is asked");
+    let second = read(&mut cluster);
+    cluster.pass(leader, 9);
+    assert!(!cluster.server(leader).reads.contains_key(&second), "early");
+    cluster.pass(leader, 1);
+    assert!(cluster.server(leader).reads.contains_key(&second), "asked");
+    let third = read(&mut cluster);
+    assert!(cluster.server(leader).reads.contains_key(&third), "at once");
+}
+
 fn small_checkpoints(_: MemberId, config: &mut MemberConfig) {
     config.checkpoints = CheckpointPolicy {
         log_bytes: 8 << 10,

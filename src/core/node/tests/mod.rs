@@ -425,6 +425,21 @@ impl Cluster {
         }
     }
 
+    /// Time passes for a member, and it is told so if it waits for that.
+    pub(super) fn pass(&mut self, id: MemberId, ms: u64) {
+        self.now += ms;
+        let now = self.now;
+        let mut effects = Vec::new();
+        let member = &mut self.server(id).member;
+        if member.reads_late_at().is_some_and(|at| at <= now) {
+            member.pass(now, &mut effects);
+        }
+        for effect in effects {
+            self.apply_effect(id, effect);
+        }
+        self.settle();
+    }
+
     /// The member keeps proposals back from now on, or no more.
     pub(super) fn hold_proposals(&mut self, id: MemberId, held: bool) {
         let mut effects = Vec::new();

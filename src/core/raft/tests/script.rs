@@ -136,6 +136,7 @@ impl Script {
             }
             "change" => self.change(&words)?,
             "read" => self.cluster.raft(words.id(0)).read_index(words.number(1)),
+            "ask-all" => self.cluster.raft(words.id(0)).ask_all_for_reads(),
             "transfer" => {
                 let raft = self.cluster.raft(words.id(0));
                 raft.transfer_leadership(words.id(1))
