@@ -435,6 +435,9 @@ faults! {
     /// Whoever is asked first to confirm a leader is waited for until a tick.
     AskedTooLong "asked-too-long" in "core/node/member/read_rounds.rs",
         Test("node::tests::life::read_does_not_wait_for_a_member_that_hangs");
+    /// What is applied at once overtakes what is queued.
+    OvertakesQueue "overtakes-queue" in "server/core/turns.rs",
+        Test("server::core::turns::tests::what_is_queued_comes_first");
     /// A damaged place is forgotten when the file is closed that has it.
     DamageClosed "damage-closed" in "core/disk/values/known.rs",
         Test("persist::tests::damage_that_only_a_checkpoint_names_is_known");

@@ -1,11 +1,10 @@
-//! The applier: sole owner of the machine. Applies everything that is queued, publishes once, then
-//! answers the waiting requests. Never waits for readers.
+//! The applier: sole owner of the machine. Applies everything that is given to it at once, publishes once, then
+//! answers the waiting requests. Never waits for readers, and knows nothing of the thread that it runs on.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::handle::Published;
-use super::queue::Queue;
 use super::state::{RuntimeState, Thread};
 use super::{Worker, disk_stop, open, persist_stop};
 use crate::disk::{self, Class, ValueFiles};
@@ -18,8 +17,6 @@ use crate::server::process::clock;
 use crate::server::process::exit::Stop;
 use crate::store::{DamagedValue, Revision};
 
-/// Records examined for memory to free, between batches.
-const RECLAIM: usize = 2_000;
 /// Entries between two beats.
 const BEAT_EVERY: usize = 256;
 
@@ -40,37 +37,32 @@ pub(crate) enum ApplyJob {
 pub(super) struct Applier {
     pub(super) machine: StateMachine,
     pub(super) shared: Arc<RuntimeState>,
-    pub(super) jobs: Queue<ApplyJob>,
     pub(super) saver: Arc<Saver>,
     pub(super) background: Worker,
     /// Compactions that were applied and not published yet: the compacted revision before and after
     /// each.
     pub(super) compactions: Vec<(Revision, Revision)>,
+    /// A job failed: what comes after it is not applied, as that would be another state than the other members'.
+    pub(super) stopped: bool,
 }
 
 impl Applier {
-    pub(super) fn run(mut self) {
+    /// Publishes what was loaded.
+    pub(super) fn begin(&self) {
         publish(&self.shared, &self.machine);
-        let mut left = 0;
-        loop {
-            let idle = Duration::from_millis(if left > 0 { 1 } else { 1_000 });
-            let Some(jobs) = self.jobs.take(idle) else {
-                return;
-            };
-            self.shared.beat(Thread::Applier);
-            let (began, some) = (Instant::now(), !jobs.is_empty());
-            if let Err(stop) = self.run_jobs(jobs) {
-                self.shared.stop(stop);
-                return;
-            }
-            if some {
-                self.shared.metrics.apply.observe(began.elapsed());
-            }
-            left = self.machine.reclaim(RECLAIM);
-        }
     }
 
-    fn run_jobs(&mut self, jobs: Vec<ApplyJob>) -> Result<(), Stop> {
+    /// The files with values.
+    pub(super) fn values(&self) -> &ValueFiles {
+        self.saver.checkpoints().values()
+    }
+
+    /// Examines so many records for memory to free; says how many are left.
+    pub(super) fn reclaim(&mut self, number: usize) -> usize {
+        self.machine.reclaim(number)
+    }
+
+    pub(super) fn run_jobs(&mut self, jobs: Vec<ApplyJob>) -> Result<(), Stop> {
         let mut done = Vec::new();
         for job in jobs {
             match job {

@@ -20,11 +20,14 @@ pub(in crate::server) mod tail;
 pub(in crate::server) mod wakes;
 
 mod applier;
+mod applying;
 mod log;
 pub(crate) mod open;
 mod raft_task;
 pub(in crate::server) mod raft_thread;
+mod short;
 mod spacing;
+mod turns;
 mod worker;
 
 pub(crate) use applier::ApplyJob;
@@ -101,11 +104,12 @@ impl Core {
         let applier = applier::Applier {
             machine: parts.machine,
             shared: Arc::clone(shared),
-            jobs: apply.clone(),
             saver: parts.saver,
             background: background.clone(),
             compactions: Vec::new(),
+            stopped: false,
         };
+        let applying = applying::Applying::new(applier, apply.clone(), shared);
         let log_reader = parts.log.reader();
         let writer = log::Writer {
             segments: segments.clone(),
@@ -123,7 +127,7 @@ impl Core {
             member: parts.member,
             shared: Arc::clone(shared),
             outside,
-            apply: apply.clone(),
+            apply: applying.clone(),
             log: log.clone(),
             log_reader,
             reader: reader.clone(),
@@ -144,7 +148,7 @@ impl Core {
             ),
             (
                 Thread::Applier,
-                spawn("applier", shared, move || applier.run()).map_err(failed)?,
+                spawn("applier", shared, move || applying.run()).map_err(failed)?,
             ),
         ];
         Ok(Core {

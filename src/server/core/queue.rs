@@ -148,6 +148,19 @@ impl<T> Queue<T> {
         Queue::with(limit, Condvar::new())
     }
 
+    /// Waits up to `timeout` until something is queued, without taking it, or the queue is closed; may end earlier.
+    pub(crate) fn wait(&self, timeout: Duration) {
+        let state = self.0.lock();
+        if state.items.is_empty() && !state.closed {
+            let _waited = self.0.arrived.wait_timeout(state, timeout);
+        }
+    }
+
+    /// Whether nothing is queued.
+    pub(crate) fn has_none(&self) -> bool {
+        self.0.lock().items.is_empty()
+    }
+
     /// Takes everything that is queued; waits up to `timeout` for the first item. Empty after the
     /// timeout; `None` once the queue is closed and drained.
     pub(crate) fn take(&self, timeout: Duration) -> Option<Vec<T>> {

@@ -1,6 +1,6 @@
 //! The task of consensus: steps the member with all inputs that have arrived since the last step,
-//! then passes its effects to the threads and links that carry them out. Never blocks, and waits
-//! for its own inbox alone: the links between members run on the same thread.
+//! then passes its effects to the threads and links that carry them out, and applies what is short itself. Never blocks, and
+//! waits for its own inbox alone: the links between members run on the same thread.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use tokio::task::yield_now;
 use tokio::time::sleep_until;
 
+use super::applying::{Applying, Committed, bytes};
 use super::handle::RequestError;
 use super::queue::{Queue, Unnoticed};
 use super::spacing::Spacing;
@@ -17,7 +18,7 @@ use super::state::{RuntimeState, Thread, proposal_error, refusal, transfer_error
 use super::{ApplyJob, LogJob, Worker, disk_stop};
 use crate::disk::{Class, LogReader};
 use crate::node::{Effect, Input, Member, StopReason};
-use crate::raft::{Entry, LogRead, Role, RoleChange};
+use crate::raft::{LogRead, Role, RoleChange};
 use crate::server::listen::quiet::Quiet;
 use crate::server::member_runtime::Transport;
 use crate::server::process::exit::Stop;
@@ -30,7 +31,7 @@ pub(super) struct RaftTask {
     pub(super) member: Member,
     pub(super) shared: Arc<RuntimeState>,
     pub(super) outside: Transport,
-    pub(super) apply: Queue<ApplyJob>,
+    pub(super) apply: Applying,
     pub(super) log: Queue<LogJob>,
     pub(super) log_reader: LogReader,
     pub(super) reader: Worker,
@@ -73,11 +74,13 @@ impl RaftTask {
                     .handle(self.shared.now_ms(), input, &mut effects);
             }
             let ticked = self.tick(&mut next_tick, tick, &mut effects);
+            self.pass(&mut effects);
             let held = self.space(&mut effects);
             let mut changed = ticked;
+            let mut committed = Committed::default();
             for effect in effects.drain(..) {
                 changed |= matches!(effect, Effect::Role(_));
-                if let Some(reason) = run_effect(&self, effect) {
+                if let Some(reason) = run_effect(&self, effect, &mut committed) {
                     self.shared.stop(stop(&reason));
                     return;
                 }
@@ -85,14 +88,27 @@ impl RaftTask {
             if changed {
                 self.publish();
             }
-            let wake = held.map_or(next_tick, |held| held.min(next_tick));
+            let late = self.member.reads_late_at().map(|at| self.shared.at_ms(at));
+            let wake = [held, late]
+                .into_iter()
+                .flatten()
+                .fold(next_tick, Instant::min);
             if wake != clock.deadline().into_std() || clock.is_elapsed() {
                 clock.as_mut().reset(wake.into());
             }
-            if !self.shared.inbox.is_empty() {
+            if !committed.is_empty() || !self.shared.inbox.is_empty() {
                 // First the links send what this step gave them, and read what more has come.
                 yield_now().await;
             }
+            committed.apply_now(&mut self.apply);
+        }
+    }
+
+    /// Tells the member the time if it waits for it.
+    fn pass(&mut self, effects: &mut Vec<Effect>) {
+        let now = self.shared.now_ms();
+        if self.member.reads_late_at().is_some_and(|at| at <= now) {
+            self.member.pass(now, effects);
         }
     }
 
@@ -168,7 +184,7 @@ fn gather(came: Vec<Input>) -> Vec<Input> {
 }
 
 /// Carries out one effect; returns the reason if the server has to stop.
-fn run_effect(stepper: &RaftTask, effect: Effect) -> Option<StopReason> {
+fn run_effect(stepper: &RaftTask, effect: Effect, committed: &mut Committed) -> Option<StopReason> {
     let shared = &stepper.shared;
     match effect {
         Effect::Write(persist) => {
@@ -180,10 +196,7 @@ fn run_effect(stepper: &RaftTask, effect: Effect) -> Option<StopReason> {
                 shared.report(Input::Unreachable(to));
             }
         }
-        Effect::Apply(entries) => {
-            let bytes = bytes(&entries);
-            let _ = stepper.apply.push_always(bytes, ApplyJob::Entries(entries));
-        }
+        Effect::Apply(entries) => committed.add(&stepper.apply, entries),
         Effect::InstallCheckpoint(meta) => {
             let _ = stepper.log.push_always(0, LogJob::Install(meta));
         }
@@ -192,7 +205,7 @@ fn run_effect(stepper: &RaftTask, effect: Effect) -> Option<StopReason> {
             stepper.outside.send_checkpoint(to, term, index);
         }
         Effect::TakeCheckpoint => {
-            let _ = stepper.apply.push_always(0, ApplyJob::Checkpoint);
+            committed.queue(&stepper.apply, 0, ApplyJob::Checkpoint);
         }
         Effect::DropLog { before } => {
             let _ = stepper.log.push_always(0, LogJob::Drop { before });
@@ -224,7 +237,7 @@ fn run_effect(stepper: &RaftTask, effect: Effect) -> Option<StopReason> {
         Effect::Role(change) => role(shared, change),
         Effect::Removed { settled } => {
             tracing::info!(settled, "removed from the cluster");
-            let _ = stepper.apply.push_always(0, ApplyJob::Part);
+            committed.queue(&stepper.apply, 0, ApplyJob::Part);
             let reason = "this member was removed from its cluster for good";
             stepper.outside.removed(reason);
         }
@@ -243,10 +256,6 @@ fn notice(text: &str) {
         Some(0) => tracing::warn!("{text}"),
         Some(more) => tracing::warn!(more, "{text} (and more before)"),
     }
-}
-
-fn bytes(entries: &[Entry]) -> usize {
-    entries.iter().map(|entry| entry.data.len() + 64).sum()
 }
 
 fn read_log(stepper: &RaftTask, read: LogRead) {

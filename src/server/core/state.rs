@@ -276,6 +276,11 @@ impl RuntimeState {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX - 1) + 1
     }
 
+    /// When [that clock](Self::now_ms) shows so many milliseconds.
+    pub(crate) fn at_ms(&self, ms: u64) -> Instant {
+        self.started + Duration::from_millis(ms.saturating_sub(1))
+    }
+
     /// Stops the server. Only the first reason counts.
     pub(crate) fn stop(&self, stop: Stop) {
         if let Some(sender) = self.stop.get() {

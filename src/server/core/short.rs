@@ -1,0 +1,239 @@
+//! Which entries are applied at once by the task of consensus, which knows first that they are committed: few, and each a
+//! change of single keys that reads nothing from a disk. To wake the applier for them would cost several times what they do.
+//!
+//! Pure. Never lets through what may wait for a disk, or grows with what the store holds.
+
+use std::time::{Duration, Instant};
+
+use crate::node::{LogPayload, PayloadBody};
+use crate::raft::Entry;
+use crate::store::{Op, Operation, ReadAhead, RequestOp, Txn};
+
+/// So many entries are applied in some hundred microseconds, which is short beside a tick.
+const MOST: usize = 64;
+/// The same of their bytes: they are copied.
+const MOST_BYTES: usize = 128 << 10;
+/// Compares and operations of a transaction.
+const MOST_PARTS: usize = 16;
+
+/// Longer than this is not short, whatever it was: many ranges are watched, for instance.
+const LONG: Duration = Duration::from_millis(2);
+/// For so long after it the applier's thread applies everything.
+const ELSEWHERE: Duration = Duration::from_secs(1);
+
+/// Whether what looks short has been so.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Lately {
+    long: Option<Instant>,
+}
+
+impl Lately {
+    /// Whether the task of consensus may apply anything.
+    pub(super) fn was_short(&self, now: Instant) -> bool {
+        self.long.is_none_or(|long| now >= long + ELSEWHERE)
+    }
+
+    /// What it applied took so long.
+    pub(super) fn took(&mut self, now: Instant, duration: Duration) {
+        if duration > LONG {
+            self.long = Some(now);
+        }
+    }
+}
+
+/// Whether all of these are. Values of keys can be in files or not.
+pub(super) fn are_short(entries: &[Entry], values_in_files: bool) -> bool {
+    let bytes: usize = entries.iter().map(|entry| entry.data.len()).sum();
+    let mut all = entries.iter();
+    entries.len() <= MOST
+        && bytes <= MOST_BYTES
+        && all.all(|entry| is_short(entry, values_in_files))
+}
+
+fn is_short(entry: &Entry, values_in_files: bool) -> bool {
+    // What cannot be decoded is found when it is applied.
+    let Ok(Some(payload)) = LogPayload::of(entry) else {
+        return false;
+    };
+    let Some(PayloadBody::Command(command)) = payload.body else {
+        return false;
+    };
+    command.operation.is_some_and(|operation| {
+        is_of_single_keys(&operation) && !(values_in_files && ReadAhead::is_needed_for(&operation))
+    })
+}
+
+fn is_of_single_keys(operation: &Operation) -> bool {
+    match operation {
+        Operation::Put(_) => true,
+        Operation::DeleteRange(delete) => delete.range_end.is_empty(),
+        Operation::Txn(txn) => is_small(txn),
+        _ => false,
+    }
+}
+
+fn is_small(txn: &Txn) -> bool {
+    let (compares, mut all) = (&txn.compare, txn.success.iter().chain(&txn.failure));
+    compares.len() + txn.success.len() + txn.failure.len() <= MOST_PARTS
+        && compares.iter().all(|compare| compare.range_end.is_empty())
+        && all.all(part)
+}
+
+fn part(request: &RequestOp) -> bool {
+    match &request.op {
+        Some(Op::Range(range)) => range.range_end.is_empty(),
+        Some(Op::Put(_)) => true,
+        Some(Op::DeleteRange(delete)) => delete.range_end.is_empty(),
+        Some(Op::Txn(_)) | None => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{Command, Compact, Compare, CompareTarget, DeleteRange, Put, Range};
+    use bytes::Bytes;
+
+    fn entry(operation: Operation) -> Entry {
+        let command = Command {
+            operation: Some(operation),
+            ..Command::default()
+        };
+        Entry {
+            term: 1,
+            index: 1,
+            kind: 0,
+            data: LogPayload::command(None, command),
+        }
+    }
+
+    fn put(bytes: usize) -> Put {
+        Put {
+            key: "a".into(),
+            value: vec![7; bytes].into(),
+            ..Put::default()
+        }
+    }
+
+    fn is_short(operation: Operation) -> bool {
+        are_short(&[entry(operation)], false)
+    }
+
+    fn txn(success: Vec<Op>) -> Operation {
+        Operation::Txn(Txn {
+            compare: vec![Compare {
+                key: "a".into(),
+                ..Compare::default()
+            }],
+            success: success.into_iter().map(RequestOp::from).collect(),
+            failure: vec![Op::Range(range("")).into()],
+        })
+    }
+
+    fn range(range_end: &'static str) -> Range {
+        Range {
+            key: "a".into(),
+            range_end: range_end.into(),
+            ..Range::default()
+        }
+    }
+
+    fn delete(range_end: &'static str) -> DeleteRange {
+        DeleteRange {
+            key: "a".into(),
+            range_end: range_end.into(),
+            ..DeleteRange::default()
+        }
+    }
+
+    #[test]
+    fn changes_of_single_keys_are() {
+        assert!(is_short(Operation::Put(put(256))));
+        assert!(is_short(Operation::DeleteRange(delete(""))));
+        assert!(is_short(txn(vec![
+            Op::Put(put(9)),
+            Op::DeleteRange(delete(""))
+        ])));
+    }
+
+    #[test]
+    fn what_grows_with_the_store_is_not() {
+        assert!(!is_short(Operation::DeleteRange(delete("b"))));
+        assert!(!is_short(txn(vec![Op::DeleteRange(delete("b"))])));
+        assert!(!is_short(txn(vec![Op::Range(range("b"))])));
+        assert!(!is_short(txn(vec![Op::Txn(Txn::default())])));
+        assert!(!is_short(txn(vec![Op::Put(put(9)); MOST_PARTS])));
+        assert!(!is_short(Operation::Compact(Compact { revision: 2 })));
+        let compares_all = Txn {
+            compare: vec![Compare {
+                key: "a".into(),
+                range_end: "b".into(),
+                ..Compare::default()
+            }],
+            ..Txn::default()
+        };
+        assert!(!is_short(Operation::Txn(compares_all)));
+    }
+
+    #[test]
+    fn many_are_not() {
+        let entries = vec![entry(Operation::Put(put(9))); MOST + 1];
+        assert!(are_short(&entries[1..], false));
+        assert!(!are_short(&entries, false));
+        assert!(!is_short(Operation::Put(put(MOST_BYTES))));
+    }
+
+    /// What a value is compared with, or answered with, may have to be read from a disk.
+    #[test]
+    fn what_reads_a_value_is_not_where_values_are_in_files() {
+        let previous = Put {
+            prev_kv: true,
+            ..put(9)
+        };
+        let compares = Txn {
+            compare: vec![Compare {
+                key: "a".into(),
+                target: CompareTarget::Value as i32,
+                ..Compare::default()
+            }],
+            ..Txn::default()
+        };
+        for operation in [
+            Operation::Put(previous),
+            Operation::Txn(compares),
+            txn(vec![Op::Put(put(9))]),
+        ] {
+            let entries = [entry(operation)];
+            assert!(are_short(&entries, false));
+            assert!(!are_short(&entries, true));
+        }
+        assert!(are_short(&[entry(Operation::Put(put(9)))], true));
+    }
+
+    #[test]
+    fn what_took_long_is_left_to_the_thread_for_a_while() {
+        let (mut lately, begun) = (Lately::default(), Instant::now());
+        assert!(lately.was_short(begun));
+        lately.took(begun, LONG);
+        assert!(lately.was_short(begun));
+        lately.took(begun, LONG + Duration::from_millis(1));
+        assert!(!lately.was_short(begun));
+        let later = begun + ELSEWHERE;
+        assert!(!lately.was_short(later - Duration::from_millis(1)));
+        assert!(lately.was_short(later));
+    }
+
+    #[test]
+    fn what_is_no_command_is_not() {
+        let empty = Entry {
+            data: Bytes::new(),
+            ..entry(Operation::Put(put(9)))
+        };
+        assert!(!are_short(&[empty], false), "the first one of a leader");
+        let unknown = Entry {
+            data: Bytes::from_static(&[0xff; 9]),
+            ..entry(Operation::Put(put(9)))
+        };
+        assert!(!are_short(&[unknown], false));
+    }
+}
