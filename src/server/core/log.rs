@@ -77,9 +77,11 @@ fn pause(ended: &Mutex<mpsc::Receiver<Infallible>>, pause: Duration) -> ControlF
 }
 
 /// While the next segment is made ahead, the disk is the log's own for so many times as long as it was not.
-const PAUSES: u32 = 3;
+const PAUSES: u32 = 100;
 /// Of a slow disk.
-const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// Interval between two looks at whether the log has come too close.
+const LOOK: Duration = Duration::from_millis(50);
 /// Interval until the next attempt after the volume had no room for the next segment.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
@@ -153,13 +155,12 @@ impl Writer {
         self.segments.run(move || {
             let mut began = Instant::now();
             let mut go_on = |done| {
-                let length = match preparer.is_ahead(done) {
-                    true => (began.elapsed() * PAUSES).min(LONGEST_PAUSE),
-                    false => Duration::ZERO,
-                };
-                let goes_on = pause(&ended, length);
+                let until = Instant::now() + (began.elapsed() * PAUSES).min(LONGEST_PAUSE);
+                while preparer.is_ahead(done) && Instant::now() < until {
+                    pause(&ended, LOOK)?;
+                }
                 began = Instant::now();
-                goes_on
+                pause(&ended, Duration::ZERO)
             };
             match preparer.prepare(&mut go_on) {
                 Ok(()) => {}
