@@ -417,6 +417,18 @@ faults! {
     /// A damaged value is healed with bytes that its checksum does not prove.
     HealsUnproven "heals-unproven" in "core/store/value.rs",
         Test("store::tests::values::value_is_healed_by_the_bytes_that_were_written_alone");
+    /// A healed value is taken for a copy of a packed revision, and the revision stays damaged.
+    PackedNotHealed "packed-not-healed" in "core/store/heal.rs",
+        Test("store::tests::packed::packed_value_is_healed_and_moved");
+    /// A packed revision loses its lease.
+    PackedLeaseLost "packed-lease-lost" in "core/store/block.rs",
+        Test("store::tests::packed::packed_store_is_as_one_that_is_not");
+    /// A packed revision is taken for its neighbour in the block.
+    PackedRowOff "packed-row-off" in "core/store/chunk.rs",
+        Test("store::tests::packed::packed_store_is_as_one_that_is_not");
+    /// A revision that a compaction kept is lost once a later one is there and it leaves the log.
+    KeptRevisionLost "kept-revision-lost" in "core/store/history.rs",
+        Test("store::tests::packed::packed_store_is_as_one_that_is_not");
     /// A checkpoint that empties a worn file fails at a damaged value.
     DamageEndsCheckpoint "damage-ends-checkpoint" in "core/store/moves.rs",
         Test("persist::tests::checkpoint_leaves_a_damaged_value_where_it_is");

@@ -171,6 +171,7 @@ impl Saver {
             files.insert(file.number());
             moved.settle(&file);
         }
+        chunks.view().pack();
         Ok(files)
     }
 

@@ -16,12 +16,13 @@ use crate::mutants::mutant;
 use bytes::{Bytes, BytesMut};
 use prost::Message as _;
 
+use super::history::{Found, KeyEntry};
 use super::lease::LeaseInfo;
-use super::log::LogEntry;
 use super::pieces::{
     FORMAT, FORMAT_PLACED, Head, Kind, Lease, Piece, Pieces, Row, Tail, damaged, place,
 };
-use super::record::{Details, KeyEntry, Record};
+use super::recents::Recents;
+use super::record::{Details, Record};
 use super::rows::MOST;
 use super::span::{End, Span};
 use super::state::State;
@@ -165,13 +166,14 @@ impl Export {
             end: End::Open,
         };
         view.state.keys.visit(span, &mut |entry| {
-            for record in kept(entry, view.state.compacted) {
+            let key = entry.key();
+            for found in kept(entry, view.state.compacted) {
                 if self.buffer.len() >= CHUNK_BYTES {
                     return ControlFlow::Break(());
                 }
                 let known = match &at {
-                    Some(last) if last.key() == record.key() => {
-                        if record.place() <= last.place() {
+                    Some(last) if last.key() == key => {
+                        if found.place() <= last.place() {
                             continue;
                         }
                         true
@@ -180,9 +182,10 @@ impl Export {
                 };
                 let key = match known {
                     true => Bytes::new(),
-                    false => Bytes::copy_from_slice(record.key()),
+                    false => Bytes::copy_from_slice(key),
                 };
-                match row(record, key, self.placed) {
+                let record = view.state.seen(entry, found);
+                match row(&record, key, self.placed) {
                     Ok(row) => self.write(Kind::Row(row)),
                     Err(damaged) => {
                         self.failure = Some(damaged);
@@ -190,7 +193,7 @@ impl Export {
                     }
                 }
                 self.records += 1;
-                at = Some(record.clone());
+                at = Some(Record::clone(&record));
             }
             ControlFlow::Continue(())
         });
@@ -214,15 +217,19 @@ impl Export {
 }
 
 /// The records of a key that a compaction has not forgotten.
-pub(super) fn kept(entry: &KeyEntry, compacted: Revision) -> impl Iterator<Item = &Record> {
-    // What the compacted revision itself superseded is forgotten too, its tombstones are not.
-    let base = entry
-        .at(compacted)
-        .filter(|record| !record.tombstone || record.main == compacted);
-    let base = base.map(|record| record.place());
+pub(super) fn kept(entry: &KeyEntry, compacted: Revision) -> impl Iterator<Item = Found<'_>> {
+    let base = base(entry, compacted).map(|found| found.place());
     entry
         .records()
-        .filter(move |record| record.main > compacted || Some(record.place()) == base)
+        .filter(move |found| found.main() > compacted || Some(found.place()) == base)
+}
+
+/// Of these the one that is not above the compacted revision.
+pub(super) fn base(entry: &KeyEntry, compacted: Revision) -> Option<Found<'_>> {
+    // What the compacted revision itself superseded is forgotten too, its tombstones are not.
+    entry
+        .at(compacted)
+        .filter(|found| !found.tombstone() || found.main() == compacted)
 }
 
 /// `key` is empty if the row before is of the same one.
@@ -269,7 +276,7 @@ pub struct Import {
     /// The key whose rows are being read.
     entry: Option<KeyEntry>,
     /// Records of the log, not yet in its order.
-    recent: Vec<Recent>,
+    recent: Recents,
     records: u64,
     leases: u64,
     tail: Option<Tail>,
@@ -320,7 +327,7 @@ impl Import {
             return Err(damaged("the number of its alarms is wrong"));
         }
         self.state.keys = std::mem::take(&mut self.keys).finish();
-        index_log(&mut self.state, std::mem::take(&mut self.recent));
+        std::mem::take(&mut self.recent).index(&mut self.state);
         self.state.floor = self.state.compacted;
         if self.state.db_size() != tail.db_size {
             return Err(damaged("its size does not add up"));
@@ -427,16 +434,18 @@ impl Import {
         };
         self.records += 1;
         self.state.added += record.size();
-        if record.main >= self.state.compacted {
-            let before = known.as_ref().filter(|_| row.key.is_empty());
-            self.recent.push(Recent::new(&record, before));
+        let before = known.as_ref().filter(|_| row.key.is_empty());
+        let logged = before.is_some_and(|before| before.main >= self.state.compacted);
+        if let (Some(entry), Some(_)) = (&mut self.entry, before) {
+            entry.push(record.clone(), logged);
         }
-        if row.key.is_empty() {
-            self.entry
-                .as_mut()
-                .into_iter()
-                .for_each(|entry| entry.push(record.clone()));
-        } else {
+        if logged {
+            self.recent.pack_last();
+        }
+        if record.main >= self.state.compacted {
+            self.recent.push(&record, before);
+        }
+        if before.is_none() {
             self.end_key();
             self.entry = Some(KeyEntry::new(record));
         }
@@ -461,41 +470,6 @@ impl Import {
             self.state.leases.attach(lease, newest.key());
         }
         self.keys.push(entry);
-    }
-}
-
-/// A record of the log, and what compaction past it frees.
-#[derive(Debug)]
-pub(super) struct Recent {
-    /// Its place is kept beside it: sorting by it does not touch the record.
-    place: (Revision, u32),
-    frees: u64,
-    record: Record,
-}
-
-impl Recent {
-    /// `before` is the revision of the key that the record superseded, if there was one.
-    pub(super) fn new(record: &Record, before: Option<&Record>) -> Self {
-        let superseded = before.filter(|before| !before.tombstone);
-        let own = if record.tombstone { record.size() } else { 0 };
-        Recent {
-            place: record.place(),
-            frees: superseded.map_or(0, Record::size) + own,
-            record: record.clone(),
-        }
-    }
-}
-
-/// Puts the records of the log into their order.
-pub(super) fn index_log(state: &mut State, mut recent: Vec<Recent>) {
-    recent.sort_unstable_by_key(|recent| recent.place);
-    for recent in recent {
-        state.frees += recent.frees;
-        state.logged += recent.record.size();
-        state.log.push(LogEntry {
-            record: recent.record,
-            frees: state.frees,
-        });
     }
 }
 

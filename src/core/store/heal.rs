@@ -13,6 +13,7 @@ use bytes::Bytes;
 use crate::mutants::mutant;
 
 use super::checkpoint::kept;
+use super::log::Holder;
 use super::record::Record;
 use super::rows::Row;
 use super::span::Span;
@@ -24,6 +25,7 @@ use super::{DamagedValue, KeyValue, Revision};
 #[derive(Clone, Debug)]
 pub struct LostValue {
     record: Record,
+    holder: Holder,
     place: (u64, u64),
 }
 
@@ -34,12 +36,16 @@ impl View {
     pub fn lost_values(&self, places: &BTreeSet<(u64, u64)>) -> Vec<LostValue> {
         let mut lost = Vec::new();
         self.state.keys.visit(Span::ALL, &mut |entry| {
-            for record in kept(entry, self.state.compacted) {
+            for found in kept(entry, self.state.compacted) {
+                let (record, holder) = self.state.held(entry, found);
                 let place = record.value.place();
                 let place = place.map(|place| (place.file.number(), place.offset));
                 if let Some(place) = place.filter(|place| places.contains(place)) {
-                    let record = record.clone();
-                    lost.push(LostValue { record, place });
+                    lost.push(LostValue {
+                        record: Record::clone(&record),
+                        holder,
+                        place,
+                    });
                 }
             }
             ControlFlow::Continue(())
@@ -52,10 +58,13 @@ impl View {
     /// # Errors
     /// If its value cannot be read here either.
     pub fn row_at(&self, key: &[u8], at: (Revision, u32)) -> Result<Option<Row>, DamagedValue> {
-        let entry = self.state.keys.get(key);
-        let mut records = entry.into_iter().flat_map(|entry| entry.records());
-        let record = records.find(|record| record.place() == at && !record.tombstone);
-        record.map(Row::new).transpose()
+        let Some(entry) = self.state.keys.get(key) else {
+            return Ok(None);
+        };
+        let mut all = entry.records();
+        let found = all.find(|found| found.place() == at && !found.tombstone());
+        let row = found.map(|found| Row::new(&self.state.seen(entry, found)));
+        row.transpose()
     }
 }
 
@@ -97,6 +106,12 @@ impl LostValue {
         }
         // What came with it must not stay in memory for as long as it does.
         let value = Bytes::copy_from_slice(&row.kv.value);
-        self.record.value.heal(self.place, value)
+        match &self.holder {
+            Holder::Chunk(..) if mutant!(PackedNotHealed) => {
+                self.record.value.heal(self.place, value)
+            }
+            Holder::Record => self.record.value.heal(self.place, value),
+            Holder::Chunk(chunk, at) => chunk.heal(*at, self.place, &value),
+        }
     }
 }

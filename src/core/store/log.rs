@@ -1,15 +1,14 @@
 //! The log of revisions since the last compaction, in the order they were written. It serves
-//! watchers, hashes and checkpoints. Cloning is cheap: full chunks are shared.
+//! watchers, hashes and checkpoints, and it is where the older revisions of a key are. Cloning is cheap: full chunks are shared.
 //!
-//! Uses only the position and size of a record.
+//! Never decides how an entry of a full chunk is held.
 
 use std::sync::Arc;
 
 use super::Revision;
+use super::chunk::{CHUNK, Held, Sealed};
 use super::record::Record;
 
-/// Entries in a chunk.
-const CHUNK: usize = 128;
 /// Chunks in a group.
 const GROUP: usize = 128;
 
@@ -21,7 +20,13 @@ pub(super) struct LogEntry {
     pub(super) frees: u64,
 }
 
-type Chunk = Arc<Vec<LogEntry>>;
+/// A full chunk, and the place of its first entry: a search must not look into each chunk that it passes. `None` once all
+/// its entries have left.
+#[derive(Clone, Debug)]
+struct Chunk {
+    first: (Revision, u32),
+    sealed: Option<Arc<Sealed>>,
+}
 
 /// Entries in order of their places: groups of full chunks, then full chunks, then the rest.
 #[derive(Clone, Debug, Default)]
@@ -31,23 +36,66 @@ pub(super) struct RevisionLog {
     tail: Arc<Vec<LogEntry>>,
     /// Entries at the front of the first group or chunk that have been dropped.
     skip: usize,
+    /// Position in the history of the store of the first entry, if there is one.
+    front: Option<(Revision, u32)>,
+}
+
+/// Where an entry is held.
+#[derive(Clone, Debug)]
+pub(super) enum Holder {
+    /// In a record that nobody packs.
+    Record,
+    /// In a full chunk, at this number.
+    Chunk(Arc<Sealed>, usize),
 }
 
 impl RevisionLog {
     /// Adds an entry above all others.
     pub(super) fn push(&mut self, entry: LogEntry) {
+        self.front.get_or_insert_with(|| entry.record.place());
         let tail = Arc::make_mut(&mut self.tail);
         tail.push(entry);
         if tail.len() < CHUNK {
             return;
         }
-        let full = std::mem::take(&mut self.tail);
+        let full = std::mem::take(tail);
         let chunks = Arc::make_mut(&mut self.chunks);
-        chunks.push(full);
+        let first = full.first().map(|entry| entry.record.place());
+        chunks.push(Chunk {
+            first: first.unwrap_or_default(),
+            sealed: Some(Arc::new(Sealed::of(full))),
+        });
         if chunks.len() == GROUP {
             let full = std::mem::take(&mut self.chunks);
             Arc::make_mut(&mut self.groups).push(full);
         }
+    }
+
+    /// The same, and packs what can be of a chunk that it fills.
+    pub(super) fn push_packed(&mut self, entry: LogEntry) {
+        self.push(entry);
+        if self.tail.is_empty()
+            && let Some(chunk) = self.chunk((self.stored() - 1) / CHUNK)
+        {
+            chunk.pack(1);
+        }
+    }
+
+    /// Packs full chunks of which so many more entries than before can be.
+    pub(super) fn pack(&self, least: usize) {
+        let chunks = self.groups.iter().flat_map(|group| group.iter());
+        for chunk in chunks.chain(&*self.chunks) {
+            chunk.sealed.iter().for_each(|chunk| chunk.pack(least));
+        }
+    }
+
+    /// Number of entries that are packed.
+    #[cfg(test)]
+    pub(super) fn packed(&self) -> u32 {
+        let chunks = self.groups.iter().flat_map(|group| group.iter());
+        let chunks = chunks.chain(&*self.chunks);
+        let chunks = chunks.filter_map(|chunk| chunk.sealed.as_ref());
+        chunks.map(|chunk| chunk.held().packed()).sum()
     }
 
     /// Number of entries.
@@ -55,46 +103,110 @@ impl RevisionLog {
         self.stored() - self.skip
     }
 
+    fn full(&self) -> usize {
+        self.groups.len() * GROUP + self.chunks.len()
+    }
+
     fn stored(&self) -> usize {
-        (self.groups.len() * GROUP + self.chunks.len()) * CHUNK + self.tail.len()
+        self.full() * CHUNK + self.tail.len()
+    }
+
+    /// A full chunk by its number.
+    fn slot(&self, number: usize) -> Option<&Chunk> {
+        match self.groups.get(number / GROUP) {
+            Some(group) => group.get(number % GROUP),
+            None => self.chunks.get(number - self.groups.len() * GROUP),
+        }
+    }
+
+    fn chunk(&self, number: usize) -> Option<&Arc<Sealed>> {
+        self.slot(number)?.sealed.as_ref()
     }
 
     /// The entry at a position from the front.
-    pub(super) fn get(&self, at: usize) -> Option<&LogEntry> {
+    pub(super) fn get(&self, at: usize) -> Option<LogEntry> {
         let at = at + self.skip;
-        let (chunk, entry) = (at / CHUNK, at % CHUNK);
-        let (group, in_group) = (chunk / GROUP, chunk % GROUP);
-        if group < self.groups.len() {
-            return self.groups[group][in_group].get(entry);
-        }
-        let chunk = chunk - self.groups.len() * GROUP;
-        match self.chunks.get(chunk) {
-            Some(chunk) => chunk.get(entry),
-            None if chunk == self.chunks.len() => self.tail.get(entry),
-            None => None,
+        match self.chunk(at / CHUNK) {
+            Some(chunk) => Some(chunk.held().entry(at % CHUNK)),
+            None => self.tail.get(at.checked_sub(self.full() * CHUNK)?).cloned(),
         }
     }
 
-    pub(super) fn first(&self) -> Option<&LogEntry> {
+    pub(super) fn first(&self) -> Option<LogEntry> {
         self.get(0)
+    }
+
+    /// Whether a record at this position of the store's history is in it, if there is one.
+    pub(super) fn holds(&self, place: (Revision, u32)) -> bool {
+        self.front.is_some_and(|front| front <= place)
     }
 
     /// Position of the first entry whose revision is at least `main`.
     pub(super) fn position(&self, main: Revision) -> usize {
-        let (mut low, mut high) = (0, self.len());
+        self.lower_bound((main, 0)).saturating_sub(self.skip)
+    }
+
+    /// The same with what was dropped counted, and by place.
+    fn lower_bound(&self, place: (Revision, u32)) -> usize {
+        let below = |entry: &LogEntry| entry.record.place() < place;
+        let in_tail = |log: &Self| log.full() * CHUNK + log.tail.partition_point(below);
+        // Most who ask want what was written last.
+        if self.tail.first().is_some_and(below) {
+            return in_tail(self);
+        }
+        let (mut low, mut high) = (self.skip / CHUNK, self.full());
+        let front = low;
         while low < high {
             let middle = (low + high) / 2;
-            match self.get(middle) {
-                Some(entry) if entry.record.main < main => low = middle + 1,
+            match self.slot(middle) {
+                Some(chunk) if chunk.first < place => low = middle + 1,
                 _ => high = middle,
             }
         }
-        low
+        // It lies in the last chunk that begins below, or behind that.
+        if low > front
+            && let Some(chunk) = self.chunk(low - 1)
+        {
+            let within = chunk.held().lower_bound(place);
+            if within < CHUNK || low < self.full() {
+                return (low - 1) * CHUNK + within;
+            }
+        } else if low < self.full() {
+            return low * CHUNK;
+        }
+        in_tail(self)
+    }
+
+    /// The record of this key at a position of the store's history, and where it is held.
+    pub(super) fn find(&self, key: &[u8], place: (Revision, u32)) -> Option<(Record, Holder)> {
+        let at = self.lower_bound(place);
+        if at < self.skip {
+            return None;
+        }
+        let (record, holder) = match self.chunk(at / CHUNK) {
+            Some(chunk) => {
+                let held = chunk.held();
+                if held.place(at % CHUNK) != place {
+                    return None;
+                }
+                let record = held.record(at % CHUNK, key);
+                (record, Holder::Chunk(Arc::clone(chunk), at % CHUNK))
+            }
+            None => {
+                let entry = self.tail.get(at.checked_sub(self.full() * CHUNK)?)?;
+                (entry.record.clone(), Holder::Record)
+            }
+        };
+        (record.place() == place).then_some((record, holder))
     }
 
     /// The entries from a position on.
-    pub(super) fn iter_from(&self, at: usize) -> impl Iterator<Item = &LogEntry> {
-        (at..self.len()).map_while(|at| self.get(at))
+    pub(super) fn iter_from(&self, at: usize) -> Entries<'_> {
+        Entries {
+            log: self,
+            at: at + self.skip,
+            held: None,
+        }
     }
 
     /// Drops the first entry.
@@ -116,7 +228,40 @@ impl RevisionLog {
             && let Some(group) = Arc::make_mut(&mut self.groups).first_mut()
         {
             // Lets go of the records at once; the place of the chunk goes with its group.
-            Arc::make_mut(group)[self.skip / CHUNK - 1] = Chunk::default();
+            Arc::make_mut(group)[self.skip / CHUNK - 1].sealed = None;
+        }
+        self.front = match self.chunk(self.skip / CHUNK) {
+            Some(chunk) => Some(chunk.held().place(self.skip % CHUNK)),
+            None => self.tail.get(self.skip).map(|entry| entry.record.place()),
+        };
+    }
+}
+
+/// Entries in their order.
+#[derive(Debug)]
+pub(super) struct Entries<'a> {
+    log: &'a RevisionLog,
+    /// What was dropped is counted.
+    at: usize,
+    /// The chunk that it is in.
+    held: Option<Arc<Held>>,
+}
+
+impl Iterator for Entries<'_> {
+    type Item = LogEntry;
+
+    fn next(&mut self) -> Option<LogEntry> {
+        let at = self.at;
+        self.at += 1;
+        if at.is_multiple_of(CHUNK) || self.held.is_none() {
+            self.held = self.log.chunk(at / CHUNK).map(|chunk| chunk.held());
+        }
+        match &self.held {
+            Some(held) => Some(held.entry(at % CHUNK)),
+            None => {
+                let at = at.checked_sub(self.log.full() * CHUNK)?;
+                self.log.tail.get(at).cloned()
+            }
         }
     }
 }
@@ -169,5 +314,61 @@ mod tests {
         assert_eq!(frozen.len(), 300);
         assert_eq!(frozen.get(0).map(|entry| entry.record.main), Some(0));
         assert_eq!(log.len(), 101);
+    }
+
+    /// Places of two entries each, of old revisions that can be packed.
+    fn old(number: usize) -> LogEntry {
+        let place = (2 + number as i64 / 2 * 3, number as u32 % 2);
+        let record = Record::tombstone(format!("key {}", number % 50).as_bytes(), place);
+        record.supersede();
+        let frees = number as u64 * 1000;
+        LogEntry { record, frees }
+    }
+
+    /// However its entries are held, each is found by its place and its revision, and none else is.
+    #[test]
+    fn packed_entries_are_found_by_their_places() {
+        for (count, dropped) in [
+            (1, 0),
+            (127, 3),
+            (128, 0),
+            (128, 127),
+            (129, 128),
+            (700, 200),
+            (40_000, 17_000),
+        ] {
+            let mut log = RevisionLog::default();
+            (0..count).for_each(|number| log.push(old(number)));
+            log.pack(1);
+            assert_eq!(log.packed() as usize, count / CHUNK * CHUNK);
+            (0..dropped).for_each(|_| log.pop_front());
+            let kept: Vec<LogEntry> = log.iter_from(0).collect();
+            assert_eq!((kept.len(), log.len()), (count - dropped, count - dropped));
+            let step = 1 + count / 1000;
+            for (at, entry) in kept.iter().enumerate().step_by(step) {
+                let expected = old(at + dropped);
+                let (place, frees) = (expected.record.place(), expected.frees);
+                assert_eq!((entry.record.place(), entry.frees), (place, frees));
+                assert_eq!(entry.record.key(), expected.record.key());
+                let found = log
+                    .find(entry.record.key(), place)
+                    .map(|(record, _)| record.place());
+                assert_eq!(found, Some(place));
+                assert!(
+                    log.find(entry.record.key(), (place.0, place.1 + 2))
+                        .is_none()
+                );
+                let first = if place.1 == 1 && at > 0 { at - 1 } else { at };
+                assert_eq!(log.position(place.0), first);
+                assert_eq!(log.position(place.0 - 1), first);
+                assert!(log.holds(place));
+            }
+            assert_eq!(log.position(i64::MAX), kept.len());
+            if dropped > 0 {
+                let last = old(dropped - 1).record;
+                assert!(log.find(last.key(), last.place()).is_none());
+                assert!(!log.holds(last.place()));
+            }
+        }
     }
 }

@@ -8,13 +8,16 @@
 
 mod alarm;
 mod auth;
+mod block;
 mod check;
 mod checkpoint;
+mod chunk;
 mod command;
 mod error;
 mod follow;
 mod hash;
 mod heal;
+mod history;
 mod keys;
 mod lease;
 mod log;
@@ -24,6 +27,7 @@ mod pieces;
 mod range;
 mod read_ahead;
 mod reads;
+mod recents;
 mod record;
 mod rows;
 mod span;

@@ -9,6 +9,8 @@ use crate::mutants::mutant;
 
 use super::DamagedValue;
 use super::checkpoint::kept;
+use super::chunk::Sealed;
+use super::log::Holder;
 use super::record::Record;
 use super::span::Span;
 use super::value::{ValueFile, sum};
@@ -28,6 +30,8 @@ struct Used {
 pub struct Moved {
     /// What was written, where, and its checksum.
     records: Vec<(Record, u64, u32)>,
+    /// The same of what is in full chunks of the log, with its number there: it may be packed.
+    logged: Vec<(Arc<Sealed>, (usize, u64, u32))>,
     /// The other files in which there are values, by number.
     others: BTreeMap<u64, Used>,
 }
@@ -48,7 +52,8 @@ impl View {
     ) -> Result<Moved, E> {
         let (mut moved, mut taken, mut failure) = (Moved::default(), 0, None);
         self.state.keys.visit(Span::ALL, &mut |entry| {
-            for record in kept(entry, self.state.compacted) {
+            for found in kept(entry, self.state.compacted) {
+                let (record, holder) = self.state.held(entry, found);
                 let place = record.value.place();
                 let length = record.value.len() as u64;
                 match &place {
@@ -72,7 +77,7 @@ impl View {
                     (Err(damaged), _) => Err(E::from(damaged)),
                 };
                 match value.and_then(|value| Ok((put(&value)?, sum(&value)))) {
-                    Ok((offset, sum)) => moved.records.push((record.clone(), offset, sum)),
+                    Ok((offset, sum)) => moved.written(&record, holder, (offset, sum)),
                     Err(error) => {
                         failure = Some(error);
                         return ControlFlow::Break(());
@@ -86,6 +91,13 @@ impl View {
 }
 
 impl Moved {
+    fn written(&mut self, record: &Record, holder: Holder, (offset, sum): (u64, u32)) {
+        match holder {
+            Holder::Record => self.records.push((record.clone(), offset, sum)),
+            Holder::Chunk(chunk, at) => self.logged.push((chunk, (at, offset, sum))),
+        }
+    }
+
     fn stays(&mut self, file: &ValueFile, bytes: u64) {
         let used = self.others.entry(file.number()).or_default();
         used.bytes += bytes;
@@ -95,7 +107,7 @@ impl Moved {
     /// Whether nothing was written.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.records.is_empty()
+        self.records.is_empty() && self.logged.is_empty()
     }
 
     /// The numbers of the files in which the other values are.
@@ -119,9 +131,20 @@ impl Moved {
     }
 
     /// What was written is durable in `file`: from here on it is read from there, by readers of every view.
-    pub fn settle(self, file: &Arc<ValueFile>) {
+    pub fn settle(mut self, file: &Arc<ValueFile>) {
         for (record, offset, sum) in self.records {
             record.value.settle(file, offset, sum);
+        }
+        // Each chunk once: it is put together anew.
+        self.logged
+            .sort_unstable_by_key(|(chunk, (at, _, _))| (Arc::as_ptr(chunk).addr(), *at));
+        let chunks = self
+            .logged
+            .chunk_by(|(one, _), (other, _)| Arc::ptr_eq(one, other));
+        for chunk in chunks {
+            let entries: Vec<_> = chunk.iter().map(|(_, entry)| *entry).collect();
+            // There is one in each.
+            chunk[0].0.settle(&entries, file);
         }
     }
 }

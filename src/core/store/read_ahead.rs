@@ -98,14 +98,15 @@ impl ReadAhead {
 
     /// Up to so many values of this range.
     fn span(&mut self, span: Span<'_>, revision: Revision, mut limit: usize) {
-        let left = &mut self.left;
+        let (left, view) = (&mut self.left, &self.view);
         if *left == 0 {
             return;
         }
-        self.view.state.keys.visit(span, &mut |entry| {
+        view.state.keys.visit(span, &mut |entry| {
             *left -= 1;
-            if let Some(record) = entry.live_at(revision) {
+            if let Some(found) = entry.live_at(revision) {
                 limit -= 1;
+                let record = view.state.seen(entry, found);
                 if let Some(place) = record.value.place() {
                     place.read_ahead();
                 }

@@ -1,26 +1,21 @@
-//! One revision of one key, and all revisions of a key. Never decides what is forgotten, only
-//! how.
+//! One revision of one key. Never knows others of its key.
 //!
 //! With a million keys a word of a record is eight megabytes, and a piece of memory more of each at least sixteen: the key lies
 //! in the record's own piece, and what most records have in common takes none.
 
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use arrayvec::ArrayVec;
 use bytes::Bytes;
 use triomphe::ThinArc;
 
-use super::tree::Item;
 use super::value::{Place, Value};
 use super::{DamagedValue, Event, EventKind, KeyValue, LeaseId, Revision};
 
 /// Assumed overhead of a record in bytes, in addition to its key and value: a constant of the format, because the
 /// logical size of the store is part of its replicated state.
 pub(super) const RECORD_OVERHEAD: u64 = 128;
-
-/// Versions in a sealed block of a key's history.
-const BLOCK: usize = 32;
 
 /// The most bytes that the details of a record take.
 const MOST_DETAILS: usize = 24;
@@ -40,6 +35,8 @@ pub(super) struct Head {
     pub(super) main: Revision,
     pub(super) sub: u32,
     pub(super) tombstone: bool,
+    /// Whether it is not the newest of its key any more. A change that is taken back leaves it.
+    superseded: AtomicBool,
     /// How many bytes its details take.
     details: u8,
 }
@@ -76,6 +73,7 @@ impl Record {
             main,
             sub,
             tombstone: false,
+            superseded: AtomicBool::new(false),
             // At most MOST_DETAILS.
             details: details.len() as u8,
         };
@@ -99,6 +97,7 @@ impl Record {
             main,
             sub,
             tombstone: true,
+            superseded: AtomicBool::new(false),
             details: 0,
         };
         Record(ThinArc::from_header_and_slice(head, key))
@@ -124,6 +123,20 @@ impl Record {
             (0, true) => Details::default(),
             _ => Details::unpack(self.parts().1, self.main),
         }
+    }
+
+    /// A later revision of its key is there.
+    pub(super) fn supersede(&self) {
+        self.superseded.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_superseded(&self) -> bool {
+        self.superseded.load(Ordering::Relaxed)
+    }
+
+    /// Loads its counter, to which a clone writes.
+    pub(super) fn load(&self) {
+        std::hint::black_box(ThinArc::strong_count(&self.0));
     }
 
     /// Its position in the history of the store.
@@ -258,118 +271,6 @@ fn part<const N: usize>(packed: &[u8], at: usize) -> [u8; N] {
     part
 }
 
-/// A key with every revision of it that has not been reclaimed. Cloning is O(1).
-#[derive(Clone, Debug)]
-pub(super) struct KeyEntry {
-    newest: Record,
-    older: Option<Arc<Older>>,
-}
-
-/// The revisions below the newest one, oldest first, in blocks that clones share.
-#[derive(Clone, Debug, Default)]
-struct Older {
-    sealed: Vec<Arc<Vec<Record>>>,
-    tail: Vec<Record>,
-}
-
-impl Item for KeyEntry {
-    fn key(&self) -> &[u8] {
-        self.newest.key()
-    }
-
-    fn live(&self) -> bool {
-        !self.newest.tombstone
-    }
-
-    fn modified(&self) -> Revision {
-        self.newest.main
-    }
-
-    fn load(&self) {
-        std::hint::black_box(ThinArc::strong_count(&self.newest.0));
-    }
-}
-
-impl KeyEntry {
-    pub(super) fn new(first: Record) -> Self {
-        KeyEntry {
-            newest: first,
-            older: None,
-        }
-    }
-
-    pub(super) fn newest(&self) -> &Record {
-        &self.newest
-    }
-
-    /// Adds a revision above all others.
-    pub(super) fn push(&mut self, record: Record) {
-        let last = std::mem::replace(&mut self.newest, record);
-        let older = Arc::make_mut(self.older.get_or_insert_default());
-        older.tail.push(last);
-        if older.tail.len() == BLOCK {
-            let full = std::mem::take(&mut older.tail);
-            older.sealed.push(Arc::new(full));
-        }
-    }
-
-    /// The newest revision not above `revision`, a tombstone included.
-    pub(super) fn at(&self, revision: Revision) -> Option<&Record> {
-        let fits = |record: &Record| record.main <= revision;
-        if fits(&self.newest) {
-            return Some(&self.newest);
-        }
-        let older = self.older.as_deref()?;
-        if older.tail.first().is_some_and(fits) {
-            return older.tail[..older.tail.partition_point(fits)].last();
-        }
-        let blocks = older
-            .sealed
-            .partition_point(|block| block.first().is_some_and(fits));
-        let block = older.sealed[..blocks].last()?;
-        block[..block.partition_point(fits)].last()
-    }
-
-    /// The key as a reader at `revision` sees it.
-    pub(super) fn live_at(&self, revision: Revision) -> Option<&Record> {
-        self.at(revision).filter(|record| !record.tombstone)
-    }
-
-    /// Drops every revision below `place`, and the one at `place` if `inclusive`, but never
-    /// the newest.
-    pub(super) fn drop_below(&mut self, place: (Revision, u32), inclusive: bool) {
-        let below =
-            |record: &Record| record.place() < place || (inclusive && record.place() == place);
-        let Some(older) = &mut self.older else { return };
-        let older = Arc::make_mut(older);
-        let gone = older
-            .sealed
-            .partition_point(|block| block.last().is_some_and(below));
-        older.sealed.drain(..gone);
-        if let Some(block) = older.sealed.first_mut() {
-            let cut = block.partition_point(below);
-            if cut > 0 {
-                *block = Arc::new(block[cut..].to_vec());
-            }
-        } else {
-            let cut = older.tail.partition_point(below);
-            older.tail.drain(..cut);
-        }
-        if older.sealed.is_empty() && older.tail.is_empty() {
-            self.older = None;
-        }
-    }
-
-    /// Every revision, oldest first.
-    pub(super) fn records(&self) -> impl Iterator<Item = &Record> {
-        let older = self.older.as_deref();
-        let sealed = older.map(|older| &older.sealed[..]).unwrap_or_default();
-        let tail = older.map(|older| &older.tail[..]).unwrap_or_default();
-        let sealed = sealed.iter().flat_map(|block| block.iter());
-        sealed.chain(tail).chain(std::iter::once(&self.newest))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -421,33 +322,5 @@ mod tests {
         let tombstone = Record::tombstone(b"k", (7, 2));
         assert_eq!((tombstone.key(), tombstone.tombstone), (&b"k"[..], true));
         assert_eq!(tombstone.details(), Details::default());
-    }
-
-    #[test]
-    fn revision_is_found_across_blocks() {
-        let mut entry = KeyEntry::new(record(2, 0));
-        for main in 2..200 {
-            entry.push(record(main * 2, 0));
-        }
-        assert!(entry.at(1).is_none());
-        for revision in 4..400 {
-            let seen = entry.at(revision).map(|record| record.main);
-            assert_eq!(seen, Some((revision / 2 * 2).min(398)), "at {revision}");
-        }
-    }
-
-    #[test]
-    fn compaction_keeps_the_named_revision() {
-        for cut in 0..150 {
-            let mut entry = KeyEntry::new(record(2, 0));
-            for main in 3..152 {
-                entry.push(record(main, 0));
-            }
-            let shared = entry.clone();
-            entry.drop_below((cut + 2, 0), false);
-            let left: Vec<Revision> = entry.records().map(|record| record.main).collect();
-            assert_eq!(left, (cut + 2..152).collect::<Vec<_>>());
-            assert_eq!(shared.records().count(), 150, "a clone is not touched");
-        }
     }
 }

@@ -7,9 +7,11 @@ use std::sync::Arc;
 use crate::mutants::mutant;
 use bytes::Bytes;
 
-use super::checkpoint::{Recent, index_log};
+use super::checkpoint::base;
+use super::history::KeyEntry;
 use super::lease::LeaseInfo;
-use super::record::{Details, KeyEntry, Record};
+use super::recents::Recents;
+use super::record::{Details, Record};
 use super::span::Span;
 use super::state::State;
 use super::state_machine::Store;
@@ -120,11 +122,8 @@ impl View {
         if compacted >= 0 {
             state.keys.visit(Span::ALL, &mut |entry| {
                 // Of deleted keys only those deleted by the compacted revision itself are included.
-                let kept = entry.at(compacted);
-                old.extend(
-                    kept.filter(|record| !record.tombstone || record.main == compacted)
-                        .cloned(),
-                );
+                let kept = base(entry, compacted);
+                old.extend(kept.map(|found| Record::clone(&state.seen(entry, found))));
                 ControlFlow::Continue(())
             });
             old.sort_unstable_by_key(|record| record.place());
@@ -141,7 +140,7 @@ impl View {
 #[derive(Debug)]
 pub struct Rebuild {
     state: State,
-    recent: Vec<Recent>,
+    recent: Recents,
     /// Place of the last row.
     last: (Revision, u32),
 }
@@ -158,7 +157,7 @@ impl Rebuild {
         };
         Rebuild {
             state,
-            recent: Vec::new(),
+            recent: Recents::default(),
             last: (0, 0),
         }
     }
@@ -250,10 +249,11 @@ impl Rebuild {
             state.added += record.size();
             let before = state.keys.get(record.key());
             let before = before.map(KeyEntry::newest);
-            self.recent.push(Recent::new(record, before));
-            let pushed = state
-                .keys
-                .modify(record.key(), |entry| entry.push(record.clone()));
+            self.recent.push(record, before);
+            let pushed = state.keys.modify(record.key(), |entry| {
+                let logged = entry.newest().main >= compacted;
+                entry.push(record.clone(), logged);
+            });
             if pushed.is_none() {
                 state.keys.insert(KeyEntry::new(record.clone()));
             }
@@ -273,7 +273,7 @@ impl Rebuild {
     /// [`Error::Checkpoint`] if the revision does not fit.
     pub fn finish(mut self, bump: u64) -> Result<Store, Error> {
         let state = &mut self.state;
-        index_log(state, std::mem::take(&mut self.recent));
+        std::mem::take(&mut self.recent).index(state);
         let mut attached = Vec::new();
         state.keys.visit(Span::ALL, &mut |entry| {
             let newest = entry.newest();

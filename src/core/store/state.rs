@@ -8,13 +8,14 @@ use crate::mutants::mutant;
 use bytes::Bytes;
 
 use super::alarm::Alarms;
+use super::history::{Found, KeyEntry, Seen};
 use super::lease::Leases;
-use super::log::{LogEntry, RevisionLog};
+use super::log::{Holder, LogEntry, RevisionLog};
 use super::pace::Pace;
-use super::record::{Details, KeyEntry, Record};
+use super::record::{Details, Record};
 use super::span::{End, Span};
 use super::staged::Staged;
-use super::tree::{Reader, Tree};
+use super::tree::{Item as _, Reader, Tree};
 use super::value::Value;
 use super::{AuthState, DamagedValue, Error, Event, Following, LeaseId, Revision};
 
@@ -90,8 +91,34 @@ impl State {
 
     /// The key as a reader at a revision sees it; the revision must not lie below the
     /// compacted one.
-    pub(super) fn at(&self, key: &[u8], revision: Revision) -> Option<&Record> {
-        self.keys.get(key).and_then(|entry| entry.live_at(revision))
+    pub(super) fn at(&self, key: &[u8], revision: Revision) -> Option<Seen<'_>> {
+        let entry = self.keys.get(key)?;
+        let found = entry.live_at(revision)?;
+        Some(self.seen(entry, found))
+    }
+
+    /// The record of a revision of one of its keys.
+    #[inline]
+    pub(super) fn seen<'a>(&self, entry: &KeyEntry, found: Found<'a>) -> Seen<'a> {
+        match found {
+            Found::Record(record) => Seen::Tree(record),
+            Found::Mark(_) => self.held(entry, found).0,
+        }
+    }
+
+    /// The same, and where it is held.
+    pub(super) fn held<'a>(&self, entry: &KeyEntry, found: Found<'a>) -> (Seen<'a>, Holder) {
+        match found {
+            Found::Record(record) => (Seen::Tree(record), Holder::Record),
+            Found::Mark(mark) => {
+                // A mark goes when what it stands for leaves the log, and is made for what is in it (see `KeyEntry`).
+                let found = self
+                    .log
+                    .find(entry.key(), mark.place)
+                    .expect("the log has what a key has a mark of");
+                (Seen::Log(found.0), found.1)
+            }
+        }
     }
 
     /// Whether a revision can be read while `current` is the newest; 0 and below stand for it.
@@ -120,7 +147,9 @@ impl State {
     /// The same at a pace.
     pub(super) fn count_paced(&self, span: Span<'_>, revision: Revision, pace: &Pace<'_>) -> u64 {
         if span.end == End::Single {
-            return u64::from(self.at(span.from, revision).is_some());
+            let entry = self.keys.get(span.from);
+            let live = entry.and_then(|entry| entry.live_at(revision));
+            return u64::from(live.is_some());
         }
         self.keys.count(span, revision, &|entry, revision| {
             pace.step();
@@ -154,15 +183,21 @@ impl State {
         visit: &mut impl FnMut(&Record) -> ControlFlow<()>,
     ) {
         if span.end == End::Single {
-            if let Some(record) = self.at(span.from, revision) {
-                let _ = visit(record);
-            }
+            let Some(entry) = self.keys.get(span.from) else {
+                return;
+            };
+            let _ = match entry.live_at(revision) {
+                Some(Found::Record(record)) => visit(record),
+                Some(found) => visit(&self.seen(entry, found)),
+                None => ControlFlow::Continue(()),
+            };
             return;
         }
         self.keys.visit(span, &mut |entry| {
             pace.step();
             match entry.live_at(revision) {
-                Some(record) => visit(record),
+                Some(Found::Record(record)) => visit(record),
+                Some(found) => visit(&self.seen(entry, found)),
                 None => ControlFlow::Continue(()),
             }
         });
@@ -187,8 +222,9 @@ impl State {
         };
         let record = Record::new(key, Value::new(value), details, place);
         self.append(&record, old.map_or(0, Record::size));
-        if last.is_some() {
-            self.keys.modify(key, |entry| entry.push(record));
+        if let Some(last) = last {
+            let logged = self.log.holds(last.place());
+            self.keys.modify(key, |entry| entry.push(record, logged));
         } else {
             self.keys.insert(KeyEntry::new(record));
         }
@@ -207,7 +243,9 @@ impl State {
     pub(super) fn delete(&mut self, old: &Record, place: (Revision, u32)) {
         let tombstone = Record::tombstone(old.key(), place);
         self.append(&tombstone, old.size() + tombstone.size());
-        self.keys.modify(old.key(), |entry| entry.push(tombstone));
+        let logged = self.log.holds(old.place());
+        self.keys
+            .modify(old.key(), |entry| entry.push(tombstone, logged));
         let Details { lease, .. } = old.details();
         if lease != 0 {
             self.leases.detach(lease, old.key());
@@ -315,13 +353,13 @@ impl State {
             if done == budget {
                 return waiting - done;
             }
-            let record = entry.record.clone();
+            let record = entry.record;
             self.log.pop_front();
             self.logged -= size;
             self.floor = record.main;
             let gone = self.keys.modify(record.key(), |entry| {
                 let inclusive = record.tombstone || mutant!(CompactionTakesLive);
-                entry.drop_below(record.place(), inclusive);
+                entry.leaves_log(&record, inclusive);
                 record.tombstone && entry.newest().place() == record.place()
             });
             if gone == Some(true) {

@@ -190,6 +190,14 @@ impl Value {
         }
     }
 
+    /// Whether fewer bytes of it are in memory: it is shorter, or in a file.
+    pub(super) fn takes_less_than(&self, bytes: usize) -> bool {
+        match &*self.at() {
+            At::Memory(value) => value.len() < bytes,
+            At::File(_) => true,
+        }
+    }
+
     /// The value itself.
     ///
     /// # Errors

@@ -5,10 +5,11 @@ use std::ops::ControlFlow;
 
 use bytes::Bytes;
 
-use super::checkpoint::kept;
+use super::checkpoint::base;
 use super::lease::LeaseInfo;
 use super::pace::Pace;
 use super::range::shown;
+use super::record::Record;
 use super::span::{End, Span};
 use super::state::State;
 use super::tree::Reader;
@@ -16,6 +17,9 @@ use super::{
     Alarm, AlarmKind, Counted, DamagedValue, Error, Event, KeyHash, LeaseId, Range, RangeResponse,
     Revision, Txn, TxnResponse, hash,
 };
+
+/// So many more entries of a chunk of the log are packed at once: all of it is put together anew for them.
+const PACKED: usize = 16;
 
 /// A published state. Keep an `Arc` of it only while it is read: it pins its part of memory.
 #[derive(Clone, Debug)]
@@ -47,18 +51,30 @@ impl View {
     /// record: not for a runtime's thread.
     #[must_use]
     pub fn bytes_of_values(&self, from: usize, pace: &Pace<'_>) -> u64 {
+        let state = &self.state;
         let mut bytes = 0;
-        self.state.keys.visit(Span::ALL, &mut |entry| {
-            let records = kept(entry, self.state.compacted);
-            let lengths = records.map(|record| {
-                pace.step();
-                record.value.len()
-            });
-            let long = lengths.filter(|length| *length >= from);
-            bytes += long.map(|length| length as u64).sum::<u64>();
+        let mut add = |record: &Record| {
+            pace.step();
+            let length = record.value.len();
+            bytes += if length >= from { length as u64 } else { 0 };
+        };
+        // What was written since the compaction is in the log, in which neighbours are read together.
+        let since = state.compacted.saturating_add(1);
+        let log = state.log.iter_from(state.log.position(since));
+        log.for_each(|entry| add(&entry.record));
+        state.keys.visit(Span::ALL, &mut |entry| {
+            if let Some(found) = base(entry, state.compacted) {
+                add(&state.seen(entry, found));
+            }
             ControlFlow::Continue(())
         });
         bytes
+    }
+
+    /// Packs what later revisions have replaced and whose values are in files, for all who share it. Looks at every record that is
+    /// not packed yet: not for a runtime's thread. To be called by one thread at a time, which moves values as well.
+    pub fn pack(&self) {
+        self.state.log.pack(PACKED);
     }
 
     /// Number of keys.

@@ -285,16 +285,16 @@ impl Watchers {
             self.revision = view.revision();
             return;
         }
-        let mut touched: BTreeMap<GroupKey, Vec<&Record>> = BTreeMap::new();
+        let mut touched: BTreeMap<GroupKey, Vec<Record>> = BTreeMap::new();
         for entry in view.state.log.iter_from(view.state.log.position(next)) {
             self.each_group(&entry.record, &mut |key| match touched.get_mut(key) {
-                Some(records) => records.push(&entry.record),
-                None => drop(touched.insert(key.clone(), vec![&entry.record])),
+                Some(records) => records.push(entry.record.clone()),
+                None => drop(touched.insert(key.clone(), vec![entry.record.clone()])),
             });
         }
         let mut refused = Vec::new();
         for (key, records) in touched {
-            let make = |record: &&Record| view.state.retained_event(record, key.prev_kv);
+            let make = |record: &Record| view.state.retained_event(record, key.prev_kv);
             let events = records.iter().map(make).collect::<Result<Vec<Event>, _>>();
             let Some(group) = self.groups.get(&key) else {
                 continue;

@@ -105,8 +105,13 @@ impl ValueBytes for Unread {
 
 fn written(keys: u64) -> Store {
     let mut store = Store::new();
+    write(&mut store, 0..keys);
+    store
+}
+
+fn write(store: &mut Store, numbers: impl Iterator<Item = u64>) {
     let mut view = store.publish();
-    for number in 0..keys {
+    for number in numbers {
         let put = Put {
             key: key(number),
             value: Bytes::from(vec![7; VALUE]),
@@ -123,7 +128,21 @@ fn written(keys: u64) -> Store {
         }
     }
     drop(view);
-    store
+}
+
+/// Writes each key so many times more, in another order each time, with a checkpoint after each third of them if there is a file.
+fn write_again(store: &mut Store, keys: u64, times: u64, file: Option<&Arc<ValueFile>>) {
+    let part = keys.div_ceil(3);
+    for time in 0..times {
+        for begin in (0..keys).step_by(part as usize) {
+            let order = |at: u64| (at * 7_919 + time * 31) % keys;
+            write(store, (begin..keys.min(begin + part)).map(order));
+            if let Some(file) = file {
+                moved(store, file);
+            }
+        }
+    }
+    store.publish().export().for_each(drop);
 }
 
 /// Moves every value, as a checkpoint does.
@@ -137,6 +156,7 @@ fn moved(store: &Store, file: &Arc<ValueFile>) {
     let worn = std::collections::BTreeSet::new();
     let moved = view.move_values(1, (&worn, 0), put);
     moved.expect("all is in memory").settle(file);
+    view.pack();
 }
 
 /// Bytes a key: written in any order and read once, the same with the values in a file, loaded with places, loaded with values.
@@ -163,6 +183,37 @@ fn figures(keys: u64) -> [isize; 4] {
     [in_memory + read, in_file, loaded, loaded_whole]
 }
 
+/// Bytes an older revision of keys that were written so many times more: values in memory; in a file; the same after a start.
+fn history(keys: u64, times: u64) -> [isize; 3] {
+    let file = ValueFile::new(1, Unread);
+    let older = (keys * times).cast_signed() as isize;
+    let again = |file: Option<&Arc<ValueFile>>| {
+        let mut store = written(keys);
+        file.into_iter().for_each(|file| moved(&store, file));
+        let before = NOW.get();
+        write_again(&mut store, keys, times, file);
+        (store, (NOW.get() - before) / older)
+    };
+    let (store, in_memory) = again(None);
+    drop(store);
+    println!("{times} older revisions of a key, values in memory: {in_memory} bytes each");
+    let (store, in_file) = again(Some(&file));
+    println!("{times} older revisions of a key, values in a file: {in_file} bytes each");
+    let placed = |store: &Store| store.publish().export().placed().collect::<Vec<Bytes>>();
+    let load = |chunks: &[Bytes]| {
+        let before = NOW.get();
+        let loaded = Store::import_with([Arc::clone(&file)], chunks).expect("a store");
+        (NOW.get() - before, loaded).0
+    };
+    let with = placed(&store);
+    drop(store);
+    let once = written(keys);
+    moved(&once, &file);
+    let loaded = (load(&with) - load(&placed(&once))) / older;
+    println!("{times} older revisions of a key, after a start: {loaded} bytes each");
+    [in_memory, in_file, loaded]
+}
+
 /// A word more of each record, or a piece of memory more of each key, is beyond this.
 #[test]
 fn key_takes_little_memory() {
@@ -172,8 +223,20 @@ fn key_takes_little_memory() {
     assert!(within, "{found:?}, at most {most:?}");
 }
 
+/// An old revision took 170 bytes and more, of which its key was the least.
+#[test]
+fn older_revision_takes_little_memory() {
+    let found = history(4_000, 3);
+    let most = [450, 75, 75];
+    let within = found.iter().zip(most).all(|(found, most)| *found <= most);
+    assert!(within, "{found:?}, at most {most:?}");
+}
+
 #[test]
 #[ignore = "takes a minute and a gigabyte"]
 fn memory_cost() {
-    figures(KEYS);
+    figures(KEYS / 5);
+    for times in [1, 3, 10] {
+        history(KEYS / 10, times);
+    }
 }

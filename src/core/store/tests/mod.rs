@@ -11,6 +11,7 @@ mod load_cost;
 mod maintenance;
 mod memory_cost;
 mod model;
+mod packed;
 mod random;
 mod rows;
 mod rules;

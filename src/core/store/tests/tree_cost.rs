@@ -7,7 +7,8 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use super::generator::Generator;
-use crate::store::record::{Details, KeyEntry, Record};
+use crate::store::history::KeyEntry;
+use crate::store::record::{Details, Record};
 use crate::store::tree::Tree;
 use crate::store::value::Value;
 

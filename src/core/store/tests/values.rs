@@ -120,7 +120,7 @@ impl Files {
         (self.newest, self.shared.reads.load(Ordering::Relaxed))
     }
 
-    fn damage(&self, damaged: bool) {
+    pub(super) fn damage(&self, damaged: bool) {
         self.shared.damaged.store(damaged, Ordering::Relaxed);
     }
 }

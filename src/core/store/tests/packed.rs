@@ -1,0 +1,304 @@
+//! Packed revisions: a store whose old revisions are packed is as one whose are not, at every revision, through compactions,
+//! moves, healing and starts.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::generator::Generator;
+use super::helpers::{bytes, do_put, put, read, run};
+use super::values::{Files, whole};
+use crate::store::*;
+
+/// Keys of many lengths, and some that others begin with.
+fn key(number: u64) -> Bytes {
+    match number % 7 {
+        0 => Bytes::from(format!("{number}")),
+        1 => Bytes::from(vec![b'k'; number as usize * 40]),
+        2 => Bytes::from(vec![b'k'; number as usize * 40 + 1]),
+        3 => Bytes::from(format!("/registry/pods/default/{number}")),
+        4 => Bytes::from(format!("/registry/pods/{number}")),
+        5 => Bytes::from_static(b"hot"),
+        _ => Bytes::from(vec![number as u8; 3]),
+    }
+}
+
+fn value(generator: &mut Generator) -> Bytes {
+    let length = [0, 1, 63, 64, 65, 300][generator.below(6) as usize];
+    Bytes::from(vec![generator.below(256) as u8; length])
+}
+
+/// A store that packs, with its files, and one that does neither.
+struct Twins {
+    generator: Generator,
+    packed: Store,
+    plain: Store,
+    files: Files,
+}
+
+impl Twins {
+    fn new(seed: u64) -> Self {
+        let mut twins = Twins {
+            generator: Generator::new(seed),
+            packed: Store::new(),
+            plain: Store::new(),
+            files: Files::default(),
+        };
+        for id in [1, i64::MAX] {
+            twins.run(Operation::LeaseGrant(LeaseGrant { id, ttl: 60 }));
+        }
+        twins
+    }
+
+    fn run(&mut self, operation: Operation) {
+        let answer = run(&mut self.packed, operation.clone());
+        assert_eq!(answer, run(&mut self.plain, operation));
+    }
+
+    fn put(&mut self) -> Put {
+        let number = self.generator.below(40);
+        Put {
+            key: key(number),
+            value: value(&mut self.generator),
+            lease: [0, 0, 1, i64::MAX][self.generator.below(4) as usize],
+            prev_kv: self.generator.one_in(4),
+            ..Put::default()
+        }
+    }
+
+    fn delete(&mut self) -> DeleteRange {
+        let first = self.generator.below(40);
+        let range_end = match self.generator.below(4) {
+            0 => Bytes::from_static(b"/registry/pods0"),
+            _ => Bytes::new(),
+        };
+        DeleteRange {
+            key: key(first),
+            range_end,
+            prev_kv: self.generator.one_in(4),
+        }
+    }
+
+    fn write(&mut self) {
+        let operation = match self.generator.below(12) {
+            0 => Operation::DeleteRange(self.delete()),
+            1 => {
+                // Several at one revision.
+                let keys: BTreeSet<Bytes> = (0..5).map(|_| key(self.generator.below(40))).collect();
+                let puts = keys.into_iter().map(|key| {
+                    Op::Put(Put {
+                        key,
+                        value: Bytes::from_static(b"together"),
+                        ..Put::default()
+                    })
+                });
+                Operation::Txn(Txn {
+                    success: puts.map(RequestOp::from).collect(),
+                    ..Txn::default()
+                })
+            }
+            _ => Operation::Put(self.put()),
+        };
+        self.run(operation);
+    }
+
+    /// What a checkpoint does, at a time and to a part of the values.
+    fn checkpoint(&mut self) {
+        let view = self.packed.publish();
+        let from = [1, 64, 65][self.generator.below(3) as usize];
+        self.files
+            .take(&view, from)
+            .expect("every value is readable");
+        view.state.log.pack(self.generator.between(1, 20) as usize);
+    }
+
+    /// The packed one starts again.
+    fn start(&mut self) {
+        let view = self.packed.publish();
+        let placed: Vec<Bytes> = view.export().placed().collect();
+        self.packed = Store::import_with(self.files.all(), &placed).expect("a checkpoint");
+        assert_eq!(whole(&self.packed.publish()), whole(&view));
+    }
+
+    fn compact(&mut self) {
+        let view = self.plain.publish();
+        let (low, high) = (view.compacted().max(1), view.revision());
+        let revision = self.generator.between(low, high);
+        if revision > view.compacted() {
+            self.run(Operation::Compact(Compact { revision }));
+        }
+        for store in [&mut self.packed, &mut self.plain] {
+            store.reclaim(self.generator.below(2000) as usize);
+        }
+    }
+
+    fn check(&mut self) {
+        let (packed, plain) = (self.packed.publish(), self.plain.publish());
+        same(&packed, &plain, &mut self.generator);
+        assert_eq!(whole(&packed), whole(&plain));
+    }
+}
+
+fn same(packed: &Arc<View>, plain: &Arc<View>, generator: &mut Generator) {
+    let (low, high) = (plain.compacted().max(1), plain.revision());
+    assert_eq!(packed.db_size(), plain.db_size());
+    assert_eq!(packed.key_count(), plain.key_count());
+    let pace = Pace::default();
+    assert_eq!(
+        packed.bytes_of_values(64, &pace),
+        plain.bytes_of_values(64, &pace)
+    );
+    for revision in [
+        low,
+        high,
+        generator.between(low, high),
+        generator.between(low, high),
+    ] {
+        assert_eq!(packed.hash_kv(revision), plain.hash_kv(revision));
+        let single = key(generator.below(40));
+        for (from, end) in [
+            (&single[..], &b""[..]),
+            (&b""[..], &b"\0"[..]),
+            (b"/", b"0"),
+        ] {
+            let range = Range {
+                key: Bytes::copy_from_slice(from),
+                range_end: Bytes::copy_from_slice(end),
+                revision,
+                ..Range::default()
+            };
+            assert_eq!(packed.range(&range), plain.range(&range), "{range:?}");
+            let events = |view: &View| view.events(revision, high, from, end, true);
+            assert_eq!(events(packed), events(plain));
+        }
+    }
+    let rows = |view: &View| view.rows().collect::<Result<Vec<_>, _>>();
+    let (packed_rows, plain_rows) = (rows(packed), rows(plain));
+    assert_eq!(packed_rows, plain_rows);
+    for row in plain_rows.expect("all in memory").iter().step_by(17) {
+        let at = (row.main, row.sub);
+        assert_eq!(
+            packed.row_at(&row.kv.key, at),
+            plain.row_at(&row.kv.key, at)
+        );
+    }
+}
+
+/// Packed revisions are in full chunks of the log alone, so it takes some thousand of them, and few compactions.
+#[test]
+fn packed_store_is_as_one_that_is_not() {
+    for seed in 0..4 {
+        let mut twins = Twins::new(seed);
+        let (mut frozen, mut most) = (Vec::new(), 0);
+        for step in 1..=4000_u64 {
+            twins.write();
+            if step.is_multiple_of(170) {
+                twins.checkpoint();
+            }
+            match step % 1000 {
+                300 => frozen.push((twins.packed.publish(), twins.plain.publish())),
+                600 if step > 2000 => twins.compact(),
+                800 => twins.start(),
+                _ => {}
+            }
+            if step.is_multiple_of(500) {
+                most = most.max(twins.packed.state.log.packed());
+                twins.check();
+            }
+        }
+        for (packed, plain) in frozen {
+            same(&packed, &plain, &mut twins.generator);
+        }
+        assert!(most > 1000, "seed {seed}: {most} were packed at most");
+    }
+}
+
+/// Views share what is packed, so that a healed value is there for each of them, and the next checkpoint moves it.
+#[test]
+fn packed_value_is_healed_and_moved() {
+    let mut store = Store::new();
+    let mut files = Files::default();
+    for number in 0..300 {
+        do_put(&mut store, "a", &format!("value {number}"));
+    }
+    let healthy: Vec<Bytes> = store.publish().export().collect();
+    let peer = Store::import(&healthy).expect("the same state").publish();
+    let view = store.publish();
+    files.take(&view, 1).expect("all is in memory");
+    view.pack();
+    assert_eq!(store.state.log.packed(), 256, "full chunks");
+    files.damage(true);
+    let old = |view: &View| {
+        view.range(&Range {
+            revision: 7,
+            ..read("a", "")
+        })
+    };
+    let place = match old(&view) {
+        Err(Error::Value(damaged)) => (damaged.file, damaged.offset),
+        other => panic!("{other:?}"),
+    };
+    let lost = view.lost_values(&BTreeSet::from([place]));
+    let [lost] = &lost[..] else {
+        panic!("{lost:?}")
+    };
+    let row = |at| {
+        peer.row_at(b"a", at)
+            .expect("it is in memory")
+            .expect("it is there")
+    };
+    assert_eq!(lost.heal(&row((8, 0))), Healed::Refused);
+    assert_eq!(lost.heal(&row((7, 0))), Healed::Taken);
+    assert_eq!(store.state.log.packed(), 255);
+    assert_eq!(lost.heal(&row((7, 0))), Healed::Elsewhere);
+    for view in [&view, &store.publish()] {
+        assert_eq!(old(view), old(&peer));
+    }
+    files.damage(false);
+    files.take(&store.publish(), 1).expect("one is in memory");
+    view.state.log.pack(1);
+    assert_eq!(store.state.log.packed(), 256);
+    assert_eq!(whole(&store.publish()), whole(&peer));
+    let (made, _) = files.counts();
+    assert_eq!(made, 2, "the healed one is in a file of its own");
+}
+
+/// A put, a read at an old revision and a compaction of a key with a long history must not take time in proportion to it.
+#[test]
+fn hot_key_stays_fast() {
+    let mut store = Store::new();
+    let mut files = Files::default();
+    let begun = std::time::Instant::now();
+    for number in 0..50_000_u32 {
+        let operation = Operation::Put(put("hot", "a value"));
+        run(&mut store, operation).expect("a put");
+        if number.is_multiple_of(15_000) {
+            let view = store.publish();
+            files.take(&view, 1).expect("all is readable");
+            view.pack();
+        }
+    }
+    let view = store.publish();
+    for revision in (2..50_000).step_by(97) {
+        let old = Range {
+            revision,
+            ..read("hot", "")
+        };
+        let kvs = view.range(&old).expect("it is not compacted").kvs;
+        assert_eq!(
+            (kvs[0].mod_revision, &kvs[0].value),
+            (revision, &bytes("a value"))
+        );
+    }
+    run(&mut store, Operation::Compact(Compact { revision: 49_000 })).expect("compacted");
+    while store.reclaim(500) > 0 {
+        drop(store.publish());
+    }
+    assert!(store.state.log.len() <= 1100);
+    println!("{:?}", begun.elapsed());
+    assert!(
+        begun.elapsed().as_secs() < 60,
+        "a debug build takes one or two"
+    );
+}
