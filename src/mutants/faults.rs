@@ -444,6 +444,9 @@ faults! {
     /// A follower's word confirms its leader, however many members there are.
     AnyWordIsEnough "any-word-is-enough" in "core/raft/read_index.rs",
         Test("raft::tests::script::scripts_give_their_golden_traces");
+    /// All are asked again whenever a message to any member is lost.
+    LostAsksAgain "lost-asks-again" in "core/raft/read_only.rs",
+        Test("raft::tests::script::scripts_give_their_golden_traces");
     /// Whoever is asked first to confirm a leader is waited for until a tick.
     AskedTooLong "asked-too-long" in "core/node/member/read_rounds.rs",
         Test("node::tests::life::read_does_not_wait_for_a_member_that_hangs");

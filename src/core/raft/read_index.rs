@@ -58,10 +58,12 @@ impl Raft {
         if self.role != Role::Leader {
             return Stepped::Ignored("a read for the leader");
         }
-        if self.reads.full() {
+        let origin = Origin::Remote(from, id);
+        let waits = !(self.committed_in_term() && self.is_confirmed_by(origin));
+        if waits && self.reads.full() {
             return Stepped::Ignored("too many pending reads");
         }
-        self.lead_read(Origin::Remote(from, id));
+        self.lead_read(origin);
         self.outbox.poke();
         Stepped::Taken
     }
@@ -91,10 +93,10 @@ impl Raft {
             return;
         }
         let voters = &self.configuration.voters;
-        match self.reads.prompt(self.config.id, voters) {
+        match self.reads.prompt(self.config.id, voters, self.ticks) {
             Some(prompt) => {
                 self.heartbeat(&prompt);
-                self.reads.round_sent(true);
+                self.reads.round_sent(true, self.ticks);
                 self.release_reads();
             }
             None => self.broadcast_heartbeat(),

@@ -8,6 +8,9 @@ use super::message::ReadId;
 use super::quorum;
 use super::types::{Index, MemberId};
 
+/// A round asks all if none has for so many ticks, which is a second with the default heartbeat interval.
+const ASK_ALL_TICKS: u64 = 10;
+
 /// The source of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
@@ -46,6 +49,8 @@ pub(super) struct ReadOnly {
     asked: u64,
     /// Whether these went to some members only.
     asked_some: bool,
+    /// The tick at which they last went to all.
+    asked_all_at: u64,
     /// The newest counter that each member sent back in this term.
     acked: BTreeMap<MemberId, u64>,
     /// The members that confirmed the last round, soon enough to be part of its quorum.
@@ -64,6 +69,7 @@ impl ReadOnly {
             confirming: VecDeque::new(),
             asked: 0,
             asked_some: false,
+            asked_all_at: 0,
             acked: BTreeMap::new(),
             prompt: BTreeSet::new(),
             forwarded: BTreeMap::new(),
@@ -148,12 +154,17 @@ impl ReadOnly {
             .is_some_and(|oldest| oldest.counter > self.asked)
     }
 
-    /// Whom the next round asks, if those that answered the last one are a quorum together with the leader.
+    /// Whom the next round asks, if those that answered the last one are a quorum together with the leader. Now and then all
+    /// are asked, since another one may have become faster.
     pub(super) fn prompt(
         &self,
         leader: MemberId,
         voters: &BTreeSet<MemberId>,
+        now: u64,
     ) -> Option<Vec<MemberId>> {
+        if now >= self.asked_all_at + ASK_ALL_TICKS {
+            return None;
+        }
         let others = self.prompt.iter().filter(|id| **id != leader);
         let asked: Vec<MemberId> = others.filter(|id| voters.contains(id)).copied().collect();
         let are_one = |id| id == leader || asked.contains(&id);
@@ -166,6 +177,14 @@ impl ReadOnly {
         (self.asked_some && oldest.counter <= self.asked).then_some(self.asked)
     }
 
+    /// Nothing reaches a member. If the round that waits asked it, and not all, another one is due.
+    pub(super) fn lost(&mut self, id: MemberId) {
+        let asked = self.prompt.remove(&id) && self.asked_some;
+        if asked || mutant!(LostAsksAgain) {
+            self.ask_all();
+        }
+    }
+
     /// Another round is due for what waits, and it asks all. What was answered meanwhile counts.
     pub(super) fn ask_all(&mut self) {
         self.prompt.clear();
@@ -175,8 +194,11 @@ impl ReadOnly {
     }
 
     /// Heartbeats with [`ReadOnly::round`] went out, to some members or to all.
-    pub(super) fn round_sent(&mut self, some: bool) {
+    pub(super) fn round_sent(&mut self, some: bool, now: u64) {
         self.asked_some = some;
+        if !some && !self.confirming.is_empty() {
+            self.asked_all_at = now;
+        }
         self.asked = self
             .confirming
             .back()

@@ -296,7 +296,7 @@ impl Raft {
         let peers: Vec<MemberId> = self.progress.keys().copied().collect();
         let peers: Vec<MemberId> = peers.into_iter().filter(|id| *id != own).collect();
         self.heartbeat(&peers);
-        self.reads.round_sent(false);
+        self.reads.round_sent(false, self.ticks);
         self.release_reads();
     }
 
@@ -322,6 +322,7 @@ impl Raft {
         if progress.state == ProgressState::Replicate {
             progress.become_probe();
         }
-        self.ask_all_for_reads();
+        self.reads.lost(id);
+        self.outbox.poke();
     }
 }
