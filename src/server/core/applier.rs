@@ -52,11 +52,6 @@ impl Applier {
         publish(&self.shared, &self.machine);
     }
 
-    /// The files with values.
-    pub(super) fn values(&self) -> &ValueFiles {
-        self.saver.checkpoints().values()
-    }
-
     /// Examines so many records for memory to free; says how many are left.
     pub(super) fn reclaim(&mut self, number: usize) -> usize {
         self.machine.reclaim(number)

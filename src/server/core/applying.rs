@@ -10,7 +10,6 @@ use super::queue::Queue;
 use super::short::{Lately, are_short};
 use super::state::{RuntimeState, Thread};
 use super::turns::Turns;
-use crate::disk::ValueFiles;
 use crate::raft::Entry;
 
 /// Records examined for memory to free, between batches.
@@ -20,7 +19,6 @@ const RECLAIM: usize = 2_000;
 #[derive(Clone)]
 pub(super) struct Applying {
     turns: Turns<Applier, ApplyJob>,
-    values: ValueFiles,
     shared: Arc<RuntimeState>,
     /// Of what the task of consensus applied.
     lately: Lately,
@@ -30,7 +28,6 @@ impl Applying {
     pub(super) fn new(applier: Applier, jobs: Queue<ApplyJob>, shared: &Arc<RuntimeState>) -> Self {
         applier.begin();
         Applying {
-            values: applier.values().clone(),
             turns: Turns::new(applier, jobs),
             shared: Arc::clone(shared),
             lately: Lately::default(),
@@ -61,7 +58,7 @@ impl Applying {
 
     /// Whether the task of consensus may apply these itself.
     pub(super) fn are_short(&self, entries: &[Entry]) -> bool {
-        self.lately.was_short(Instant::now()) && are_short(entries, self.values.are_there())
+        self.lately.was_short(Instant::now()) && are_short(entries)
     }
 
     /// Applies these now, or leaves them to the thread if that is busy.
@@ -113,11 +110,16 @@ impl Committed {
 
     /// Queues a job behind all that came before it.
     pub(super) fn queue(&mut self, apply: &Applying, bytes_of_job: usize, job: ApplyJob) {
+        self.leave(apply);
+        apply.queue(bytes_of_job, job);
+    }
+
+    /// Leaves what came so far to the applier's thread.
+    pub(super) fn leave(&mut self, apply: &Applying) {
         let before = std::mem::take(&mut self.short);
         if !before.is_empty() {
             apply.queue(bytes(&before), ApplyJob::Entries(before));
         }
-        apply.queue(bytes_of_job, job);
     }
 
     /// Applies what is left.

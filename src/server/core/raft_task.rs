@@ -198,6 +198,8 @@ fn run_effect(stepper: &RaftTask, effect: Effect, committed: &mut Committed) -> 
         }
         Effect::Apply(entries) => committed.add(&stepper.apply, entries),
         Effect::InstallCheckpoint(meta) => {
+            // It comes to the applier by way of the log, and must not overtake what was committed before it.
+            committed.leave(&stepper.apply);
             let _ = stepper.log.push_always(0, LogJob::Install(meta));
         }
         Effect::ReadLog(read) => read_log(stepper, read),

@@ -1,5 +1,5 @@
 //! Which entries are applied at once by the task of consensus, which knows first that they are committed: few, and each a
-//! change of single keys that reads nothing from a disk. To wake the applier for them would cost several times what they do.
+//! change of single keys that reads no value, as that may be on a disk. To wake the applier for them would cost several times what they do.
 //!
 //! Pure. Never lets through what may wait for a disk, or grows with what the store holds.
 
@@ -18,39 +18,40 @@ const MOST_PARTS: usize = 16;
 
 /// Longer than this is not short, whatever it was: many ranges are watched, for instance.
 const LONG: Duration = Duration::from_millis(2);
-/// For so long after it the applier's thread applies everything.
+/// For so long after it the applier's thread applies everything; twice as long each time that it was so again.
 const ELSEWHERE: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_secs(64);
 
 /// Whether what looks short has been so.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Lately {
-    long: Option<Instant>,
+    /// When it was not, and how long that is remembered.
+    long: Option<(Instant, Duration)>,
 }
 
 impl Lately {
     /// Whether the task of consensus may apply anything.
     pub(super) fn was_short(&self, now: Instant) -> bool {
-        self.long.is_none_or(|long| now >= long + ELSEWHERE)
+        self.long.is_none_or(|(long, time)| now >= long + time)
     }
 
     /// What it applied took so long.
     pub(super) fn took(&mut self, now: Instant, duration: Duration) {
-        if duration > LONG {
-            self.long = Some(now);
-        }
+        let time = self
+            .long
+            .map_or(ELSEWHERE, |(_, time)| LONGEST.min(time * 2));
+        self.long = (duration > LONG).then_some((now, time));
     }
 }
 
-/// Whether all of these are. Values of keys can be in files or not.
-pub(super) fn are_short(entries: &[Entry], values_in_files: bool) -> bool {
+/// Whether all of these are.
+pub(super) fn are_short(entries: &[Entry]) -> bool {
     let bytes: usize = entries.iter().map(|entry| entry.data.len()).sum();
     let mut all = entries.iter();
-    entries.len() <= MOST
-        && bytes <= MOST_BYTES
-        && all.all(|entry| is_short(entry, values_in_files))
+    entries.len() <= MOST && bytes <= MOST_BYTES && all.all(is_short)
 }
 
-fn is_short(entry: &Entry, values_in_files: bool) -> bool {
+fn is_short(entry: &Entry) -> bool {
     // What cannot be decoded is found when it is applied.
     let Ok(Some(payload)) = LogPayload::of(entry) else {
         return false;
@@ -59,7 +60,7 @@ fn is_short(entry: &Entry, values_in_files: bool) -> bool {
         return false;
     };
     command.operation.is_some_and(|operation| {
-        is_of_single_keys(&operation) && !(values_in_files && ReadAhead::is_needed_for(&operation))
+        is_of_single_keys(&operation) && !ReadAhead::is_needed_for(&operation)
     })
 }
 
@@ -116,7 +117,7 @@ mod tests {
     }
 
     fn is_short(operation: Operation) -> bool {
-        are_short(&[entry(operation)], false)
+        are_short(&[entry(operation)])
     }
 
     fn txn(success: Vec<Op>) -> Operation {
@@ -126,7 +127,7 @@ mod tests {
                 ..Compare::default()
             }],
             success: success.into_iter().map(RequestOp::from).collect(),
-            failure: vec![Op::Range(range("")).into()],
+            failure: vec![Op::DeleteRange(delete("")).into()],
         })
     }
 
@@ -178,14 +179,14 @@ mod tests {
     #[test]
     fn many_are_not() {
         let entries = vec![entry(Operation::Put(put(9))); MOST + 1];
-        assert!(are_short(&entries[1..], false));
-        assert!(!are_short(&entries, false));
+        assert!(are_short(&entries[1..]));
+        assert!(!are_short(&entries));
         assert!(!is_short(Operation::Put(put(MOST_BYTES))));
     }
 
     /// What a value is compared with, or answered with, may have to be read from a disk.
     #[test]
-    fn what_reads_a_value_is_not_where_values_are_in_files() {
+    fn what_reads_a_value_is_not() {
         let previous = Put {
             prev_kv: true,
             ..put(9)
@@ -201,13 +202,10 @@ mod tests {
         for operation in [
             Operation::Put(previous),
             Operation::Txn(compares),
-            txn(vec![Op::Put(put(9))]),
+            txn(vec![Op::Range(range(""))]),
         ] {
-            let entries = [entry(operation)];
-            assert!(are_short(&entries, false));
-            assert!(!are_short(&entries, true));
+            assert!(!is_short(operation));
         }
-        assert!(are_short(&[entry(Operation::Put(put(9)))], true));
     }
 
     #[test]
@@ -221,6 +219,15 @@ mod tests {
         let later = begun + ELSEWHERE;
         assert!(!lately.was_short(later - Duration::from_millis(1)));
         assert!(lately.was_short(later));
+        lately.took(later, 2 * LONG);
+        assert!(!lately.was_short(later + ELSEWHERE), "again");
+        assert!(lately.was_short(later + 2 * ELSEWHERE));
+        for second in 0..999 {
+            lately.took(begun + Duration::from_secs(second), 2 * LONG);
+        }
+        assert!(lately.was_short(begun + Duration::from_secs(998) + LONGEST));
+        lately.took(later, LONG);
+        assert!(lately.was_short(later), "it was short");
     }
 
     #[test]
@@ -229,11 +236,11 @@ mod tests {
             data: Bytes::new(),
             ..entry(Operation::Put(put(9)))
         };
-        assert!(!are_short(&[empty], false), "the first one of a leader");
+        assert!(!are_short(&[empty]), "the first one of a leader");
         let unknown = Entry {
             data: Bytes::from_static(&[0xff; 9]),
             ..entry(Operation::Put(put(9)))
         };
-        assert!(!are_short(&[unknown], false));
+        assert!(!are_short(&[unknown]));
     }
 }
