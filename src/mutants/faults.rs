@@ -783,12 +783,18 @@ faults! {
     /// What somebody edits by hand stays as it is.
     EditsStay "edits-stay" in "operator/kubernetes/drift.rs",
         Test("operator::kubernetes::drift::tests::mutated_fields_are_kept_without_a_fight");
+    /// An edit that was looked at right after an own write is looked at again in five minutes.
+    EditsPassedOver "edits-passed-over" in "operator/kubernetes/drift.rs",
+        Test("operator::kubernetes::drift::tests::edits_that_were_passed_over_are_looked_at_again");
     /// What changed while a watch was interrupted has no reconcile.
     ListUnheard "list-unheard" in "operator/kubernetes/indexed.rs",
         Test("operator::kubernetes::indexed::tests::second_list_tells_of_what_no_event_told");
     /// Another leader is no change of a description.
     DigestWithoutLeader "digest-without-leader" in "server/operator_api/digest.rs",
         Test("server::operator_api::digest::tests::what_is_acted_on_counts");
+    /// Free space that comes and goes is a change of a description.
+    DigestOfSpace "digest-of-space" in "server/operator_api/digest.rs",
+        Test("server::operator_api::digest::tests::space_does_not_count");
     /// A member that has changed is asked no more, and its cluster not reconciled.
     HeldEndsUnheard "held-ends-unheard" in "operator/held.rs",
         Operator("told-of-members", &[STORY]);

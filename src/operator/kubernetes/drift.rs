@@ -74,11 +74,16 @@ impl Known {
         edited
     }
 
-    /// Whether an edit may not be seen yet.
-    pub(super) fn has_written(&self) -> bool {
+    /// Whether an observation that began then may have passed an edit over, for it came right after an own write. What counts
+    /// is when the objects were looked at, and not when this is asked, which is after the members have answered.
+    pub(super) fn passed_over(&self, began: &Moment) -> bool {
+        let ago = match mutant!(EditsPassedOver) {
+            true => Duration::ZERO,
+            false => began.elapsed(),
+        };
         let inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut written = inner.written.values();
-        written.any(|at| at.elapsed() < AGAIN)
+        written.any(|at| at.elapsed() < AGAIN + ago)
     }
 
     /// An object was applied, and this is what the API server made of it. What it changed at once it

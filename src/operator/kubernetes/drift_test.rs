@@ -133,6 +133,28 @@ fn mutated_fields_are_kept_without_a_fight() {
     assert!(is_edited(&version(5, edit)));
 }
 
+/// An edit that was looked at within two seconds of an own write counted as none. Whether such a write was too recent was asked
+/// again after the members had answered, and by then it was not: the cluster was calm, and the edit stayed for five minutes.
+#[test]
+fn edits_that_were_passed_over_are_looked_at_again() {
+    let time = Arc::new(AtomicU64::new(1_000));
+    let (clock, known) = (Clock::simulated(time.clone()), Known::default());
+    let pdb = build::pdb_without_evictions(&cluster());
+    known.made(&pdb, &pdb, &clock);
+    let mut live = edited(&pdb, json!({"spec": {"maxUnavailable": 1}}));
+    live.metadata.resource_version = Some("2".to_owned());
+    let is_edited = || known.is_edited(&live, "s", || Some(pdb.clone()));
+    time.fetch_add(1_990, Ordering::SeqCst);
+    let began = clock.now();
+    assert!(!is_edited() && known.passed_over(&began));
+    time.fetch_add(20, Ordering::SeqCst);
+    assert!(known.passed_over(&began), "the members have answered");
+    let began = clock.now();
+    assert!(is_edited() && !known.passed_over(&began));
+    time.fetch_add(10_000, Ordering::SeqCst);
+    assert!(!known.passed_over(&began));
+}
+
 #[test]
 fn quantities_are_compared_by_what_they_mean() {
     let same = |one: &str, other: &str| same_quantity(&json!(one), &json!(other));

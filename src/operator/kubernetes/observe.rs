@@ -172,6 +172,7 @@ impl OneCluster {
         freshness: Freshness,
         entropy: &str,
     ) -> Result<Observation, Failure> {
+        let began = self.shared.outside.clock.now();
         let name = self.key.1.clone();
         let uid = resource.uid().unwrap_or_default();
         let (status, status_age_ms) = self.status(freshness, resource);
@@ -315,6 +316,7 @@ impl OneCluster {
         let cluster = cluster.ok();
         let versions = found.versions(&services);
         self.seen = Some(View {
+            began,
             resource: resource.clone(),
             cluster,
             digests: digests(&addresses, &described),

@@ -12,6 +12,7 @@ use super::revisions;
 use super::workers::Key;
 use crate::build;
 use crate::crd::{EtcdRecovery, ValidatedCluster};
+use crate::operator::clock::Moment;
 use crate::operator::held::{Asked, until_told};
 use crate::operator::platform::{Act, Failure, Freshness, Observation, Platform, Report};
 use crate::plan::{Action, ObjectAction};
@@ -30,6 +31,8 @@ pub(crate) struct OneCluster {
 
 /// What an act needs of the last observation.
 pub(super) struct View {
+    /// When it began.
+    pub(super) began: Moment,
     pub(super) resource: Arc<Resourceful>,
     pub(super) cluster: Option<ValidatedCluster>,
     pub(super) addresses: BTreeMap<String, String>,
@@ -149,7 +152,9 @@ impl Platform for OneCluster {
 
     fn is_told(&mut self) -> bool {
         // An edit right after an own write is not looked at until later.
-        !self.aside && !self.memory.drift.has_written() && self.hold_calls()
+        let drift = &self.memory.drift;
+        let complete = |view: &View| !drift.passed_over(&view.began);
+        !self.aside && self.seen.as_ref().is_some_and(complete) && self.hold_calls()
     }
 
     async fn report(&mut self, report: &Report) -> Result<(), Failure> {
