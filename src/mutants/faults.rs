@@ -798,6 +798,9 @@ faults! {
     /// A member that has changed is asked no more, and its cluster not reconciled.
     HeldEndsUnheard "held-ends-unheard" in "operator/held.rs",
         Operator("told-of-members", &[STORY]);
+    /// An answer that comes after the session of TLS was given up tells of nothing.
+    UnreadUnheard "unread-unheard" in "operator/held.rs",
+        Test("operator::held::tests::ends_of_calls_are_told_apart");
     /// The calls of a deleted cluster stay.
     ReleaseForgotten "release-forgotten" in "operator/held.rs",
         Test("operator::held::tests::released_calls_tell_nothing");

@@ -13,7 +13,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
 use super::clock::Clock;
 use crate::mutants::mutant;
-use crate::server::operator_api::held_call::HeldCall;
+use crate::server::operator_api::held_call::{Answer, HeldCall};
 
 /// The shortest wait for a change. The longest is twice that: each member has its own, so that they do not answer all at
 /// once.
@@ -21,9 +21,13 @@ const WAIT: Duration = Duration::from_secs(300);
 /// A call that ends within this, and tells of no change, was not held.
 const BRIEF: Duration = Duration::from_secs(10);
 
-/// How a call is made that a member holds: its answer is the digest of the member's description.
+/// An answer that was not read and came so long before the end of the wait, or later, tells of no change: had there been one, the
+/// next call is answered at once.
+const NEAR: Duration = Duration::from_secs(1);
+
+/// How a call is made that a member holds.
 pub(crate) type Hold =
-    Arc<dyn Fn(Arc<HeldCall>) -> BoxFuture<'static, Result<u64, std::io::Error>> + Send + Sync>;
+    Arc<dyn Fn(Arc<HeldCall>) -> BoxFuture<'static, Result<Answer, std::io::Error>> + Send + Sync>;
 
 /// Over the network.
 pub(crate) fn network() -> Hold {
@@ -148,10 +152,13 @@ pub(crate) async fn until_told(hold: Hold, call: Arc<HeldCall>, clock: Clock) ->
     loop {
         let asked = clock.monotonic();
         let answer = hold(call.clone()).await;
-        let brief = clock.monotonic().saturating_sub(asked) < BRIEF;
+        let after = clock.monotonic().saturating_sub(asked);
         match answer {
-            Ok(digest) if digest != call.digest => return Told::Changed,
-            Ok(_) | Err(_) if brief => return Told::Nothing,
+            Ok(Answer::Digest(digest)) if digest != call.digest => return Told::Changed,
+            Ok(Answer::Unread) if after + NEAR < call.wait && !mutant!(UnreadUnheard) => {
+                return Told::Changed;
+            }
+            Ok(_) | Err(_) if after < BRIEF => return Told::Nothing,
             Ok(_) => {}
             Err(_) => return Told::Changed,
         }
@@ -251,7 +258,7 @@ mod tests {
     }
 
     /// What a call tells that ends so, so long after it was made.
-    async fn told(seconds: u64, answer: Result<u64, ()>) -> Option<Told> {
+    async fn told(seconds: u64, answer: Result<Answer, ()>) -> Option<Told> {
         let time = Arc::new(AtomicU64::new(0));
         let (clock, calls) = (Clock::simulated(time.clone()), AtomicU64::new(0));
         let hold: Hold = Arc::new(move |_| {
@@ -274,14 +281,22 @@ mod tests {
 
     #[tokio::test]
     async fn ends_of_calls_are_told_apart() {
-        assert_eq!(told(0, Ok(8)).await, Some(Told::Changed));
-        assert_eq!(told(400, Ok(8)).await, Some(Told::Changed));
+        assert_eq!(told(0, Ok(Answer::Digest(8))).await, Some(Told::Changed));
+        assert_eq!(told(400, Ok(Answer::Digest(8))).await, Some(Told::Changed));
         assert_eq!(
-            told(400, Ok(7)).await,
+            told(400, Ok(Answer::Digest(7))).await,
             None,
             "the wait was over: it waits again"
         );
-        assert_eq!(told(0, Ok(7)).await, Some(Told::Nothing), "it holds others");
+        assert_eq!(
+            told(0, Ok(Answer::Digest(7))).await,
+            Some(Told::Nothing),
+            "it holds others"
+        );
+        let unread = Ok(Answer::Unread);
+        assert_eq!(told(3, unread).await, Some(Told::Changed));
+        assert_eq!(told(290, unread).await, Some(Told::Changed));
+        assert_eq!(told(300, unread).await, None, "the wait was over");
         assert_eq!(told(20, Err(())).await, Some(Told::Changed), "it ended");
         assert_eq!(
             told(0, Err(())).await,

@@ -11,7 +11,7 @@ use super::fixture::{PATIENCE, SECRET, Server, until};
 use super::operated::{add, call, fence, standbys};
 use quorate::server::operator_api::auth::Key;
 use quorate::server::operator_api::client::MemberClient;
-use quorate::server::operator_api::held_call::HeldCall;
+use quorate::server::operator_api::held_call::{Answer, HeldCall};
 use quorate::server::operator_api::secure::Secure;
 use quorate::server::tls::certificates::Certificate;
 use quorate::server::tls::issue::{Authority, Purpose, Validity};
@@ -110,7 +110,10 @@ impl Certificates {
             digest,
             wait: Duration::from_secs(10),
         };
-        call.answer().await.ok()
+        match call.answer().await {
+            Ok(Answer::Digest(digest)) => Some(digest),
+            Ok(Answer::Unread) | Err(_) => None,
+        }
     }
 
     /// Waits until the server's description satisfies the condition, queried over TLS or, if the server has none,

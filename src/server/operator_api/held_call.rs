@@ -1,25 +1,29 @@
 //! One call that a member holds until its description changes, over a connection of its own. It is HTTP/1.1, so that hardly
-//! more than the socket is kept while it is held: an operator may hold thirty thousand. What the answer tells is news and
-//! never a fact. It is not signed, and nothing of it is believed: whoever wants to know asks anew.
+//! more than the socket is kept while it is held: an operator may hold thirty thousand. A session of TLS would be ten times as much,
+//! so it is given up once the member holds the call: of what comes then it is only noticed that it comes. What the answer tells is
+//! news and never a fact. It is not signed, and nothing of it is believed: whoever wants to know asks anew.
 
 use std::io::{Error, ErrorKind};
 use std::time::Duration;
 
 use prost::Message as _;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::time::timeout;
+use tokio_rustls::client::TlsStream;
 
 use super::auth::Key;
 use super::proof::{Call, DESCRIBE, NONCE, PROOF, TIME, text};
-use super::secure::{self, Connector, Secure};
+use super::secure::{self, Connector, Reached, Secure};
 use super::signed::{nonce, time};
-use crate::server::link::Io;
+use crate::server::link::socket::Socket;
 use crate::wire::member as proto;
 
 /// The header of an answer with the digest of the description.
 pub(in crate::server) const DIGEST: &str = "quorate-digest";
 /// Time to connect and to send the call, and for the rest of an answer once it begins.
 const BRIEF: Duration = Duration::from_secs(10);
+/// An answer that comes within this is read also over TLS: of a member that has changed since it was asked, or holds no call.
+const SESSION: Duration = Duration::from_secs(2);
 /// Largest head of an answer, in bytes.
 const HEAD: usize = 16 << 10;
 
@@ -38,32 +42,66 @@ pub struct HeldCall {
     pub wait: Duration,
 }
 
+/// What came of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The digest of the member's description: another one, or the same when the wait was over or the member holds no more
+    /// calls.
+    Digest(u64),
+    /// It came after the session of TLS was given up, and was not read.
+    Unread,
+}
+
 impl HeldCall {
-    /// The digest of the member's description once it is another one, or the same when the wait is over or the member holds
-    /// no more calls.
+    /// What the member answers, at the latest when the wait is over.
     ///
     /// # Errors
     /// The connection was not made or has ended, or the answer has no digest.
-    pub async fn answer(&self) -> Result<u64, Error> {
-        // Boxed: what connecting takes is freed before the wait.
-        let mut io = brief(Box::pin(self.begin())).await?;
-        let mut first = [0];
-        let held = timeout(self.wait + BRIEF, io.read_exact(&mut first)).await;
-        held.map_err(|_| Error::from(ErrorKind::TimedOut))??;
-        brief(Box::pin(digest_of_answer(io, first[0]))).await
+    pub async fn answer(&self) -> Result<Answer, Error> {
+        self.answer_within(SESSION).await
     }
 
-    async fn begin(&self) -> Result<Io, Error> {
-        let mut io: Io = match &self.secure {
-            None => Box::new(secure::reach(&self.address).await?),
-            Some(secure) => {
-                let connector = Connector::new(&self.address, secure).map_err(Error::other)?;
-                connector.connect().await?.into_inner()
+    /// The same, with so much time in which an answer over TLS is read.
+    async fn answer_within(&self, session: Duration) -> Result<Answer, Error> {
+        // Boxed: what connecting takes is freed before the wait.
+        let mut socket = match brief(Box::pin(self.begin())).await? {
+            Reached::Plain(socket) => socket,
+            Reached::Tls(mut tls) => {
+                let early = timeout(session, Box::pin(answered(&mut tls))).await;
+                match early {
+                    Ok(answer) => return answer,
+                    Err(_) => without_session(tls),
+                }
             }
         };
+        let secured = self.secure.is_some();
+        let mut first = [0];
+        let held = timeout(self.wait + BRIEF, socket.read_exact(&mut first)).await;
+        held.map_err(|_| Error::from(ErrorKind::TimedOut))??;
+        if secured {
+            return Ok(Answer::Unread);
+        }
+        brief(Box::pin(digest_of_answer(socket, first[0]))).await
+    }
+
+    async fn begin(&self) -> Result<Reached, Error> {
+        let mut reached = match &self.secure {
+            None => Reached::Plain(secure::reach(&self.address).await?),
+            Some(secure) => {
+                let connector = Connector::new(&self.address, secure).map_err(Error::other)?;
+                connector.reach().await?
+            }
+        };
+        match &mut reached {
+            Reached::Plain(socket) => self.send(socket).await?,
+            Reached::Tls(tls) => self.send(tls).await?,
+        }
+        Ok(reached)
+    }
+
+    async fn send(&self, io: &mut (impl AsyncWrite + Unpin)) -> Result<(), Error> {
         io.write_all(&self.request()).await?;
-        io.flush().await?;
-        Ok(io)
+        io.flush().await
     }
 
     /// The call as it is sent, signed as any other.
@@ -101,13 +139,25 @@ async fn brief<T>(act: impl Future<Output = Result<T, Error>>) -> Result<T, Erro
     timeout(BRIEF, act).await.unwrap_or_else(late)
 }
 
-async fn digest_of_answer(mut io: Io, first: u8) -> Result<u64, Error> {
+/// The socket alone. Nothing of an answer has come: it would have been read.
+fn without_session(tls: Box<TlsStream<Socket>>) -> Socket {
+    let (socket, _session) = tls.into_inner();
+    socket
+}
+
+async fn answered(io: &mut (impl AsyncRead + Unpin)) -> Result<Answer, Error> {
+    let first = io.read_u8().await?;
+    digest_of_answer(io, first).await
+}
+
+async fn digest_of_answer(mut io: impl AsyncRead + Unpin, first: u8) -> Result<Answer, Error> {
     let mut head = vec![first];
     while !head.ends_with(b"\r\n\r\n") && head.len() < HEAD {
         head.push(io.read_u8().await?);
     }
     let head = String::from_utf8_lossy(&head);
-    digest_in(&head).ok_or_else(|| Error::new(ErrorKind::InvalidData, "the answer has no digest"))
+    let digest = digest_in(&head).map(Answer::Digest);
+    digest.ok_or_else(|| Error::new(ErrorKind::InvalidData, "the answer has no digest"))
 }
 
 fn digest_in(head: &str) -> Option<u64> {
@@ -118,7 +168,14 @@ fn digest_in(head: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use rustls::pki_types::pem::PemObject as _;
+    use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+    use tokio_rustls::TlsAcceptor;
+
     use super::*;
+    use crate::server::tls::issue::{Authority, Purpose, Validity};
 
     #[test]
     fn answers_have_their_digest_in_the_head() {
@@ -158,6 +215,78 @@ mod tests {
             ended.map_err(|error| error.kind()),
             Err(ErrorKind::UnexpectedEof)
         );
+    }
+
+    /// A member that accepts TLS with this certificate, and what is to be proven by it.
+    fn secured(name: &str) -> (TlsAcceptor, Secure) {
+        let now = jiff::Timestamp::now();
+        let hour = jiff::SignedDuration::from_hours(1);
+        let validity = Validity {
+            not_before: now - hour,
+            not_after: now + hour,
+        };
+        let authority = Authority::new("peers", validity, None).expect("a CA");
+        let roots_pem = authority.issued().expect("its certificate").certificate;
+        let names = [name.to_owned()];
+        let issued = authority.issue(name, &names, Purpose::Member, validity);
+        let issued = issued.expect("a certificate");
+        let chain = CertificateDer::from_pem_slice(issued.certificate.as_bytes());
+        let key = PrivateKeyDer::from_pem_slice(issued.key.as_bytes());
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("versions")
+            .with_no_client_auth()
+            .with_single_cert(vec![chain.expect("PEM")], key.expect("PEM"))
+            .expect("they fit");
+        let secure = Secure {
+            roots_pem,
+            server_name: name.to_owned(),
+            plaintext_too: false,
+        };
+        (TlsAcceptor::from(Arc::new(config)), secure)
+    }
+
+    /// The operator kept a session of TLS for each call, 10 KiB: of ten thousand clusters more than of everything else. Within
+    /// the first seconds an answer is read, and later it is only noticed.
+    #[tokio::test]
+    async fn no_session_is_kept_of_a_held_call() {
+        const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nquorate-digest: 17\r\n\r\n";
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
+            .await
+            .expect("a port");
+        let (acceptor, secure) = secured("demo-1.example");
+        let call = HeldCall {
+            address: listener.local_addr().expect("its address").to_string(),
+            key: Key::new(b"0123456789abcdef"),
+            secure: Some(secure),
+            digest: 1,
+            wait: Duration::from_secs(600),
+        };
+        // What comes of a call with a session for so long, to which a member does this once it has received it.
+        let came = async |session: Duration, answers: bool, pause: Duration| {
+            let call = call.clone();
+            let waiting = tokio::spawn(async move { call.answer_within(session).await });
+            let (tcp, _) = listener.accept().await.expect("it dials");
+            let mut member = acceptor.accept(tcp).await.expect("a session");
+            let mut received = vec![0; 4096];
+            let many = member.read(&mut received).await.expect("the call");
+            assert!(received[..many].starts_with(b"POST /quorate.v1.Member/Describe HTTP/1.1\r\n"));
+            tokio::time::sleep(pause).await;
+            assert!(!waiting.is_finished(), "it is held");
+            if answers {
+                member.write_all(ANSWER).await.expect("it is there");
+                member.flush().await.expect("it is there");
+            }
+            drop(member);
+            let came = waiting.await.expect("no panic");
+            came.map_err(|error| error.kind())
+        };
+        let (short, long) = (Duration::from_millis(50), Duration::from_secs(20));
+        assert_eq!(came(long, true, 4 * short).await, Ok(Answer::Digest(17)));
+        assert_eq!(came(short, true, 20 * short).await, Ok(Answer::Unread));
+        let ended = Err(ErrorKind::UnexpectedEof);
+        assert_eq!(came(short, false, 20 * short).await, ended);
     }
 
     /// What an operator of many members keeps of each while it is held, beside the socket and the session of TLS.
