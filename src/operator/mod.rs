@@ -13,6 +13,7 @@ pub mod platform;
 pub mod queue;
 pub mod reconcile;
 pub mod report;
+mod turns;
 
 #[cfg(test)]
 pub(crate) mod testing;

@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::held::Told;
+use super::turns::Turns;
 
 /// Triggers within this are one reconcile.
 const DEBOUNCE_MS: u64 = 30;
@@ -61,6 +62,8 @@ pub struct Queue<K> {
     entries: BTreeMap<K, Entry>,
     /// The entries that are due sometime, by when: with ten thousand clusters at rest, few are due now.
     due: BTreeSet<(u64, K)>,
+    /// Those that are due by now.
+    turns: Turns<K>,
     /// Reconciles under way, by tenant.
     under_way: BTreeMap<String, usize>,
 }
@@ -71,6 +74,7 @@ impl<K: Ord + Clone + Tenant> Queue<K> {
         Self {
             entries: BTreeMap::new(),
             due: BTreeSet::new(),
+            turns: Turns::default(),
             under_way: BTreeMap::new(),
         }
     }
@@ -124,10 +128,10 @@ impl<K: Ord + Clone + Tenant> Queue<K> {
     fn is_due(&mut self, key: K, at_ms: u64) {
         let entry = self.entries.entry(key.clone()).or_default();
         if let Some(before) = entry.due_ms {
-            if before <= at_ms {
+            // Whoever is due by now stays so.
+            if before <= at_ms || !self.due.remove(&(before, key.clone())) {
                 return;
             }
-            self.due.remove(&(before, key.clone()));
         }
         entry.due_ms = Some(at_ms);
         self.due.insert((at_ms, key));
@@ -136,13 +140,12 @@ impl<K: Ord + Clone + Tenant> Queue<K> {
     /// Takes the cluster that has been due longest, of those of the tenants with the fewest reconciles
     /// under way, if any is due now. Its reconcile runs until [`Queue::ended`].
     pub fn take(&mut self, now_ms: u64) -> Option<K> {
-        let now = self.due.iter().take_while(|(due_ms, _)| *due_ms <= now_ms);
-        let (due_ms, key) = now.min_by_key(|(due_ms, key)| {
-            let many = self.under_way.get(key.tenant()).copied().unwrap_or(0);
-            (many, *due_ms)
-        })?;
-        let (due_ms, key) = (*due_ms, key.clone());
-        self.due.remove(&(due_ms, key.clone()));
+        while self.next_is_due(now_ms)
+            && let Some((due_ms, key)) = self.due.pop_first()
+        {
+            self.turns.add(due_ms, key);
+        }
+        let key = self.turns.take(&self.under_way)?;
         let tenant = key.tenant().to_owned();
         *self.under_way.entry(tenant).or_default() += 1;
         let entry = self.entries.entry(key.clone()).or_default();
@@ -154,9 +157,15 @@ impl<K: Ord + Clone + Tenant> Queue<K> {
         Some(key)
     }
 
+    fn next_is_due(&self, now_ms: u64) -> bool {
+        let next = self.due.first();
+        next.is_some_and(|(due_ms, _)| *due_ms <= now_ms)
+    }
+
     /// When [`Queue::take`] may have something, in the same milliseconds.
     pub fn next_due(&self) -> Option<u64> {
-        self.due.first().map(|(due_ms, _)| *due_ms)
+        let later = || self.due.first().map(|(due_ms, _)| *due_ms);
+        self.turns.first_due().or_else(later)
     }
 
     /// Passes under way.
