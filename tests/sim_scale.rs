@@ -6,7 +6,7 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use quorate::opsim::ScaleTest;
 
@@ -61,6 +61,10 @@ const MINUTES: u64 = 10;
 /// KiB of one cluster, its simulated members' part of the held calls included, sockets and sessions of TLS not: 10,000
 /// clusters in 600 MiB have 61.
 const MOST_KIB: f64 = 61.0;
+/// Changes of one cluster's members.
+const TOLD: u64 = 20;
+/// Within so many milliseconds each is seen: members look twice a second, and a cluster is reconciled for them once a second.
+const SEEN_MS: u64 = 1_100;
 /// With fewer clusters, what does not grow with them counts too much.
 const MANY: usize = 100;
 
@@ -89,10 +93,28 @@ fn memory() -> u64 {
     number.expect("a size").parse().expect("a number")
 }
 
+/// Certificates name their namespace: clusters of many have no others than the first one's, so only what is seen of them
+/// before their first reconcile is measured.
+#[test]
+fn caches_of_clusters_with_tls() {
+    let many = number("CLUSTERS").unwrap_or(30);
+    let of = |tls: bool| {
+        let mut scale = ScaleTest::new(tls).expect("a cluster comes to rest");
+        let empty = allocated();
+        scale.fill(many);
+        allocated().saturating_sub(empty) as f64 / many as f64
+    };
+    let (without, with) = (of(false), of(true));
+    println!("caches, KiB of each of {many} clusters: {without:.1} without TLS, {with:.1} with it");
+    if many >= MANY {
+        assert!(with <= MOST_KIB, "{with} KiB of each");
+    }
+}
+
 #[test]
 fn idle_clusters_send_no_api_requests() {
     let many = number("CLUSTERS").unwrap_or(30);
-    let mut scale = ScaleTest::new().expect("a cluster comes to rest");
+    let mut scale = ScaleTest::new(false).expect("a cluster comes to rest");
     let written = scale.writes();
     scale.admit(many);
     let empty = (memory(), allocated());
@@ -104,6 +126,7 @@ fn idle_clusters_send_no_api_requests() {
     let (begun, rested) = (processor(), scale.rest(MINUTES * 60));
     let time = processor() - begun;
     let settled = (memory(), allocated());
+    assert_eq!(scale.writes(), written, "idle clusters cause no writes");
 
     let minutes = u64::try_from(many).expect("a number") * MINUTES;
     let of_one = |now: u64, before: u64| now.saturating_sub(before) as f64 / many as f64;
@@ -125,8 +148,24 @@ fn idle_clusters_send_no_api_requests() {
         rested.calls / MINUTES,
         time / u32::try_from(MINUTES).expect("a number")
     );
+    let (wall, begun) = (Instant::now(), processor());
+    let told: Vec<u64> = (0..TOLD)
+        .map(|number| {
+            scale.rest(number % 7);
+            scale
+                .told(number * 83 % 500)
+                .expect("a change of one's members is seen")
+        })
+        .collect();
+    println!(
+        "another leader of one cluster is in its status after {} ms on average and {} at most (simulated); {TOLD} of them, some seconds apart, took {:?} and {:?} of a processor",
+        told.iter().sum::<u64>() / TOLD,
+        told.iter().max().expect("some"),
+        wall.elapsed(),
+        processor() - begun,
+    );
+    assert!(told.iter().all(|ms| *ms <= SEEN_MS), "{told:?}");
     assert_eq!(rested.requests, 0, "idle clusters cause no API requests");
-    assert_eq!(scale.writes(), written, "idle clusters cause no writes");
     // The operator does observe them: an idle cluster has a reconcile every five minutes, with four calls, and its members
     // hold a call each meanwhile, for five to ten minutes.
     assert!(rested.reconciles * 5 >= minutes * 3 / 4, "{rested:?}");

@@ -1,10 +1,11 @@
 //! Many clusters at rest under one operator, to measure what they take of it: its caches, reconciles and
 //! queue as shipped. One cluster is made as any is and comes to rest; the others are the same objects
-//! in namespaces of their own, and all of them are described by the first one's members.
+//! in namespaces of their own, and all of them are described by the first one's members. Another one has members of its own,
+//! for what is told of one alone.
 //!
 //! Shows nothing about work that is done, and nothing about an API server's own cost.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::api::{Kind, object};
 use super::harness::containers::NAMESPACE;
@@ -14,9 +15,16 @@ use super::harness::world::World;
 use super::harness::{CACHED, Failure, Options};
 use super::run::runtime;
 use super::user;
+use crate::crd::LABEL_CLUSTER;
 
 /// The longest step of time, in milliseconds.
 const STEP_MS: u64 = 1_000;
+/// The same while a change is awaited.
+const FINE_MS: u64 = 10;
+/// A change that was not seen within this is not told of.
+const TOLD_MS: u64 = 60_000;
+/// The cluster that is at rest many times, and the one that has members of its own.
+const NAMES: [&str; 2] = ["demo", "apart"];
 
 /// The clusters and their operator.
 pub struct ScaleTest {
@@ -26,6 +34,8 @@ pub struct ScaleTest {
     operator: Operator,
     /// The objects of one cluster, by kind, with who manages which field, as a real API server shows it.
     objects: Vec<(Kind, Value)>,
+    /// Those of the cluster that has members of its own.
+    apart: Vec<(Kind, Value)>,
     /// What operators read from the API server once a cluster: specifications that were admitted.
     admitted: Vec<Value>,
 }
@@ -42,16 +52,22 @@ pub struct Rested {
 }
 
 impl ScaleTest {
-    /// One cluster of three, at rest, and an operator that has seen nothing of it yet.
+    /// One cluster of three, at rest, with TLS or without, and an operator that has seen nothing of it yet.
     ///
     /// # Errors
     /// The cluster did not come to rest.
-    pub fn new() -> Result<Self, Failure> {
+    pub fn new(tls: bool) -> Result<Self, Failure> {
         let runtime = runtime();
         let mut world = World::new(Options::calm(1));
         runtime.block_on(async {
             world.start_operator("first");
-            user::create(&mut world, "demo", &user::spec(3));
+            let mut spec = user::spec(3);
+            if tls {
+                spec["tls"] = json!({});
+            }
+            for name in NAMES {
+                user::create(&mut world, name, &spec);
+            }
             world.settle(user::SOON_MS).await
         })?;
         world.stop_operators();
@@ -69,8 +85,9 @@ impl ScaleTest {
             })
             .collect::<Vec<_>>()
         });
-        let objects = objects.collect();
+        let (objects, apart) = objects.partition(|(_, found)| is_of(found, NAMES[0]));
         let kept = api.all(Kind::ControllerRevision);
+        let kept = kept.filter(|found| is_of(found, NAMES[0]));
         let admitted = kept.map(|found| (**found).clone()).collect();
         drop(api);
         let operator = runtime.block_on(async { world.operator("second") });
@@ -79,6 +96,7 @@ impl ScaleTest {
             world,
             operator,
             objects,
+            apart,
             admitted,
         })
     }
@@ -114,6 +132,48 @@ impl ScaleTest {
                 self.operator.add(*kind, &found, now_ms);
             }
         }
+        for (kind, found) in &self.apart {
+            self.operator.add(*kind, found, now_ms);
+        }
+    }
+
+    /// The cluster with members of its own has another leader after so many milliseconds: how many more until that is in its
+    /// status. `None`: nobody saw it.
+    pub fn told(&mut self, after_ms: u64) -> Option<u64> {
+        let (begun_ms, before) = (self.world.now_ms() + after_ms, self.writes());
+        self.world.set_now_ms(begun_ms);
+        {
+            let mut servers = lock(&self.world.servers);
+            let groups = servers.groups.values_mut();
+            let mut apart = groups.filter(|group| {
+                let mut voters = group.membership.voters();
+                voters.any(|member| member.name.starts_with(NAMES[1]))
+            });
+            let group = apart.next()?;
+            let leader = group.leader;
+            let others = group.membership.voters().map(|member| member.id);
+            let other = others.filter(|id| Some(*id) != leader).min()?;
+            group.lead(other, begun_ms);
+        }
+        self.runtime.block_on(async {
+            let mut now_ms = begun_ms;
+            while now_ms < begun_ms + TOLD_MS {
+                if !self.operator.is_busy() {
+                    now_ms += FINE_MS;
+                    self.world.set_now_ms(now_ms);
+                    lock(&self.world.servers).advance(now_ms);
+                }
+                let api = self.world.api.clone();
+                self.operator.listed(&api);
+                self.operator.turn(&api, now_ms, &mut |most| most).await;
+                tokio::task::yield_now().await;
+                let ledger = lock(&self.world.ledger);
+                if ledger.writes + ledger.status_writes > before {
+                    return Some(now_ms - begun_ms);
+                }
+            }
+            None
+        })
     }
 
     /// So many seconds pass for the operator, and then as many as the pass under way needs.
@@ -131,6 +191,8 @@ impl ScaleTest {
                     lock(&self.world.servers).advance(now_ms);
                 }
                 let api = self.world.api.clone();
+                // What the API server has of the others is not what the caches have: a list would end them all.
+                self.operator.listed(&api);
                 self.operator.turn(&api, now_ms, &mut |most| most).await;
                 tokio::task::yield_now().await;
             }
@@ -154,6 +216,14 @@ impl ScaleTest {
     pub fn writes(&self) -> u64 {
         let ledger = lock(&self.world.ledger);
         ledger.writes + ledger.status_writes
+    }
+}
+
+/// Whether it is this cluster's resource, or one of its objects.
+fn is_of(found: &Value, cluster: &str) -> bool {
+    match object::label(found, LABEL_CLUSTER) {
+        Some(name) => name == cluster,
+        None => object::name(found) == cluster,
     }
 }
 

@@ -69,7 +69,9 @@ where
         mut changed: impl FnMut(&K),
     ) {
         self.deliveries += 1;
-        if self.deliveries.is_multiple_of(LIST) {
+        // With thousands a list takes what hundreds of events take.
+        let every = LIST.max(self.shown.len() as u64 / 20);
+        if self.deliveries.is_multiple_of(every) {
             return self.list(now, changed);
         }
         let mut gone: std::collections::BTreeSet<(String, String)> =

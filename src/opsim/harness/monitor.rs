@@ -1,6 +1,6 @@
 //! Looks at what is really so and has it judged.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::opsim::api;
@@ -21,6 +21,8 @@ pub(crate) struct InvariantMonitor {
     pub(crate) oracles: Arc<Mutex<Oracles>>,
     /// Operators that act now.
     pub(crate) acting: Arc<AtomicUsize>,
+    /// Writes are not judged: with very many clusters each would be a look at all of them.
+    pub(crate) looks_away: Arc<AtomicBool>,
     pub(crate) read: Arc<Mutex<Read>>,
 }
 
@@ -31,6 +33,12 @@ impl InvariantMonitor {
         let mut truth = GroundTruth::of(&api, &servers, acting, &mut lock(&self.read));
         truth.backups = BackupTruth::of(&api, &servers, &lock(&self.work));
         truth
+    }
+
+    /// What is so before a write that is to be judged.
+    pub(crate) fn before_write(&self) -> Option<GroundTruth> {
+        let judges = !self.looks_away.load(Ordering::SeqCst);
+        judges.then(|| self.ground_truth())
     }
 
     /// Judges a write in these words, before which this was so.

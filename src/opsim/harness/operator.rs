@@ -146,7 +146,9 @@ pub(crate) struct Operator {
     held: Held<Key>,
     asked: mpsc::UnboundedReceiver<Asked<Key>>,
     told: mpsc::UnboundedReceiver<Key>,
-    reconcile: Option<(Key, Underway)>,
+    underway: Vec<(Key, Underway)>,
+    /// Reconciles that run at once, of as many clusters.
+    pub(crate) concurrency: usize,
     backups: Option<BackupReconciles>,
     lease: Option<Holding>,
     /// It acts.
@@ -234,7 +236,8 @@ impl Operator {
             held: Held::new(),
             asked,
             told,
-            reconcile: None,
+            underway: Vec::new(),
+            concurrency: 1,
             backups,
             leads: lease.is_none(),
             lease,
@@ -253,7 +256,7 @@ impl Operator {
     /// Whether a reconcile is under way.
     pub(crate) fn is_busy(&self) -> bool {
         let of_backups = self.backups.as_ref().is_some_and(BackupReconciles::is_busy);
-        self.reconcile.is_some() || of_backups || self.is_asking()
+        !self.underway.is_empty() || of_backups || self.is_asking()
     }
 
     fn is_asking(&self) -> bool {
@@ -288,12 +291,13 @@ impl Operator {
             return false;
         }
         self.hear(now_ms).await;
-        if self.reconcile.is_none() && self.leads {
-            self.begin(now_ms);
-        }
-        if let Some((key, reconciling)) = &mut self.reconcile
-            && let std::task::Poll::Ready(ended) = futures::poll!(reconciling.as_mut())
-        {
+        while self.underway.len() < self.concurrency && self.leads && self.begin(now_ms) {}
+        let mut at = 0;
+        while let Some((key, reconciling)) = self.underway.get_mut(at) {
+            let std::task::Poll::Ready(ended) = futures::poll!(reconciling.as_mut()) else {
+                at += 1;
+                continue;
+            };
             if ended == Ended::Gone {
                 self.shared.forget(key);
             }
@@ -301,7 +305,7 @@ impl Operator {
             self.reconciles += 1;
             self.counted.reconciles += 1;
             self.last = Some(ended);
-            self.reconcile = None;
+            drop(self.underway.remove(at));
         }
         if self.leads
             && !self.request_faults.is_dead()
@@ -312,6 +316,15 @@ impl Operator {
             self.counted.reconciles += u64::from(std::future::poll_fn(turn).await);
         }
         !self.request_faults.is_dead()
+    }
+
+    /// Each cluster of its cache is due.
+    pub(crate) fn look(&mut self, now_ms: u64) {
+        for cluster in self.shared.caches.clusters.select(|_| true) {
+            if let Some(key) = triggers::of_resource(kube::Resource::meta(&*cluster)) {
+                self.queue.trigger(key, now_ms);
+            }
+        }
     }
 
     /// What members and backups tell of.
@@ -332,9 +345,10 @@ impl Operator {
         .await;
     }
 
-    fn begin(&mut self, now_ms: u64) {
+    /// Begins a reconcile, if one is due.
+    fn begin(&mut self, now_ms: u64) -> bool {
         let Some(key) = self.queue.take(now_ms) else {
-            return;
+            return false;
         };
         self.counted.stale += u64::from(!self.due.is_empty());
         self.entropy = self.entropy.wrapping_add(1);
@@ -347,7 +361,8 @@ impl Operator {
             let mut cluster = shared.cluster(&of);
             reconcile(&mut cluster, rules, &entropy).await
         };
-        self.reconcile = Some((key, Box::pin(reconciling)));
+        self.underway.push((key, Box::pin(reconciling)));
+        true
     }
 
     /// Tries to get or keep the Lease. Returns false where it is lost: the process ends.

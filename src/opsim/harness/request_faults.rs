@@ -37,6 +37,8 @@ pub(crate) struct Ledger {
     pub(crate) requests: u64,
     /// The same by their methods.
     pub(crate) methods: BTreeMap<String, u64>,
+    /// The same by the second of the run.
+    pub(crate) by_second: BTreeMap<u64, u64>,
     /// Requests to members.
     pub(crate) calls: u64,
     /// Requests of both kinds that may change something, the status and events aside.
@@ -83,6 +85,7 @@ impl Ledger {
         Self {
             requests: 0,
             methods: BTreeMap::new(),
+            by_second: BTreeMap::new(),
             calls: 0,
             writes: 0,
             status_writes: 0,
@@ -107,6 +110,7 @@ impl Ledger {
                 self.requests += 1;
                 let (method, _) = request.words.split_once(' ').unwrap_or_default();
                 *self.methods.entry(method.to_owned()).or_default() += 1;
+                *self.by_second.entry(self.now_ms / 1000).or_default() += 1;
                 self.asked.push_back(request.words.clone());
                 if self.asked.len() > LAST {
                     self.asked.pop_front();
@@ -288,7 +292,8 @@ impl RequestFaults {
             Disturbance::Unanswered => return failed(),
             Disturbance::Dies(_) | Disturbance::Through => {}
         }
-        let before = (request.writes == Writes::Something).then(|| self.monitor.ground_truth());
+        let writes = request.writes == Writes::Something;
+        let before = writes.then(|| self.monitor.before_write()).flatten();
         // Whoever answers does so at once, so nothing else happens between the two observations.
         let answer = executed.await;
         if let Some(before) = before {

@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use rand::{RngExt as _, SeedableRng as _};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -36,9 +37,12 @@ const QUIET_MS: u64 = 1_000;
 const RESTART_MS: u64 = 400;
 /// Within this time of its start an operator has reconciled each resource once.
 const FIRST_RECONCILE_MS: u64 = 5_000;
-/// So long nothing is written before a world counts as at rest: longer than an operator waits between two checks, unless all
-/// clusters are calm.
+/// So long nothing is written before a world counts as at rest: longer than an operator waits between two checks of clusters
+/// that are not calm. Calm ones are looked at once then, instead of waiting for the five minutes to pass.
 const REST_MS: u64 = 75_000;
+
+/// So long after a look at every cluster at rest nothing may be written either.
+const LOOKED_MS: u64 = 2_000;
 
 /// So long a reconcile takes that began on a cache that is behind, and finds live that nothing is to be done.
 const LOOK_MS: u64 = 250;
@@ -62,6 +66,8 @@ pub struct Options {
     pub intruder: bool,
     /// The operator's rules.
     pub rules: Rules,
+    /// Reads the processor time that was taken so far, where it is measured.
+    pub stopwatch: Option<fn() -> Duration>,
 }
 
 impl Options {
@@ -77,6 +83,7 @@ impl Options {
             second_leader: None,
             intruder: false,
             rules: Rules::SHIPPED,
+            stopwatch: None,
         }
     }
 }
@@ -133,6 +140,8 @@ pub(crate) struct World {
     /// Changes that users made to specifications.
     pub(crate) edits: u64,
     idle: u32,
+    /// Processor time of operators' turns, by the options' stopwatch.
+    pub(crate) operating: Duration,
     /// From now on every two voters that run have to accept each other's certificates.
     pub(crate) links_hold: bool,
 }
@@ -155,6 +164,7 @@ impl World {
             servers: servers.clone(),
             oracles: Arc::new(Mutex::new(Oracles::new(START_MS))),
             acting: Arc::new(AtomicUsize::new(0)),
+            looks_away: Arc::default(),
             read: Arc::default(),
         };
         let lags = CACHED.map(|kind| {
@@ -195,6 +205,7 @@ impl World {
             coalesced: 0,
             edits: 0,
             idle: 0,
+            operating: Duration::ZERO,
             links_hold: false,
         }
     }
@@ -319,8 +330,23 @@ impl World {
         self.reborn.clear();
     }
 
-    /// One turn of everything.
+    /// One turn of everything, and all of it judged.
     pub(crate) async fn round(&mut self) -> Result<GroundTruth, Failure> {
+        self.step().await;
+        let ground_truth = self.monitor.moment();
+        if self.links_hold
+            && let Some(apart) = lock(&self.servers).estranged()
+        {
+            return Err(self.unexpected(apart));
+        }
+        match &lock(&self.monitor.oracles).broken {
+            Some(violation) => Err(Failure::Broken(violation.clone())),
+            None => Ok(ground_truth),
+        }
+    }
+
+    /// One turn of everything.
+    pub(super) async fn step(&mut self) {
         let busy = self.operators.iter().any(Operator::is_busy);
         let step_ms = if busy {
             self.random.random_range(1..=12)
@@ -343,25 +369,40 @@ impl World {
         };
         self.turn_intruder();
         self.turn_second_leader(now_ms);
+        let begun = self.options.stopwatch.map(|read| read());
         self.turn_operators(now_ms).await;
         // Tasks of clients have their turn.
         tokio::task::yield_now().await;
+        if let (Some(read), Some(begun)) = (self.options.stopwatch, begun) {
+            self.operating += read() - begun;
+        }
         let acting = self
             .operators
             .iter()
             .filter(|o| o.leads && !o.frozen)
             .count();
         self.monitor.acting.store(acting, Ordering::SeqCst);
-        let ground_truth = self.monitor.moment();
-        if self.links_hold
-            && let Some(apart) = lock(&self.servers).estranged()
-        {
-            return Err(self.unexpected(apart));
+    }
+
+    /// Lets time pass without judging anything, until nothing has been written for so long, at most so many milliseconds. What is
+    /// written meanwhile is not judged either. For so many clusters that a look at all of them takes longer than a turn.
+    pub(crate) async fn unjudged(&mut self, quiet_ms: u64, most_ms: u64) -> Result<(), Failure> {
+        self.monitor.looks_away.store(true, Ordering::SeqCst);
+        let end = self.now_ms() + most_ms;
+        let (mut since, mut writes) = (self.now_ms(), 0);
+        while self.now_ms() < since + quiet_ms {
+            self.step().await;
+            let now = self.writes();
+            if now != writes {
+                (since, writes) = (self.now_ms(), now);
+            }
+            if self.now_ms() > end {
+                let what = format!("still written after {} s", most_ms / 1000);
+                return Err(self.unexpected(what));
+            }
         }
-        match &lock(&self.monitor.oracles).broken {
-            Some(violation) => Err(Failure::Broken(violation.clone())),
-            None => Ok(ground_truth),
-        }
+        self.monitor.looks_away.store(false, Ordering::SeqCst);
+        Ok(())
     }
 
     /// How long nothing needs to be looked at: not beyond what an operator waits for.
@@ -438,6 +479,7 @@ impl World {
         let end = self.now_ms() + most_ms;
         let mut missing = String::new();
         let (mut since, mut writes, mut asked) = (None, 0, 0);
+        let mut looked = None;
         while self.now_ms() < end {
             let ground_truth = self.round().await?;
             let now = {
@@ -447,8 +489,9 @@ impl World {
             match self.unsettled(&ground_truth) {
                 Some(why) => {
                     missing = why;
-                    since = None;
+                    (since, looked) = (None, None);
                 }
+                None if looked.is_some() && now != writes => return Err(self.found_by_a_look()),
                 None if now != writes => {
                     missing.clear();
                     since = Some(self.now_ms());
@@ -465,7 +508,10 @@ impl World {
                     if self.now_ms() <= read_ms.max(looked_ms) {
                         asked = lock(&self.ledger).requests;
                     }
-                    if self.now_ms() >= since + REST_MS {
+                    if self.now_ms() >= since + REST_MS && looked.is_none() {
+                        looked = Some(self.look());
+                    }
+                    if looked.is_some_and(|at| self.now_ms() >= at + LOOKED_MS) {
                         return self.rested(asked);
                     }
                 }
@@ -487,6 +533,27 @@ impl World {
                 operators.join(", ")
             ),
         }))
+    }
+
+    /// Operators look at each cluster, as they do every five minutes where they are told of changes. Returns when.
+    fn look(&mut self) -> u64 {
+        let now_ms = self.now_ms();
+        let acting = self
+            .operators
+            .iter_mut()
+            .filter(|it| it.leads && !it.frozen);
+        acting.for_each(|operator| operator.look(now_ms));
+        now_ms
+    }
+
+    /// What is to be done is told of, by objects or by members, or the cluster is looked at every ten seconds.
+    fn found_by_a_look(&self) -> Failure {
+        let ledger = lock(&self.ledger);
+        let asked: Vec<&str> = ledger.asked.iter().map(String::as_str).collect();
+        let asked = asked.join("; ");
+        self.unexpected(format!(
+            "a look at a cluster at rest found what nothing told of: {asked}"
+        ))
     }
 
     /// At rest no requests are sent to the API server either, except for the Lease: with a thousand
