@@ -28,6 +28,11 @@ pub(super) fn reached(voters: &BTreeSet<MemberId>, at: impl Fn(MemberId) -> Inde
         .unwrap_or(0)
 }
 
+/// Whether those that are among them are a majority of `voters`.
+pub(super) fn is_quorum(voters: &BTreeSet<MemberId>, among: impl Fn(MemberId) -> bool) -> bool {
+    reached(voters, |id| Index::from(among(id))) > 0
+}
+
 /// Counts the votes of `voters`; others are ignored.
 pub(super) fn vote_result(
     voters: &BTreeSet<MemberId>,

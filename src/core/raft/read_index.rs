@@ -32,9 +32,7 @@ impl Raft {
 
     fn lead_read(&mut self, origin: Origin) {
         let (index, now) = (self.log.commit(), self.ticks);
-        if self.committed_in_term() && self.is_confirmed_by(origin) {
-            self.answer_read(origin, index);
-        } else if self.committed_in_term() {
+        if self.committed_in_term() {
             self.reads.wait_for_round(origin, index, now);
         } else {
             self.reads.wait_for_commit(origin, now);
@@ -44,14 +42,10 @@ impl Raft {
     /// Whether a follower that forwards a read confirms the leader with it. It was in this term after the read began, and
     /// so had voted for no later leader: where it and this leader are a quorum, nobody else could have committed anything
     /// that the read has to see. Says nothing of other reads, which may have begun after it was sent.
-    fn is_confirmed_by(&self, origin: Origin) -> bool {
-        let Origin::Remote(from, _) = origin else {
-            return false;
-        };
-        let voters = &self.configuration.voters;
+    fn is_confirmed_by(&self, from: MemberId) -> bool {
         let own = self.config.id;
         let is_one = |id| id == own || id == from || mutant!(AnyWordIsEnough);
-        quorum::reached(voters, |id| Index::from(is_one(id))) > 0
+        self.committed_in_term() && quorum::is_quorum(&self.configuration.voters, is_one)
     }
 
     pub(super) fn on_read_question(&mut self, from: MemberId, id: ReadId) -> Stepped {
@@ -59,11 +53,13 @@ impl Raft {
             return Stepped::Ignored("a read for the leader");
         }
         let origin = Origin::Remote(from, id);
-        let waits = !(self.committed_in_term() && self.is_confirmed_by(origin));
-        if waits && self.reads.full() {
+        if self.is_confirmed_by(from) {
+            self.answer_read(origin, self.log.commit());
+        } else if self.reads.full() {
             return Stepped::Ignored("too many pending reads");
+        } else {
+            self.lead_read(origin);
         }
-        self.lead_read(origin);
         self.outbox.poke();
         Stepped::Taken
     }
@@ -94,11 +90,7 @@ impl Raft {
         }
         let voters = &self.configuration.voters;
         match self.reads.prompt(self.config.id, voters, self.ticks) {
-            Some(prompt) => {
-                self.heartbeat(&prompt);
-                self.reads.round_sent(true, self.ticks);
-                self.release_reads();
-            }
+            Some(prompt) => self.heartbeat(&prompt, true),
             None => self.broadcast_heartbeat(),
         }
     }

@@ -168,7 +168,7 @@ impl ReadOnly {
         let others = self.prompt.iter().filter(|id| **id != leader);
         let asked: Vec<MemberId> = others.filter(|id| voters.contains(id)).copied().collect();
         let are_one = |id| id == leader || asked.contains(&id);
-        (quorum::reached(voters, |id| Index::from(are_one(id))) > 0).then_some(asked)
+        quorum::is_quorum(voters, are_one).then_some(asked)
     }
 
     /// The counter of the newest round, while reads wait for it and there are members that it did not ask.

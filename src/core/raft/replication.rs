@@ -295,13 +295,11 @@ impl Raft {
         let own = self.config.id;
         let peers: Vec<MemberId> = self.progress.keys().copied().collect();
         let peers: Vec<MemberId> = peers.into_iter().filter(|id| *id != own).collect();
-        self.heartbeat(&peers);
-        self.reads.round_sent(false, self.ticks);
-        self.release_reads();
+        self.heartbeat(&peers, false);
     }
 
-    /// Heartbeats to these, with the round of the reads that wait.
-    pub(super) fn heartbeat(&mut self, peers: &[MemberId]) {
+    /// Heartbeats to these, some or all, with the round of the reads that wait.
+    pub(super) fn heartbeat(&mut self, peers: &[MemberId], some: bool) {
         let read = self.reads.round();
         let commit = self.log.commit();
         for to in peers {
@@ -312,6 +310,8 @@ impl Raft {
             progress.sent_commit = progress.sent_commit.max(commit);
             self.send(*to, Body::Heartbeat(Heartbeat { commit, read }));
         }
+        self.reads.round_sent(some, self.ticks);
+        self.release_reads();
     }
 
     /// Messages to `id` are being lost: stop sending ahead of its answers.
