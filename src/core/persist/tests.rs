@@ -428,11 +428,12 @@ impl Member {
     fn heal_from(&self, other: &Member) -> usize {
         let values = self.saver.checkpoints().values();
         let damaged = values.damaged().into_keys().collect();
-        let lost = self.machine.view().lost_values(&damaged);
+        let view = self.machine.view();
+        let lost = view.lost_values(&damaged);
         for lost in &lost {
             let row = other.machine.view();
             let row = row.row_at(&lost.key_value().key, lost.revision());
-            assert_eq!(lost.heal(&row.unwrap().unwrap()), Healed::Taken);
+            assert_eq!(view.heal(lost, &row.unwrap().unwrap()), Healed::Taken);
             values.forget(lost.place());
         }
         lost.len()

@@ -7,7 +7,7 @@ use rand::RngExt as _;
 
 use crate::node::{Applied, ApplyError, Input};
 use crate::raft::Entry;
-use crate::store::{Healed, LostValue};
+use crate::store::{Healed, LostValue, View};
 
 use super::host::Process;
 use super::network::HostId;
@@ -85,7 +85,7 @@ impl World {
             values.forget(*place);
         }
         for lost in lost {
-            if let Some(giver) = self.giver(host, &lost) {
+            if let Some(giver) = self.giver(host, &view, &lost) {
                 values.forget(lost.place());
                 healed += 1;
                 let (now, place) = (self.agenda.now(), lost.place());
@@ -106,7 +106,7 @@ impl World {
 
     /// Whoever has healed a value: a server that can be reached and has the revision. One of version 0.1.0 knows no such
     /// request.
-    fn giver(&self, host: HostId, lost: &LostValue) -> Option<HostId> {
+    fn giver(&self, host: HostId, own: &View, lost: &LostValue) -> Option<HostId> {
         let others =
             (0..self.hosts.len()).filter(|other| *other != host && !self.hosts[*other].old);
         let mut reached = others.filter(|other| {
@@ -117,7 +117,7 @@ impl World {
             let process = self.hosts[*other].process.as_ref();
             let view = process.map(|process| process.machine.view());
             let row = view.map(|view| view.row_at(&lost.key_value().key, lost.revision()));
-            matches!(row, Some(Ok(Some(row))) if lost.heal(&row) == Healed::Taken)
+            matches!(row, Some(Ok(Some(row))) if own.heal(lost, &row) == Healed::Taken)
         })
     }
 }

@@ -81,7 +81,7 @@ impl Sealed {
             for (at, offset, sum) in entries {
                 all[*at].record.value.settle(file, *offset, *sum);
             }
-            ((), Held::of(all, held.packed))
+            ((), Some(Held::of(all, held.packed)))
         });
     }
 
@@ -91,19 +91,17 @@ impl Sealed {
             let all = held.all();
             let healed = all[at].record.value.heal(damaged, value.clone());
             // Once a checkpoint has written it it is packed again.
-            let packed = match healed {
-                Healed::Taken => held.packed & !(1 << at),
-                _ => held.packed,
-            };
-            (healed, Held::of(all, packed))
+            let is_taken = healed == Healed::Taken;
+            let new = is_taken.then(|| Held::of(all, held.packed & !(1 << at)));
+            (healed, new)
         })
     }
 
-    /// Holds the same entries in another way.
-    fn change<R>(&self, change: impl FnOnce(&Held) -> (R, Held)) -> R {
+    /// Holds the same entries in another way, if there is one.
+    fn change<R>(&self, change: impl FnOnce(&Held) -> (R, Option<Held>)) -> R {
         let mut now = self.held.lock();
         let (result, new) = change(&now);
-        let before = std::mem::replace(&mut *now, Arc::new(new));
+        let before = new.map(|new| std::mem::replace(&mut *now, Arc::new(new)));
         // What is freed is freed without the lock.
         drop(now);
         drop(before);

@@ -13,6 +13,7 @@ use bytes::Bytes;
 use crate::mutants::mutant;
 
 use super::checkpoint::kept;
+use super::history::KeyEntry;
 use super::log::Holder;
 use super::record::Record;
 use super::rows::Row;
@@ -66,6 +67,43 @@ impl View {
         let row = found.map(|found| Row::new(&self.state.seen(entry, found)));
         row.transpose()
     }
+
+    /// Takes the value of the same revision of the same key as another member has it: from here on it is in memory, for readers of
+    /// every view. To be asked of the newest view: since the value was asked for, its revision may have been packed, or kept by a
+    /// compaction.
+    pub fn heal(&self, lost: &LostValue, row: &Row) -> Healed {
+        let own = KeyValue {
+            value: row.kv.value.clone(),
+            ..lost.key_value()
+        };
+        let same = !row.tombstone && (row.main, row.sub) == lost.revision() && row.kv == own;
+        if !same && !mutant!(HealsWithAnother) {
+            return Healed::Refused;
+        }
+        // What came with it must not stay in memory for as long as it does.
+        let value = Bytes::copy_from_slice(&row.kv.value);
+        let healed = lost.heal_in(&lost.record, &lost.holder, &value);
+        let now = self.holders(lost).into_iter();
+        now.fold(healed, |healed, (record, holder)| {
+            match (healed, lost.heal_in(&record, &holder, &value)) {
+                (Healed::Taken, _) | (_, Healed::Elsewhere) => healed,
+                (_, other) => other,
+            }
+        })
+    }
+
+    /// Where its revision is held now: in the log of revisions, in a record of its own, or in both.
+    fn holders(&self, lost: &LostValue) -> Vec<(Record, Holder)> {
+        let (key, place) = (lost.record.key(), lost.record.place());
+        if mutant!(HealedWhereItWas) {
+            return Vec::new();
+        }
+        let entry = self.state.keys.get(key);
+        let own = entry.into_iter().flat_map(KeyEntry::own_records);
+        let own = own.filter(|record| record.place() == place);
+        let own = own.map(|record| (record.clone(), Holder::Record));
+        own.chain(self.state.log.find(key, place)).collect()
+    }
 }
 
 impl LostValue {
@@ -93,25 +131,13 @@ impl LostValue {
     pub fn length(&self) -> usize {
         self.record.value.len()
     }
-
-    /// Takes the value of the same revision of the same key: from here on it is in memory, for readers of every view.
-    pub fn heal(&self, row: &Row) -> Healed {
-        let own = KeyValue {
-            value: row.kv.value.clone(),
-            ..self.key_value()
-        };
-        let same = !row.tombstone && (row.main, row.sub) == self.revision() && row.kv == own;
-        if !same && !mutant!(HealsWithAnother) {
-            return Healed::Refused;
-        }
-        // What came with it must not stay in memory for as long as it does.
-        let value = Bytes::copy_from_slice(&row.kv.value);
-        match &self.holder {
-            Holder::Chunk(..) if mutant!(PackedNotHealed) => {
-                self.record.value.heal(self.place, value)
+    /// Heals it as it is held here: a record that was made of what is packed is a copy.
+    fn heal_in(&self, record: &Record, holder: &Holder, value: &Bytes) -> Healed {
+        match holder {
+            Holder::Chunk(chunk, at) if !mutant!(PackedNotHealed) => {
+                chunk.heal(*at, self.place, value)
             }
-            Holder::Record => self.record.value.heal(self.place, value),
-            Holder::Chunk(chunk, at) => chunk.heal(*at, self.place, &value),
+            Holder::Record | Holder::Chunk(..) => record.value.heal(self.place, value.clone()),
         }
     }
 }

@@ -181,6 +181,13 @@ impl KeyEntry {
         self.older = older.above(record.place(), base);
     }
 
+    /// Those that have records of their own: the one that a compaction kept, and the newest.
+    pub(super) fn own_records(&self) -> impl Iterator<Item = &Record> {
+        let base = self.older.as_ref();
+        let base = base.and_then(|older| older.before().base.as_ref());
+        base.into_iter().chain(std::iter::once(&self.newest))
+    }
+
     /// Every revision, oldest first.
     pub(super) fn records(&self) -> impl Iterator<Item = Found<'_>> {
         let older = self.older.iter().flat_map(Older::all);

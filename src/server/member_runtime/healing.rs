@@ -148,7 +148,7 @@ async fn ask_in_turn(local: &MemberRuntime, lost: &LostValue, plan: &mut Plan) -
     while let Some(member) = plan.healing.ask(lost.place(), &members, plan.now()) {
         let peer = format!("{member:x}");
         match ask(local, member, lost).await {
-            Some(Ok(answer)) => match lost.heal(&row(lost, &answer)) {
+            Some(Ok(answer)) => match heal_by(local, lost, &answer) {
                 Healed::Taken => return Asked::Gives(member),
                 Healed::Elsewhere => return Asked::Needless,
                 Healed::Refused => differs(&peer),
@@ -161,6 +161,12 @@ async fn ask_in_turn(local: &MemberRuntime, lost: &LostValue, plan: &mut Plan) -
         }
     }
     Asked::Nobody
+}
+
+/// Takes an answer, in the view of now: since it was looked for, its revision may have come to be held elsewhere.
+fn heal_by(local: &MemberRuntime, lost: &LostValue, answer: &ValueOf) -> Healed {
+    let view = Arc::clone(&local.handle.published().view);
+    view.heal(lost, &row(lost, answer))
 }
 
 /// The other members that know of such requests, and whose data is not known to differ from the majority's: 0.1.0 shows no

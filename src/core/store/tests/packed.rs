@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::generator::Generator;
-use super::helpers::{bytes, do_put, put, read, run};
+use super::helpers::{bytes, compact, do_put, put, read, run};
 use super::values::{Files, whole};
 use crate::store::*;
 
@@ -248,10 +248,10 @@ fn packed_value_is_healed_and_moved() {
             .expect("it is in memory")
             .expect("it is there")
     };
-    assert_eq!(lost.heal(&row((8, 0))), Healed::Refused);
-    assert_eq!(lost.heal(&row((7, 0))), Healed::Taken);
+    assert_eq!(view.heal(lost, &row((8, 0))), Healed::Refused);
+    assert_eq!(view.heal(lost, &row((7, 0))), Healed::Taken);
     assert_eq!(store.state.log.packed(), 255);
-    assert_eq!(lost.heal(&row((7, 0))), Healed::Elsewhere);
+    assert_eq!(view.heal(lost, &row((7, 0))), Healed::Elsewhere);
     for view in [&view, &store.publish()] {
         assert_eq!(old(view), old(&peer));
     }
@@ -262,6 +262,107 @@ fn packed_value_is_healed_and_moved() {
     assert_eq!(whole(&store.publish()), whole(&peer));
     let (made, _) = files.counts();
     assert_eq!(made, 2, "the healed one is in a file of its own");
+}
+
+/// A store of so many revisions of "a", all of them in a damaged file, and its peer that has them in memory.
+fn damaged(count: usize) -> (Store, Files, Arc<View>) {
+    let mut store = Store::new();
+    let mut files = Files::default();
+    for number in 0..count {
+        do_put(&mut store, "a", &format!("value {number}"));
+    }
+    let healthy: Vec<Bytes> = store.publish().export().collect();
+    let peer = Store::import(&healthy).expect("the same state").publish();
+    files
+        .take(&store.publish(), 1)
+        .expect("all of it is in memory");
+    files.damage(true);
+    (store, files, peer)
+}
+
+fn at(revision: Revision) -> Range {
+    Range {
+        revision,
+        ..read("a", "")
+    }
+}
+
+/// What is lost of "a" at a revision.
+fn lost_at(view: &View, revision: Revision) -> LostValue {
+    let place = match view.range(&at(revision)) {
+        Err(Error::Value(damaged)) => (damaged.file, damaged.offset),
+        other => panic!("{other:?}"),
+    };
+    let lost = view.lost_values(&BTreeSet::from([place]));
+    lost.into_iter().next().expect("the state has it")
+}
+
+fn row_of(peer: &View, revision: Revision) -> Row {
+    let row = peer.row_at(b"a", (revision, 0));
+    row.expect("it is in memory").expect("it is there")
+}
+
+/// What was asked for while its revision was a record, and answered once it was packed, was healed in a record that
+/// nobody had any more: it was asked for again, and the applier, which waited for it, met the damage once more. Carried
+/// out here as there: a transaction that reads the revision is applied again after the answer.
+#[test]
+fn value_is_healed_that_was_packed_since_it_was_asked_for() {
+    let (mut store, mut files, peer) = damaged(100);
+    let before = store.publish();
+    // One that is in the log's last chunk, which is not full yet, and the newest one, which is in the tree besides.
+    let lost = [7, 101].map(|revision| (revision, lost_at(&before, revision)));
+    files.damage(false);
+    for number in 0..100 {
+        do_put(&mut store, "a", &format!("later {number}"));
+    }
+    let view = store.publish();
+    files.take(&view, 1).expect("every value is readable");
+    view.pack();
+    assert_eq!(store.state.log.packed(), 128);
+    files.damage(true);
+    for (revision, lost) in &lost {
+        let reads = Txn {
+            success: vec![Op::Range(at(*revision)).into()],
+            ..Txn::default()
+        };
+        let failed = run(&mut store, Operation::Txn(reads.clone()));
+        assert!(matches!(failed, Err(Error::Value(_))), "{failed:?}");
+        let row = row_of(&peer, *revision);
+        let now = store.publish();
+        assert_eq!(now.heal(lost, &row), Healed::Taken);
+        assert_eq!(now.heal(lost, &row), Healed::Elsewhere);
+        run(&mut store, Operation::Txn(reads)).expect("it is healed");
+        let value = Ok(peer.range(&at(*revision)).expect("in memory").kvs);
+        for view in [&before, &view, &store.publish()] {
+            assert_eq!(view.range(&at(*revision)).map(|found| found.kvs), value);
+        }
+    }
+    assert_eq!(store.state.log.packed(), 126);
+}
+
+/// The same of a revision that was packed when it was asked for, and that has left the log since, as a compaction kept it.
+#[test]
+fn value_is_healed_that_was_kept_since_it_was_asked_for() {
+    let (mut store, mut files, peer) = damaged(100);
+    files.damage(false);
+    let compacted = do_put(&mut store, "b", "another key");
+    for number in 0..100 {
+        do_put(&mut store, "a", &format!("later {number}"));
+    }
+    let before = store.publish();
+    files.take(&before, 1).expect("every value is readable");
+    before.pack();
+    files.damage(true);
+    let lost = lost_at(&before, 101);
+    compact(&mut store, compacted).expect("compacted");
+    while store.reclaim(500) > 0 {}
+    let now = store.publish();
+    assert_eq!(now.heal(&lost, &row_of(&peer, 101)), Healed::Taken);
+    let value = peer.range(&at(101)).expect("in memory").kvs;
+    for view in [&before, &now] {
+        let found = view.range(&at(compacted)).map(|found| found.kvs);
+        assert_eq!(found, Ok(value.clone()));
+    }
 }
 
 /// A put, a read at an old revision and a compaction of a key with a long history must not take time in proportion to it.

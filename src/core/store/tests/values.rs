@@ -304,13 +304,21 @@ fn value_is_healed_by_its_own_revision_alone() {
         let of = |row: &&Row| (row.main, row.sub) == lost.revision();
         let own = rows.iter().find(of).expect("one is its own");
         for other in rows.iter().filter(|row| *row != own) {
-            assert_eq!(lost.heal(other), Healed::Refused, "{lost:?}: {other:?}");
+            assert_eq!(
+                view.heal(lost, other),
+                Healed::Refused,
+                "{lost:?}: {other:?}"
+            );
         }
         let mut leased = own.clone();
         leased.kv.lease = 7;
-        assert_eq!(lost.heal(&leased), Healed::Refused);
-        assert_eq!(lost.heal(own), Healed::Taken, "{lost:?}");
-        assert_eq!(lost.heal(own), Healed::Elsewhere, "it is in memory now");
+        assert_eq!(view.heal(lost, &leased), Healed::Refused);
+        assert_eq!(view.heal(lost, own), Healed::Taken, "{lost:?}");
+        assert_eq!(
+            view.heal(lost, own),
+            Healed::Elsewhere,
+            "it is in memory now"
+        );
     }
     for view in [&view, &store.publish()] {
         assert_eq!(view.hash_kv(0), peer.hash_kv(0), "each view reads it");
@@ -333,15 +341,16 @@ fn value_is_healed_by_the_bytes_that_were_written_alone() {
         store = Store::import_with(files.all(), &placed).expect("a store");
     }
     files.damage(true);
-    let lost = store.publish().lost_values(&BTreeSet::from([(1, 7)]));
+    let view = store.publish();
+    let lost = view.lost_values(&BTreeSet::from([(1, 7)]));
     let lost = lost.first().expect("it is lost");
     assert_eq!(lost.length(), row.kv.value.len());
     for wrong in ["longer", "x"] {
         let mut other = row.clone();
         other.kv.value = bytes(wrong);
-        assert_eq!(lost.heal(&other), Healed::Refused, "{wrong}");
+        assert_eq!(view.heal(lost, &other), Healed::Refused, "{wrong}");
     }
-    assert_eq!(lost.heal(&row), Healed::Taken);
+    assert_eq!(view.heal(lost, &row), Healed::Taken);
 }
 
 /// A command that needs a damaged value is no refusal: the state is what it was, and the member stops.
