@@ -1,7 +1,8 @@
 //! Revisions that later ones have replaced, as bytes in one piece of memory: up to so many neighbours of the log, each a few
 //! dozen bytes where a record of its own takes a hundred and more. Made once and never changed.
 //!
-//! Never holds a value that is in memory but a short one, and never the newest revision of a key.
+//! Never holds a value that is in memory but a short one, and never the only copy of a key's newest revision: one that was
+//! replaced by a change which was taken back, or by a store that goes on apart, may be in here beside the record of the tree.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -35,7 +35,8 @@ pub(super) struct Head {
     pub(super) main: Revision,
     pub(super) sub: u32,
     pub(super) tombstone: bool,
-    /// Whether it is not the newest of its key any more. A change that is taken back leaves it.
+    /// Whether any state that shares it has a newer one of its key, or had: a change that is taken back leaves it, and a
+    /// store that goes on apart sets it. So it says what may be packed, and not what is the newest.
     superseded: AtomicBool,
     /// How many bytes its details take.
     details: u8,

@@ -365,6 +365,42 @@ fn value_is_healed_that_was_kept_since_it_was_asked_for() {
     }
 }
 
+/// A change that was taken back leaves the record that it replaced as one that may be packed. Then the newest revision of a key
+/// is in the log's block and in the tree: whoever reads, heals or replaces it finds both.
+#[test]
+fn revision_whose_replacement_was_taken_back_is_packed_and_stays_the_newest() {
+    let (mut store, mut files, peer) = damaged(128);
+    let fails = Txn {
+        success: vec![Op::Put(put("a", "x")).into(), Op::Range(at(7)).into()],
+        ..Txn::default()
+    };
+    let failed = run(&mut store, Operation::Txn(fails));
+    assert!(matches!(failed, Err(Error::Value(_))), "{failed:?}");
+    let view = store.publish();
+    assert_eq!(view.revision(), 129, "it was taken back");
+    view.pack();
+    assert_eq!(store.state.log.packed(), 128, "the newest one as well");
+    let lost = lost_at(&view, 129);
+    assert_eq!(view.heal(&lost, &row_of(&peer, 129)), Healed::Taken);
+    let events = |view: &View| view.events(129, 129, b"a", b"", false);
+    assert_eq!(view.range(&at(129)), peer.range(&at(129)));
+    assert_eq!(events(&view), events(&peer), "they are read from the log");
+    files.damage(false);
+    assert_eq!(whole(&view), whole(&peer));
+    do_put(&mut store, "a", "later");
+    files
+        .take(&store.publish(), 1)
+        .expect("every value is readable");
+    store.publish().pack();
+    for view in [&view, &store.publish()] {
+        assert_eq!(
+            view.range(&at(129)).map(|found| found.kvs),
+            peer.range(&at(129)).map(|found| found.kvs)
+        );
+        assert_eq!(events(view), events(&peer));
+    }
+}
+
 /// A put, a read at an old revision and a compaction of a key with a long history must not take time in proportion to it.
 #[test]
 fn hot_key_stays_fast() {
