@@ -423,6 +423,9 @@ faults! {
     /// A value is healed where its revision was held when it was asked for, and not where it is now.
     HealedWhereItWas "healed-where-it-was" in "core/store/heal.rs",
         Test("store::tests::packed::value_is_healed_that_was_packed_since_it_was_asked_for");
+    /// Two rows of a checkpoint are at one place of the history, and one is taken for the other.
+    TwoAtOnePlace "two-at-one-place" in "core/store/recents.rs",
+        Test("store::tests::maintenance::checkpoint_with_two_rows_at_one_place_is_refused");
     /// A packed revision loses its lease.
     PackedLeaseLost "packed-lease-lost" in "core/store/block.rs",
         Test("store::tests::packed::packed_store_is_as_one_that_is_not");

@@ -327,7 +327,7 @@ impl Import {
             return Err(damaged("the number of its alarms is wrong"));
         }
         self.state.keys = std::mem::take(&mut self.keys).finish();
-        std::mem::take(&mut self.recent).index(&mut self.state);
+        std::mem::take(&mut self.recent).index(&mut self.state)?;
         self.state.floor = self.state.compacted;
         if self.state.db_size() != tail.db_size {
             return Err(damaged("its size does not add up"));

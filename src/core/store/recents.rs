@@ -2,11 +2,13 @@
 //!
 //! Never knows where the records come from.
 
-use super::Revision;
 use super::block::{Block, is_packable};
 use super::log::LogEntry;
+use super::pieces::damaged;
 use super::record::Record;
 use super::state::State;
+use super::{Error, Revision};
+use crate::mutants::mutant;
 
 /// Records of the log that are not in its order yet. Those of which there is a newer one are packed at once: if each had a record of its
 /// own until all are there, the memory of these would stay with the process, since others lie between them.
@@ -32,6 +34,12 @@ struct Recent {
     packed: u32,
     frees: u64,
     record: Option<Record>,
+}
+
+impl Recent {
+    fn place(&self) -> (Revision, u32) {
+        (self.main, self.sub)
+    }
 }
 
 impl Recents {
@@ -75,10 +83,17 @@ impl Recents {
             })
     }
 
-    /// Puts them into their order, as the log.
-    pub(super) fn index(mut self, state: &mut State) {
+    /// Puts them into their order, as the log. A revision is found in the log by its place alone, so no two may have the same.
+    ///
+    /// # Errors
+    /// [`Error::Checkpoint`] if two have.
+    pub(super) fn index(mut self, state: &mut State) -> Result<(), Error> {
         let mut all = std::mem::take(&mut self.all);
-        all.sort_unstable_by_key(|recent| (recent.main, recent.sub));
+        all.sort_unstable_by_key(Recent::place);
+        let mut pairs = all.windows(2);
+        if pairs.any(|pair| pair[0].place() == pair[1].place()) && !mutant!(TwoAtOnePlace) {
+            return Err(damaged("two of its rows are of one place"));
+        }
         for recent in all {
             state.frees += recent.frees;
             let record = self.record(recent);
@@ -86,5 +101,6 @@ impl Recents {
             let frees = state.frees;
             state.log.push_packed(LogEntry { record, frees });
         }
+        Ok(())
     }
 }

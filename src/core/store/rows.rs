@@ -273,7 +273,7 @@ impl Rebuild {
     /// [`Error::Checkpoint`] if the revision does not fit.
     pub fn finish(mut self, bump: u64) -> Result<Store, Error> {
         let state = &mut self.state;
-        std::mem::take(&mut self.recent).index(state);
+        std::mem::take(&mut self.recent).index(state)?;
         let mut attached = Vec::new();
         state.keys.visit(Span::ALL, &mut |entry| {
             let newest = entry.newest();

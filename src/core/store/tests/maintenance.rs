@@ -1,8 +1,10 @@
 //! Hashes, reclaim and checkpoints, a test for each rule.
 
 use bytes::Bytes;
+use prost::Message as _;
 
 use super::helpers::*;
+use crate::store::pieces::{Head, Kind, Piece, Row as PlacedRow, Tail};
 use crate::store::*;
 
 #[test]
@@ -114,6 +116,45 @@ fn export_chunks_are_bounded_and_checked() {
     let mut swapped = chunks.clone();
     swapped.swap(1, 2);
     assert!(refused(swapped));
+}
+
+/// Entries of the log are found by their places alone, so of two at one place one was taken for the other.
+#[test]
+fn checkpoint_with_two_rows_at_one_place_is_refused() {
+    let row = |key: &'static str, sub| {
+        Kind::Row(PlacedRow {
+            key: bytes(key),
+            create: 2,
+            main: 2,
+            version: 1,
+            sub,
+            ..PlacedRow::default()
+        })
+    };
+    let state = |sub| {
+        let head = Head {
+            format: 1,
+            revision: 2,
+            compacted: -1,
+        };
+        let tail = Tail {
+            records: 2,
+            leases: 0,
+            db_size: 2 * (1 + 128),
+            alarms: 0,
+        };
+        let all = [
+            Kind::Head(head),
+            row("a", 0),
+            row("b", sub),
+            Kind::Tail(tail),
+        ];
+        let pieces = all.map(|kind| Piece { kind: Some(kind) });
+        Store::import(pieces.map(|piece| piece.encode_length_delimited_to_vec()))
+    };
+    assert_eq!(state(1).expect("a state").revision(), 2);
+    let refused = state(0).expect_err("they are at one place").to_string();
+    assert!(refused.contains("place"), "{refused}");
 }
 
 /// Found by damaging an entry: the write of an empty key, which servers refuse before they propose
