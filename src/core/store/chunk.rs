@@ -66,12 +66,8 @@ impl Sealed {
         let packed =
             numbers.filter(|(at, entry)| held.packed >> at & 1 != 0 || is_packable(&entry.record));
         let packed = packed.fold(0, |packed, (at, _)| packed | 1 << at);
-        let new = Arc::new(Held::of(entries, packed));
-        let mut now = self.held.lock();
         // What was healed or moved meanwhile is packed the next time.
-        if Arc::ptr_eq(&now, &held) {
-            *now = new;
-        }
+        self.exchange(&held, Held::of(entries, packed));
     }
 
     /// The values of these entries are in a file from here on, each at an offset and with this sum.
@@ -81,31 +77,48 @@ impl Sealed {
             for (at, offset, sum) in entries {
                 all[*at].record.value.settle(file, *offset, *sum);
             }
-            ((), Some(Held::of(all, held.packed)))
+            Some(Held::of(all, held.packed))
         });
     }
 
     /// The value of an entry is in memory again, if this is what was written where it was found damaged.
     pub(super) fn heal(&self, at: usize, damaged: (u64, u64), value: &Bytes) -> Healed {
+        let mut healed = Healed::Elsewhere;
         self.change(|held| {
             let all = held.all();
-            let healed = all[at].record.value.heal(damaged, value.clone());
+            let now = all[at].record.value.heal(damaged, value.clone());
+            // A record that is not packed has it since the first attempt.
+            if healed != Healed::Taken {
+                healed = now;
+            }
             // Once a checkpoint has written it it is packed again.
-            let is_taken = healed == Healed::Taken;
-            let new = is_taken.then(|| Held::of(all, held.packed & !(1 << at)));
-            (healed, new)
-        })
+            (now == Healed::Taken).then(|| Held::of(all, held.packed & !(1 << at)))
+        });
+        healed
     }
 
-    /// Holds the same entries in another way, if there is one.
-    fn change<R>(&self, change: impl FnOnce(&Held) -> (R, Option<Held>)) -> R {
+    /// Holds the same entries in another way, if there is one. That is put together without the lock, for which readers wait, and
+    /// anew if another thread was faster.
+    fn change(&self, mut change: impl FnMut(&Held) -> Option<Held>) {
+        loop {
+            let before = self.held();
+            let Some(new) = change(&before) else { return };
+            if self.exchange(&before, new) {
+                return;
+            }
+        }
+    }
+
+    /// Holds them in this way, if it holds them as before.
+    fn exchange(&self, before: &Arc<Held>, new: Held) -> bool {
+        let new = Arc::new(new);
         let mut now = self.held.lock();
-        let (result, new) = change(&now);
-        let before = new.map(|new| std::mem::replace(&mut *now, Arc::new(new)));
-        // What is freed is freed without the lock.
-        drop(now);
-        drop(before);
-        result
+        let same = Arc::ptr_eq(&now, before);
+        if same {
+            // Nothing is freed under the lock: whoever calls has it as well.
+            *now = new;
+        }
+        same
     }
 }
 
@@ -185,5 +198,31 @@ impl Held {
             }
         }
         low
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A chunk was put together under its lock, which its readers wait for.
+    #[test]
+    fn entries_are_read_and_packed_while_they_are_held_in_another_way() {
+        let entry = |main| {
+            let record = Record::tombstone(b"k", (main, 0));
+            record.supersede();
+            LogEntry { record, frees: 0 }
+        };
+        let sealed = Sealed::of((1..=CHUNK as i64).map(entry).collect());
+        let mut attempts = 0;
+        sealed.change(|held| {
+            attempts += 1;
+            assert_eq!(sealed.held().place(7), (8, 0));
+            // As the thread that writes checkpoints, while another one heals.
+            sealed.pack(1);
+            Some(Held::of(held.all(), held.packed & !1))
+        });
+        assert_eq!(attempts, 2, "it began anew with what was packed");
+        assert_eq!(sealed.held().packed(), CHUNK as u32 - 1);
     }
 }
