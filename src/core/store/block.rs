@@ -7,28 +7,23 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use prost::encoding::{decode_varint, encode_varint};
+use prost::encoding::encode_varint;
 
 use super::Revision;
 use super::log::LogEntry;
-use super::record::{Details, Record};
-use super::value::{Place, Value, ValueFile};
-use crate::mutants::mutant;
+use super::record::Record;
+use super::unkeyed::{SHORT, Unkeyed, take, take_bytes};
+use super::value::ValueFile;
 
-/// A value of less than so many bytes is packed with its revision; longer ones have to be in a file.
-const SHORT: usize = 64;
 /// A revision of a longer key is left as it is, so that a block's length is a small number.
-const LONGEST_KEY: usize = 1 << 20;
+pub(super) const LONGEST_KEY: usize = 1 << 20;
 /// Keys that are written whole, to which others refer for what they begin with.
 const WHOLE: usize = 16;
 /// A key that shares so many bytes with one of these need not be another one.
 const SHARED: usize = 8;
 
-const TOMBSTONE: u8 = 1;
+/// Flags of a row, beside those of what it has besides its key.
 const SUB: u8 = 2;
-const LEASE: u8 = 4;
-const FILE: u8 = 8;
 /// Its key is that of an earlier row.
 const SAME_KEY: u8 = 16;
 
@@ -44,6 +39,34 @@ pub(super) struct Block {
     bytes: Box<[u8]>,
 }
 
+/// What a row is made of.
+#[derive(Debug)]
+pub(super) struct Line<'a> {
+    pub(super) key: &'a [u8],
+    pub(super) revision: Unkeyed,
+    pub(super) frees: u64,
+}
+
+impl<'a> Line<'a> {
+    pub(super) fn of(entry: &'a LogEntry) -> Self {
+        Line {
+            key: entry.record.key(),
+            revision: Unkeyed::of(&entry.record),
+            frees: entry.frees,
+        }
+    }
+
+    /// As an entry of the log, with a record of its own.
+    pub(super) fn into_entry(self) -> LogEntry {
+        let record = self.revision.into_record(self.key);
+        record.supersede();
+        LogEntry {
+            record,
+            frees: self.frees,
+        }
+    }
+}
+
 /// Whether a block can hold it.
 pub(super) fn is_packable(record: &Record) -> bool {
     record.is_superseded()
@@ -52,14 +75,14 @@ pub(super) fn is_packable(record: &Record) -> bool {
 }
 
 impl Block {
-    /// Of entries in the order of the log, all of them packable.
-    pub(super) fn of(entries: &[LogEntry]) -> Block {
+    /// Of revisions in the order of the log, all of them packable.
+    pub(super) fn of(lines: &[Line<'_>]) -> Block {
         let mut packing = Packing::default();
-        if let Some(first) = entries.first() {
-            packing.main = first.record.main;
+        if let Some(first) = lines.first() {
+            packing.main = first.revision.place.0;
             packing.frees = first.frees;
         }
-        entries.iter().for_each(|entry| packing.put(entry));
+        lines.iter().for_each(|line| packing.put(line));
         Block {
             main: packing.main,
             frees: packing.frees,
@@ -96,35 +119,9 @@ impl Block {
             }
         };
         let frees = self.frees.wrapping_add(row.frees);
-        if row.flags & TOMBSTONE != 0 {
-            let record = Record::tombstone(key, row.place);
-            record.supersede();
-            return (record, frees);
-        }
-        let version = take(&mut rest).cast_signed();
-        let create = row.place.0.wrapping_sub(take(&mut rest).cast_signed());
-        let lease = match row.flags & LEASE {
-            0 => 0,
-            _ => i64::from_le_bytes(take_bytes(&mut rest)),
-        };
-        let value = match row.flags & FILE {
-            0 => {
-                let length = take(&mut rest) as usize;
-                Value::new(Bytes::copy_from_slice(&rest[..length]))
-            }
-            _ => Value::placed(Place {
-                file: Arc::clone(&self.files[take(&mut rest) as usize]),
-                offset: take(&mut rest),
-                length: take(&mut rest) as u32,
-                sum: u32::from_le_bytes(take_bytes(&mut rest)),
-            }),
-        };
-        let details = Details {
-            create,
-            version,
-            lease: mutant!(PackedLeaseLost => 0, else lease),
-        };
-        let record = Record::new(key, value, details, row.place);
+        let file = |number: u64| &self.files[number as usize];
+        let revision = Unkeyed::take(row.flags, row.place, &mut rest, file);
+        let record = revision.into_record(key);
         record.supersede();
         (record, frees)
     }
@@ -187,19 +184,6 @@ struct Row<'a> {
     rest: &'a [u8],
 }
 
-/// A number. Whatever is read was written by [`Packing`].
-fn take(bytes: &mut &[u8]) -> u64 {
-    decode_varint(bytes).unwrap_or_default()
-}
-
-fn take_bytes<const N: usize>(bytes: &mut &[u8]) -> [u8; N] {
-    let (taken, rest) = bytes.split_at(N);
-    *bytes = rest;
-    let mut array = [0; N];
-    array.copy_from_slice(taken);
-    array
-}
-
 /// A block that is being made.
 #[derive(Default)]
 struct Packing<'a> {
@@ -215,47 +199,32 @@ struct Packing<'a> {
 }
 
 impl<'a> Packing<'a> {
-    fn put(&mut self, entry: &'a LogEntry) {
-        let record = &entry.record;
-        let details = record.details();
-        // Looked at once: it may move meanwhile, and what was healed may be long.
-        let value = record.value.here();
+    fn put(&mut self, line: &Line<'a>) {
+        let Line {
+            key,
+            revision,
+            frees,
+        } = line;
+        let (main, sub) = revision.place;
         let number = self.starts.len();
-        let same = self.keys.get(record.key()).copied();
+        let same = self.keys.get(key).copied();
         let has = |flag: u8, it: bool| if it { flag } else { 0 };
-        let flags = has(TOMBSTONE, record.tombstone)
-            | has(SUB, record.sub != 0)
-            | has(LEASE, details.lease != 0)
-            | has(FILE, value.is_err())
-            | has(SAME_KEY, same.is_some());
+        let flags = revision.flags() | has(SUB, sub != 0) | has(SAME_KEY, same.is_some());
         // What was healed meanwhile is one value and more, but a request is far shorter than this for each of the rows.
         self.starts
             .push(u32::try_from(self.bytes.len()).unwrap_or(u32::MAX));
         self.bytes.push(flags);
-        self.number(record.main.wrapping_sub(self.main).cast_unsigned());
-        if record.sub != 0 {
-            self.number(record.sub.into());
+        self.number(main.wrapping_sub(self.main).cast_unsigned());
+        if sub != 0 {
+            self.number(sub.into());
         }
-        self.number(entry.frees.wrapping_sub(self.frees));
+        self.number(frees.wrapping_sub(self.frees));
         match same {
             Some(row) => self.number(row as u64),
-            None => self.key(record.key(), number),
+            None => self.key(key, number),
         }
-        if record.tombstone {
-            return;
-        }
-        self.number(details.version.cast_unsigned());
-        self.number(record.main.wrapping_sub(details.create).cast_unsigned());
-        if details.lease != 0 {
-            self.bytes.extend_from_slice(&details.lease.to_le_bytes());
-        }
-        match value {
-            Err(place) => self.place(&place),
-            Ok(value) => {
-                self.number(value.len() as u64);
-                self.bytes.extend_from_slice(&value);
-            }
-        }
+        let files = &mut self.files;
+        revision.put(&mut self.bytes, |file| number_of(file, files));
     }
 
     fn number(&mut self, number: u64) {
@@ -278,18 +247,16 @@ impl<'a> Packing<'a> {
         self.number((key.len() - shared) as u64);
         self.bytes.extend_from_slice(&key[shared..]);
     }
+}
 
-    fn place(&mut self, place: &Place) {
-        let named = |file: &Arc<ValueFile>| Arc::ptr_eq(file, &place.file);
-        let file = self.files.iter().position(named).unwrap_or_else(|| {
-            self.files.push(Arc::clone(&place.file));
-            self.files.len() - 1
-        });
-        self.number(file as u64);
-        self.number(place.offset);
-        self.number(place.length.into());
-        self.bytes.extend_from_slice(&place.sum.to_le_bytes());
-    }
+/// The number of a file among those of a block.
+fn number_of(file: &Arc<ValueFile>, files: &mut Vec<Arc<ValueFile>>) -> u64 {
+    let named = |other: &Arc<ValueFile>| Arc::ptr_eq(other, file);
+    let number = files.iter().position(named).unwrap_or_else(|| {
+        files.push(Arc::clone(file));
+        files.len() - 1
+    });
+    number as u64
 }
 
 /// How many bytes two keys begin with in common.

@@ -17,6 +17,7 @@ use bytes::{Bytes, BytesMut};
 use prost::Message as _;
 
 use super::history::{Found, KeyEntry};
+use super::key_rows::KeyRows;
 use super::lease::LeaseInfo;
 use super::pieces::{
     FORMAT, FORMAT_PLACED, Head, Kind, Lease, Piece, Pieces, Row, Tail, damaged, place,
@@ -28,7 +29,7 @@ use super::span::{End, Span};
 use super::state::State;
 use super::state_machine::Store;
 use super::tree::{Builder, Item as _};
-use super::value::Value;
+use super::unkeyed::Unkeyed;
 use super::view::View;
 use super::{Alarm, AuthState, DamagedValue, Error, Revision, SetAlarm, ValueFile};
 
@@ -274,7 +275,7 @@ pub struct Import {
     /// The keys whose rows have been read.
     keys: Builder<KeyEntry>,
     /// The key whose rows are being read.
-    entry: Option<KeyEntry>,
+    key: Option<KeyRows>,
     /// Records of the log, not yet in its order.
     recent: Recents,
     records: u64,
@@ -404,14 +405,15 @@ impl Import {
     }
 
     fn take_row(&mut self, row: Row) -> Result<(), Error> {
-        let known = self.entry.as_ref().map(|entry| entry.newest().clone());
         let place = (row.main, row.sub);
-        let key = match (&known, row.key.is_empty()) {
-            (Some(last), true) if last.place() < place => last.key(),
-            (Some(last), false) if last.key() < &row.key[..] => &row.key[..],
-            (None, false) => &row.key[..],
-            _ => return Err(damaged("its rows are out of order")),
+        let in_order = match (&self.key, row.key.is_empty()) {
+            (Some(known), true) => known.place() < place,
+            (Some(known), false) => known.key < row.key,
+            (None, named) => !named,
         };
+        if !in_order {
+            return Err(damaged("its rows are out of order"));
+        }
         if row.main > self.state.revision {
             return Err(damaged("it holds a row above its revision"));
         }
@@ -420,50 +422,52 @@ impl Import {
         if row.main < 1 || !sound {
             return Err(damaged("the revisions of a row contradict each other"));
         }
-        let value = self.value(&row)?;
-        let record = match row.tombstone {
-            true => Record::tombstone(key, place),
-            false => {
-                let details = Details {
-                    create: row.create,
-                    version: row.version,
-                    lease: row.lease,
-                };
-                Record::new(key, value, details, place)
-            }
-        };
+        let revision = self.revision(&row)?;
         self.records += 1;
-        self.state.added += record.size();
-        let before = known.as_ref().filter(|_| row.key.is_empty());
-        let logged = before.is_some_and(|before| before.main >= self.state.compacted);
-        if let (Some(entry), Some(_)) = (&mut self.entry, before) {
-            entry.push(record.clone(), logged);
-        }
-        if logged {
-            self.recent.pack_last();
-        }
-        if record.main >= self.state.compacted {
-            self.recent.push(&record, before);
-        }
-        if before.is_none() {
-            self.end_key();
-            self.entry = Some(KeyEntry::new(record));
+        let compacted = self.state.compacted;
+        match &mut self.key {
+            Some(known) if row.key.is_empty() => {
+                self.state.added += revision.size(known.key.len());
+                known.push(revision, compacted, &mut self.recent);
+            }
+            _ => {
+                self.state.added += revision.size(row.key.len());
+                self.end_key();
+                self.key = Some(KeyRows::new(row.key, revision));
+            }
         }
         Ok(())
     }
 
-    /// The value of a row, or its place in a file.
-    fn value(&self, row: &Row) -> Result<Value, Error> {
-        match place(row, &self.files)? {
-            Some(place) => Ok(Value::placed(place)),
-            None => Ok(Value::new(Bytes::copy_from_slice(&row.value))),
-        }
+    /// What a row has besides its key.
+    fn revision(&self, row: &Row) -> Result<Unkeyed, Error> {
+        let value = match place(row, &self.files)? {
+            Some(place) => Err(place),
+            None if row.tombstone => Ok(Bytes::new()),
+            None => Ok(Bytes::copy_from_slice(&row.value)),
+        };
+        let details = Details {
+            create: row.create,
+            version: row.version,
+            lease: row.lease,
+        };
+        Ok(Unkeyed {
+            place: (row.main, row.sub),
+            tombstone: row.tombstone,
+            details: if row.tombstone {
+                Details::default()
+            } else {
+                details
+            },
+            value,
+        })
     }
 
     fn end_key(&mut self) {
-        let Some(entry) = self.entry.take() else {
+        let Some(rows) = self.key.take() else {
             return;
         };
+        let entry = rows.end(self.state.compacted, &mut self.recent);
         let newest = entry.newest();
         let Details { lease, .. } = newest.details();
         if entry.live() && lease != 0 && !mutant!(SnapshotNoAttachments) {

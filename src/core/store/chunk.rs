@@ -9,7 +9,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 
 use super::Revision;
-use super::block::{Block, is_packable};
+use super::block::{Block, Line, is_packable};
 use super::log::LogEntry;
 use super::record::Record;
 use super::value::{Healed, ValueFile};
@@ -22,6 +22,13 @@ pub(super) const CHUNK: usize = 128;
 #[derive(Debug)]
 pub(super) struct Sealed {
     held: Mutex<Arc<Held>>,
+}
+
+/// An entry of a chunk that is loaded.
+#[derive(Debug)]
+pub(super) enum Loaded<'a> {
+    Entry(LogEntry),
+    Line(Line<'a>),
 }
 
 /// How its entries are held.
@@ -41,6 +48,28 @@ impl Sealed {
             packed: 0,
             block: None,
             entries: entries.into(),
+        };
+        Sealed {
+            held: Mutex::new(Arc::new(held)),
+        }
+    }
+
+    /// The same, some of which have never been held in another way than packed.
+    pub(super) fn loaded(entries: Vec<Loaded<'_>>) -> Self {
+        let (mut packed, mut lines, mut others) = (0, Vec::new(), Vec::new());
+        for (at, entry) in entries.into_iter().enumerate() {
+            match entry {
+                Loaded::Line(line) => {
+                    packed |= 1 << at;
+                    lines.push(line);
+                }
+                Loaded::Entry(entry) => others.push(entry),
+            }
+        }
+        let held = Held {
+            packed,
+            block: (packed != 0).then(|| Block::of(&lines)),
+            entries: others.into(),
         };
         Sealed {
             held: Mutex::new(Arc::new(held)),
@@ -132,9 +161,10 @@ impl Held {
                 _ => inside.push(entry),
             }
         }
+        let lines: Vec<Line<'_>> = inside.iter().map(Line::of).collect();
         Held {
             packed,
-            block: (packed != 0).then(|| Block::of(&inside)),
+            block: (packed != 0).then(|| Block::of(&lines)),
             entries: entries.into(),
         }
     }

@@ -136,6 +136,12 @@ impl KeyEntry {
         }
     }
 
+    /// The same with older revisions, oldest first: one that is not in the log, and those that are.
+    pub(super) fn with_older(newest: Record, base: Option<Record>, marks: &[Mark]) -> Self {
+        let older = Older::loaded(base, marks);
+        KeyEntry { newest, older }
+    }
+
     pub(super) fn newest(&self) -> &Record {
         &self.newest
     }
@@ -207,6 +213,27 @@ impl Older {
     /// Those that are in no run.
     fn rest(&self) -> Marks<'_> {
         Marks::of(&self.0.slice)
+    }
+
+    /// What pushing one after the other would give.
+    fn loaded(base: Option<Record>, marks: &[Mark]) -> Option<Self> {
+        let (mut bytes, mut first) = (ArrayVec::<u8, { RUN + MOST_MARK }>::new(), None);
+        let mut list = Vec::new();
+        for mark in marks {
+            if let Some(place) = first.take_if(|_| bytes.len() >= RUN) {
+                list.push(Run(ThinArc::from_header_and_slice(place, &bytes)));
+                bytes.clear();
+            }
+            let (main, _) = *first.get_or_insert(mark.place);
+            let relative = if bytes.is_empty() { 0 } else { main };
+            bytes.extend(mark.bytes(relative));
+        }
+        let runs = (!list.is_empty()).then(|| Runs {
+            list: Arc::new(list),
+            ..Runs::default()
+        });
+        let nothing = base.is_none() && marks.is_empty();
+        (!nothing).then(|| Self::of(base, runs.map(Arc::new), &bytes))
     }
 
     fn pushed(older: Option<Self>, mark: Mark) -> Self {
@@ -421,6 +448,36 @@ mod tests {
         let all = entry.records();
         all.map(|found| (found.place(), found.tombstone()))
             .collect()
+    }
+
+    /// A key that is loaded at once has the revisions, and the runs, of one that was written.
+    #[test]
+    fn loaded_key_is_the_one_that_was_written() {
+        for count in [1, 2, 3, 60, 61, 62, 120, 300] {
+            let places = places(count);
+            let written = entry(&places);
+            let (last, older) = places.split_last().expect("at least one");
+            let marks: Vec<Mark> = older.iter().map(|at| Mark::of(&record(*at))).collect();
+            let loaded = KeyEntry::with_older(record(*last), None, &marks);
+            assert_eq!(all(&loaded), all(&written));
+            let shape = |entry: &KeyEntry| {
+                let older = entry.older.as_ref()?;
+                let runs = older
+                    .before()
+                    .runs
+                    .as_ref()
+                    .map_or(0, |runs| runs.list().len());
+                Some((runs, older.0.slice.to_vec()))
+            };
+            assert_eq!(shape(&loaded), shape(&written), "of {count}");
+            for (main, _) in &places {
+                let found = |entry: &KeyEntry| entry.at(*main).map(|found| found.place());
+                assert_eq!(found(&loaded), found(&written));
+            }
+            let base = KeyEntry::with_older(record(*last), Some(record((0, 1))), &marks);
+            assert_eq!(all(&base)[0].0, (0, 1));
+            assert_eq!(&all(&base)[1..], &all(&written)[..]);
+        }
     }
 
     #[test]

@@ -59,25 +59,22 @@ impl RevisionLog {
             return;
         }
         let full = std::mem::take(tail);
-        let chunks = Arc::make_mut(&mut self.chunks);
         let first = full.first().map(|entry| entry.record.place());
+        self.push_chunk(first.unwrap_or_default(), Sealed::of(full));
+    }
+
+    /// Adds a full chunk above all entries, of which this is the first place. There is no entry that is not in a full chunk.
+    pub(super) fn push_chunk(&mut self, first: (Revision, u32), sealed: Sealed) {
+        debug_assert!(self.tail.is_empty(), "the chunk would not be in its order");
+        self.front.get_or_insert(first);
+        let chunks = Arc::make_mut(&mut self.chunks);
         chunks.push(Chunk {
-            first: first.unwrap_or_default(),
-            sealed: Some(Arc::new(Sealed::of(full))),
+            first,
+            sealed: Some(Arc::new(sealed)),
         });
         if chunks.len() == GROUP {
             let full = std::mem::take(&mut self.chunks);
             Arc::make_mut(&mut self.groups).push(full);
-        }
-    }
-
-    /// The same, and packs what can be of a chunk that it fills.
-    pub(super) fn push_packed(&mut self, entry: LogEntry) {
-        self.push(entry);
-        if self.tail.is_empty()
-            && let Some(chunk) = self.chunk((self.stored() - 1) / CHUNK)
-        {
-            chunk.pack(1);
         }
     }
 

@@ -1,39 +1,41 @@
 //! The log of revisions of a store that is being rebuilt, before it is in its order.
 //!
-//! Never knows where the records come from.
+//! Never knows where the revisions come from.
 
-use super::block::{Block, is_packable};
+use super::block::{LONGEST_KEY, Line};
+use super::chunk::{CHUNK, Loaded, Sealed};
 use super::log::LogEntry;
 use super::pieces::damaged;
 use super::record::Record;
+use super::replaced::Replaced;
 use super::state::State;
+use super::unkeyed::Unkeyed;
 use super::{Error, Revision};
 use crate::mutants::mutant;
 
-/// Records of the log that are not in its order yet. Those of which there is a newer one are packed at once: if each had a record of its
-/// own until all are there, the memory of these would stay with the process, since others lie between them.
+/// Revisions of the log that are not in its order yet. Those that can be packed have no record of their own: the memory of these would stay
+/// with the process, since others lie between them.
 #[derive(Debug, Default)]
 pub(super) struct Recents {
     all: Vec<Recent>,
-    /// Full blocks of those that are packed.
-    blocks: Vec<Block>,
-    /// Those that will be the next block.
-    block: Vec<LogEntry>,
+    replaced: Replaced,
 }
 
-/// Rows in one of these blocks.
-const ROWS: usize = 128;
-
-/// A record of the log, and what compaction past it frees.
+/// A revision of the log, and what compaction past it frees.
 #[derive(Debug)]
 struct Recent {
     /// Its place is kept beside it: sorting by it does not touch the record.
     main: Revision,
     sub: u32,
-    /// Its number among those that are packed, if it is one.
-    packed: u32,
     frees: u64,
-    record: Option<Record>,
+    held: Held,
+}
+
+#[derive(Debug)]
+enum Held {
+    Record(Record),
+    /// Its position among those that were replaced.
+    Replaced(u64),
 }
 
 impl Recent {
@@ -43,44 +45,40 @@ impl Recent {
 }
 
 impl Recents {
-    /// `before` is the revision of the key that the record superseded, if there was one.
-    pub(super) fn push(&mut self, record: &Record, before: Option<&Record>) {
-        let superseded = before.filter(|before| !before.tombstone);
+    /// `before` is the size of the revision of the key that the record replaced, if there was one that was no tombstone.
+    pub(super) fn push(&mut self, record: &Record, before: u64) {
         let own = if record.tombstone { record.size() } else { 0 };
         self.all.push(Recent {
             main: record.main,
             sub: record.sub,
-            packed: 0,
-            frees: superseded.map_or(0, Record::size) + own,
-            record: Some(record.clone()),
+            frees: before + own,
+            held: Held::Record(record.clone()),
         });
     }
 
-    /// The last one is not the newest of its key any more.
-    pub(super) fn pack_last(&mut self) {
-        let number = self.blocks.len() * ROWS + self.block.len();
-        let (Some(last), Ok(number)) = (self.all.last_mut(), u32::try_from(number)) else {
-            return;
-        };
-        let Some(record) = last.record.take_if(|record| is_packable(record)) else {
-            return;
-        };
-        last.packed = number;
-        self.block.push(LogEntry { record, frees: 0 });
-        if self.block.len() == ROWS {
-            self.blocks.push(Block::of(&self.block));
-            self.block.clear();
+    /// The same of a revision that is not the newest of its key. The newest is named by `end_key`, before the next key.
+    pub(super) fn push_replaced(&mut self, key: &[u8], revision: Unkeyed, before: u64) {
+        if !revision.is_packable() || key.len() > LONGEST_KEY {
+            let record = revision.into_record(key);
+            record.supersede();
+            return self.push(&record, before);
         }
+        let own = match revision.tombstone {
+            true => revision.size(key.len()),
+            false => 0,
+        };
+        let (main, sub) = revision.place;
+        self.all.push(Recent {
+            main,
+            sub,
+            frees: before + own,
+            held: Held::Replaced(self.replaced.push(&revision)),
+        });
     }
 
-    fn record(&self, recent: Recent) -> Record {
-        let at = recent.packed as usize;
-        recent
-            .record
-            .unwrap_or_else(|| match self.blocks.get(at / ROWS) {
-                Some(block) => block.entry(at % ROWS).record,
-                None => self.block[at % ROWS].record.clone(),
-            })
+    /// All revisions of a key have been pushed, and this is the newest.
+    pub(super) fn end_key(&mut self, newest: &Record) {
+        self.replaced.end_key(newest);
     }
 
     /// Puts them into their order, as the log. A revision is found in the log by its place alone, so no two may have the same.
@@ -94,13 +92,45 @@ impl Recents {
         if pairs.any(|pair| pair[0].place() == pair[1].place()) && !mutant!(TwoAtOnePlace) {
             return Err(damaged("two of its rows are of one place"));
         }
+        let mut all = all.into_iter();
+        while all.len() >= CHUNK {
+            let first = all.as_slice()[0].place();
+            let chunk = all.by_ref().take(CHUNK);
+            let chunk = chunk.map(|recent| self.loaded(recent, state)).collect();
+            let sealed = Sealed::loaded(chunk);
+            // What came as a record, since it was not known to be replaced.
+            sealed.pack(1);
+            state.log.push_chunk(first, sealed);
+        }
         for recent in all {
-            state.frees += recent.frees;
-            let record = self.record(recent);
-            state.logged += record.size();
-            let frees = state.frees;
-            state.log.push_packed(LogEntry { record, frees });
+            let entry = match self.loaded(recent, state) {
+                Loaded::Entry(entry) => entry,
+                Loaded::Line(line) => line.into_entry(),
+            };
+            state.log.push(entry);
         }
         Ok(())
+    }
+
+    /// The next entry of the log.
+    fn loaded(&self, recent: Recent, state: &mut State) -> Loaded<'_> {
+        state.frees += recent.frees;
+        let frees = state.frees;
+        let place = recent.place();
+        match recent.held {
+            Held::Record(record) => {
+                state.logged += record.size();
+                Loaded::Entry(LogEntry { record, frees })
+            }
+            Held::Replaced(at) => {
+                let (key, revision) = self.replaced.get(at, place);
+                state.logged += revision.size(key.len());
+                Loaded::Line(Line {
+                    key,
+                    revision,
+                    frees,
+                })
+            }
+        }
     }
 }

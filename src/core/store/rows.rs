@@ -249,7 +249,9 @@ impl Rebuild {
             state.added += record.size();
             let before = state.keys.get(record.key());
             let before = before.map(KeyEntry::newest);
-            self.recent.push(record, before);
+            let replaces = before.filter(|before| !before.tombstone);
+            let replaces = replaces.map_or(0, |before| before.size());
+            self.recent.push(record, replaces);
             let pushed = state.keys.modify(record.key(), |entry| {
                 let logged = entry.newest().main >= compacted;
                 entry.push(record.clone(), logged);
