@@ -12,6 +12,7 @@ use prost::encoding::encode_varint;
 use super::Revision;
 use super::log::LogEntry;
 use super::record::Record;
+use super::span::Span;
 use super::unkeyed::{SHORT, Unkeyed, take, take_bytes};
 use super::value::ValueFile;
 
@@ -101,6 +102,23 @@ impl Block {
     pub(super) fn entry(&self, number: usize) -> LogEntry {
         let (record, frees) = self.record(number, None);
         LogEntry { record, frees }
+    }
+
+    /// The same if its key is in a span, else its revision: no record is made of another key's. `room` is for the key.
+    pub(super) fn within(
+        &self,
+        number: usize,
+        span: Span<'_>,
+        room: &mut Vec<u8>,
+    ) -> Result<LogEntry, Revision> {
+        let row = self.row(number);
+        room.clear();
+        self.key(&row, &mut { row.rest }, room);
+        if !span.contains(room) {
+            return Err(row.place.0);
+        }
+        let (record, frees) = self.record(number, Some(room));
+        Ok(LogEntry { record, frees })
     }
 
     /// The same, of which the key may be known: then it need not be put together.

@@ -12,6 +12,7 @@ use super::Revision;
 use super::block::{Block, Line, is_packable};
 use super::log::LogEntry;
 use super::record::Record;
+use super::span::Span;
 use super::value::{Healed, ValueFile};
 use crate::mutants::mutant;
 
@@ -183,6 +184,19 @@ impl Held {
             (Ok(row), Some(block)) => block.entry(row),
             // There is a block if anything is packed.
             (Ok(at) | Err(at), _) => self.entries[at].clone(),
+        }
+    }
+
+    /// An entry if its key is in a span, else its revision.
+    pub(super) fn within(
+        &self,
+        at: usize,
+        span: Span<'_>,
+        room: &mut Vec<u8>,
+    ) -> Result<LogEntry, Revision> {
+        match (self.row(at), &self.block) {
+            (Ok(row), Some(block)) => block.within(row, span, room),
+            (Ok(at) | Err(at), _) => self.entries[at].within(span),
         }
     }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::Revision;
 use super::chunk::{CHUNK, Held, Sealed};
 use super::record::Record;
+use super::span::Span;
 
 /// Chunks in a group.
 const GROUP: usize = 128;
@@ -18,6 +19,24 @@ const GROUP: usize = 128;
 pub(super) struct LogEntry {
     pub(super) record: Record,
     pub(super) frees: u64,
+}
+
+/// The revision of an entry of which there may be no more than that ([`Entries::within`]).
+pub(super) fn revision_of(entry: &Result<LogEntry, Revision>) -> Revision {
+    match entry {
+        Ok(entry) => entry.record.main,
+        Err(main) => *main,
+    }
+}
+
+impl LogEntry {
+    /// It, if its key is in a span, else its revision.
+    pub(super) fn within(&self, span: Span<'_>) -> Result<LogEntry, Revision> {
+        match span.contains(self.record.key()) {
+            true => Ok(self.clone()),
+            false => Err(self.record.main),
+        }
+    }
 }
 
 /// A full chunk, and the place of its first entry: a search must not look into each chunk that it passes. `None` once all
@@ -244,21 +263,59 @@ pub(super) struct Entries<'a> {
     held: Option<Arc<Held>>,
 }
 
-impl Iterator for Entries<'_> {
-    type Item = LogEntry;
+impl<'a> Entries<'a> {
+    /// The entries whose keys are in a span; of the others only their revisions, so that no record is made of what is packed.
+    pub(super) fn within(self, span: Span<'a>) -> Within<'a> {
+        Within {
+            entries: self,
+            span,
+            room: Vec::new(),
+        }
+    }
 
-    fn next(&mut self) -> Option<LogEntry> {
+    /// Goes on by one: the chunk that the next entry is in, if it is in one, and its number.
+    fn step(&mut self) -> (Option<&Held>, usize) {
         let at = self.at;
         self.at += 1;
         if at.is_multiple_of(CHUNK) || self.held.is_none() {
             self.held = self.log.chunk(at / CHUNK).map(|chunk| chunk.held());
         }
-        match &self.held {
-            Some(held) => Some(held.entry(at % CHUNK)),
-            None => {
-                let at = at.checked_sub(self.log.full() * CHUNK)?;
-                self.log.tail.get(at).cloned()
-            }
+        (self.held.as_deref(), at)
+    }
+
+    fn in_tail(&self, at: usize) -> Option<&'a LogEntry> {
+        let at = at.checked_sub(self.log.full() * CHUNK)?;
+        self.log.tail.get(at)
+    }
+}
+
+impl Iterator for Entries<'_> {
+    type Item = LogEntry;
+
+    fn next(&mut self) -> Option<LogEntry> {
+        match self.step() {
+            (Some(held), at) => Some(held.entry(at % CHUNK)),
+            (None, at) => self.in_tail(at).cloned(),
+        }
+    }
+}
+
+/// Entries of which those of other keys are passed.
+#[derive(Debug)]
+pub(super) struct Within<'a> {
+    entries: Entries<'a>,
+    span: Span<'a>,
+    /// For a key that is put together.
+    room: Vec<u8>,
+}
+
+impl Iterator for Within<'_> {
+    type Item = Result<LogEntry, Revision>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match self.entries.step() {
+            (Some(held), at) => Some(held.within(at % CHUNK, self.span, &mut self.room)),
+            (None, at) => Some(self.entries.in_tail(at)?.within(self.span)),
         }
     }
 }
@@ -359,6 +416,15 @@ mod tests {
                 assert_eq!(log.position(place.0), first);
                 assert_eq!(log.position(place.0 - 1), first);
                 assert!(log.holds(place));
+            }
+            let span = Span::new(b"key 7", b"key 9");
+            let within: Vec<_> = log.iter_from(0).within(span).collect();
+            assert_eq!(within.len(), kept.len());
+            for (entry, expected) in within.iter().zip(&kept) {
+                assert_eq!(revision_of(entry), expected.record.main);
+                let expected = span.contains(expected.record.key()).then_some(expected);
+                let keyed = |entry: &LogEntry| (entry.record.key().to_vec(), entry.frees);
+                assert_eq!(entry.as_ref().ok().map(keyed), expected.map(keyed));
             }
             assert_eq!(log.position(i64::MAX), kept.len());
             if dropped > 0 {

@@ -7,6 +7,7 @@ use bytes::Bytes;
 
 use super::checkpoint::base;
 use super::lease::LeaseInfo;
+use super::log::revision_of;
 use super::pace::Pace;
 use super::range::shown;
 use super::record::Record;
@@ -218,8 +219,9 @@ impl View {
         let span = Span::new(key, range_end);
         let entries = self.state.log.iter_from(self.state.log.position(from));
         let inside = entries
-            .take_while(|entry| entry.record.main <= to)
-            .filter(|entry| span.contains(entry.record.key()));
+            .within(span)
+            .take_while(|entry| revision_of(entry) <= to)
+            .flatten();
         let events = inside.map(|entry| self.state.event(&entry.record, prev_kv));
         Ok(events.collect::<Result<_, _>>()?)
     }

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use crate::mutants::mutant;
 use bytes::Bytes;
 
+use super::log::{LogEntry, revision_of};
 use super::record::Record;
 use super::view::View;
 use super::watch_index::{GroupIndex, GroupKey};
@@ -410,20 +411,24 @@ impl Watchers {
         }
         let (mut events, mut bytes, mut last) = (Vec::new(), 0, behind.next - 1);
         let entries = state.log.iter_from(state.log.position(behind.next));
-        let entries = entries.take_while(|entry| entry.record.main <= self.revision);
+        let entries = entries.within(watcher.group.span());
+        let entries = entries.take_while(|entry| revision_of(entry) <= self.revision);
         for (looked_at, entry) in entries.enumerate() {
-            let record = &entry.record;
-            let split = mutant!(WatchSplits) && record.main == last;
+            let main = revision_of(&entry);
+            let split = mutant!(WatchSplits) && main == last;
             let full = looked_at >= slice.records || bytes >= slice.bytes;
-            if full && (record.main > last || split) {
-                behind.next = record.main + i64::from(split);
+            if full && (main > last || split) {
+                behind.next = main + i64::from(split);
                 return CatchUp::Behind(events);
             }
-            last = record.main;
+            last = main;
+            let Ok(LogEntry { record, .. }) = &entry else {
+                continue;
+            };
             if mutant!(DeleteAtCompaction) && record.tombstone && last == state.compacted {
                 continue;
             }
-            if watcher.group.span().contains(record.key()) && watcher.group.wants(record) {
+            if watcher.group.wants(record) {
                 bytes += record.key().len() + record.value.len();
                 let event = if behind.demoted {
                     state.retained_event(record, watcher.group.prev_kv)

@@ -1,5 +1,5 @@
-//! What the tree costs beside a sorted map that nobody shares: `cargo test --release -p quorate-core --lib
-//! tree_cost -- --ignored --nocapture`. Not part of other runs, since it needs a quiet machine and release speed.
+//! What the tree costs beside a sorted map that nobody shares, and what the log costs whoever seeks one key in it: `cargo test
+//! --release -p quorate-core --lib tree_cost -- --ignored --nocapture`. Not part of other runs, since it needs a quiet machine and release speed.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -82,4 +82,47 @@ fn tree_cost() {
     // Before nodes had heads, these were 4.5 and 3.5 times.
     assert!(put < 3.0 * map_put, "a put is {:.1} times", put / map_put);
     assert!(get < 2.0 * map_get, "a get is {:.1} times", get / map_get);
+}
+
+/// What it takes to pass an entry of the log that is of another key, with a record made of it and without.
+#[test]
+#[ignore = "needs a quiet machine and release speed"]
+fn scan_cost() {
+    use crate::store::log::{LogEntry, RevisionLog};
+    use crate::store::span::Span;
+    for packed in [false, true] {
+        let mut log = RevisionLog::default();
+        for number in 0..KEYS {
+            let record = Record::new(
+                &key(number % 200_000),
+                Value::new(Bytes::from_static(b"short")),
+                Details::default(),
+                (2 + number as i64, 0),
+            );
+            record.supersede();
+            log.push(LogEntry { record, frees: 0 });
+        }
+        if packed {
+            log.pack(1);
+        }
+        let one = key(7);
+        let span = Span::new(&one, b"");
+        for _ in 0..3 {
+            let begun = Instant::now();
+            let entries = log.iter_from(0);
+            let found = entries.filter(|entry| span.contains(entry.record.key()));
+            let found = found.count();
+            let records = begun.elapsed();
+            let begun = Instant::now();
+            let within = log.iter_from(0).within(span).flatten().count();
+            let keys = begun.elapsed();
+            assert_eq!((found, within), (5, 5));
+            let each = |it: std::time::Duration| it.as_nanos() as u64 / KEYS;
+            println!(
+                "packed {packed}: {} ns with a record, {} without",
+                each(records),
+                each(keys)
+            );
+        }
+    }
 }
