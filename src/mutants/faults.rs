@@ -420,6 +420,9 @@ faults! {
     /// A healed value is taken for a copy of a packed revision, and the revision stays damaged.
     PackedNotHealed "packed-not-healed" in "core/store/heal.rs",
         Test("store::tests::packed::packed_value_is_healed_and_moved");
+    /// A checkpoint does not name the files that are named only by packed revisions.
+    PackedFileUnnamed "packed-file-unnamed" in "core/store/moves.rs",
+        Test("store::tests::packed::packed_store_is_as_one_that_is_not");
     /// A value is healed where its revision was held when it was asked for, and not where it is now.
     HealedWhereItWas "healed-where-it-was" in "core/store/heal.rs",
         Test("store::tests::packed::value_is_healed_that_was_packed_since_it_was_asked_for");

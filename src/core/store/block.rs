@@ -34,10 +34,20 @@ pub(super) struct Block {
     /// What the rows are relative to.
     main: Revision,
     frees: u64,
-    files: Box<[Arc<ValueFile>]>,
+    files: Box<[Named]>,
+    /// The length of the longest value that is in the rows themselves, tombstones left out.
+    longest: Option<usize>,
     /// Where each row begins.
     starts: Box<[u32]>,
     bytes: Box<[u8]>,
+}
+
+/// A file that rows name.
+#[derive(Debug)]
+pub(super) struct Named {
+    pub(super) file: Arc<ValueFile>,
+    /// Bytes of their values in it.
+    pub(super) bytes: u64,
 }
 
 /// What a row is made of.
@@ -59,10 +69,8 @@ impl<'a> Line<'a> {
 
     /// As an entry of the log, with a record of its own.
     pub(super) fn into_entry(self) -> LogEntry {
-        let record = self.revision.into_record(self.key);
-        record.supersede();
         LogEntry {
-            record,
+            record: self.revision.into_replaced(self.key),
             frees: self.frees,
         }
     }
@@ -88,9 +96,20 @@ impl Block {
             main: packing.main,
             frees: packing.frees,
             files: packing.files.into(),
+            longest: packing.longest,
             starts: packing.starts.into(),
             bytes: packing.bytes.into(),
         }
+    }
+
+    /// The files in which the values of its rows are.
+    pub(super) fn files(&self) -> &[Named] {
+        &self.files
+    }
+
+    /// Whether a value of at least so many bytes is in the rows themselves. One of a tombstone is none.
+    pub(super) fn has_value_of(&self, bytes: usize) -> bool {
+        self.longest.is_some_and(|longest| longest >= bytes)
     }
 
     /// The position of a row in the history of the store.
@@ -100,8 +119,13 @@ impl Block {
 
     /// A row as an entry of the log, with a record of its own.
     pub(super) fn entry(&self, number: usize) -> LogEntry {
-        let (record, frees) = self.record(number, None);
-        LogEntry { record, frees }
+        let row = self.row(number);
+        let (mut rest, mut key) = (row.rest, Vec::new());
+        self.key(&row, &mut rest, &mut key);
+        LogEntry {
+            record: self.revision(&row, rest).into_replaced(&key),
+            frees: self.frees.wrapping_add(row.frees),
+        }
     }
 
     /// The same if its key is in a span, else its revision: no record is made of another key's. `room` is for the key.
@@ -112,36 +136,38 @@ impl Block {
         room: &mut Vec<u8>,
     ) -> Result<LogEntry, Revision> {
         let row = self.row(number);
+        let mut rest = row.rest;
         room.clear();
-        self.key(&row, &mut { row.rest }, room);
+        self.key(&row, &mut rest, room);
         if !span.contains(room) {
             return Err(row.place.0);
         }
-        let (record, frees) = self.record(number, Some(room));
-        Ok(LogEntry { record, frees })
+        Ok(LogEntry {
+            record: self.revision(&row, rest).into_replaced(room),
+            frees: self.frees.wrapping_add(row.frees),
+        })
     }
 
-    /// The same, of which the key may be known: then it need not be put together.
-    pub(super) fn record(&self, number: usize, known: Option<&[u8]>) -> (Record, u64) {
+    /// The same of a known key, if the row is at this place: then the key need not be put together.
+    pub(super) fn record_at(
+        &self,
+        number: usize,
+        place: (Revision, u32),
+        key: &[u8],
+    ) -> Option<Record> {
         let row = self.row(number);
+        if row.place != place {
+            return None;
+        }
         let mut rest = row.rest;
-        let mut own = Vec::new();
-        let key = match known {
-            Some(key) => {
-                Self::skip_key(&row, &mut rest);
-                key
-            }
-            None => {
-                self.key(&row, &mut rest, &mut own);
-                &own
-            }
-        };
-        let frees = self.frees.wrapping_add(row.frees);
-        let file = |number: u64| &self.files[number as usize];
-        let revision = Unkeyed::take(row.flags, row.place, &mut rest, file);
-        let record = revision.into_record(key);
-        record.supersede();
-        (record, frees)
+        Self::skip_key(&row, &mut rest);
+        Some(self.revision(&row, rest).into_replaced(key))
+    }
+
+    /// What is behind the key of a row.
+    fn revision(&self, row: &Row<'_>, mut rest: &[u8]) -> Unkeyed {
+        let file = |number: u64| &self.files[number as usize].file;
+        Unkeyed::take(row.flags, row.place, &mut rest, file)
     }
 
     /// What each row begins with.
@@ -207,7 +233,8 @@ struct Row<'a> {
 struct Packing<'a> {
     main: Revision,
     frees: u64,
-    files: Vec<Arc<ValueFile>>,
+    files: Vec<Named>,
+    longest: Option<usize>,
     starts: Vec<u32>,
     bytes: Vec<u8>,
     /// Each key, and the first row that has it.
@@ -241,8 +268,11 @@ impl<'a> Packing<'a> {
             Some(row) => self.number(row as u64),
             None => self.key(key, number),
         }
-        let files = &mut self.files;
-        revision.put(&mut self.bytes, |file| number_of(file, files));
+        let (files, length) = (&mut self.files, revision.length());
+        if revision.value.is_ok() && !revision.tombstone {
+            self.longest = self.longest.max(Some(length));
+        }
+        revision.put(&mut self.bytes, |file| number_of(file, length, files));
     }
 
     fn number(&mut self, number: u64) {
@@ -267,13 +297,15 @@ impl<'a> Packing<'a> {
     }
 }
 
-/// The number of a file among those of a block.
-fn number_of(file: &Arc<ValueFile>, files: &mut Vec<Arc<ValueFile>>) -> u64 {
-    let named = |other: &Arc<ValueFile>| Arc::ptr_eq(other, file);
+/// The number of a file among those of a block, in which a value of so many bytes is.
+fn number_of(file: &Arc<ValueFile>, length: usize, files: &mut Vec<Named>) -> u64 {
+    let named = |other: &Named| Arc::ptr_eq(&other.file, file);
     let number = files.iter().position(named).unwrap_or_else(|| {
-        files.push(Arc::clone(file));
+        let file = Arc::clone(file);
+        files.push(Named { file, bytes: 0 });
         files.len() - 1
     });
+    files[number].bytes += length as u64;
     number as u64
 }
 

@@ -200,12 +200,44 @@ impl Held {
         }
     }
 
-    /// The record of an entry, which is of this key: the one that is packed has most of it elsewhere in its block.
-    pub(super) fn record(&self, at: usize, key: &[u8]) -> Record {
-        match (self.row(at), &self.block) {
-            (Ok(row), Some(block)) => block.record(row, Some(key)).0,
-            (Ok(at) | Err(at), _) => self.entries[at].record.clone(),
+    /// The record of this key at a place and its number, if there is one. `first` is the place of the first entry.
+    pub(super) fn find(
+        &self,
+        key: &[u8],
+        place: (Revision, u32),
+        first: (Revision, u32),
+    ) -> Option<(usize, Record)> {
+        let guess = guess(place, first);
+        if guess < CHUNK
+            && let Some(record) = self.record_at(guess, place, key)
+        {
+            return Some((guess, record));
         }
+        let at = self.bisect(place);
+        let record = (at < CHUNK).then(|| self.record_at(at, place, key))?;
+        record.map(|record| (at, record))
+    }
+
+    /// The record of an entry, which is of this key, if it is at this place.
+    fn record_at(&self, at: usize, place: (Revision, u32), key: &[u8]) -> Option<Record> {
+        match (self.row(at), &self.block) {
+            (Ok(row), Some(block)) => block.record_at(row, place, key),
+            (Ok(at) | Err(at), _) => {
+                let record = &self.entries[at].record;
+                (record.place() == place).then(|| record.clone())
+            }
+        }
+    }
+
+    /// What is packed, if anything is.
+    pub(super) fn block(&self) -> Option<&Block> {
+        self.block.as_ref()
+    }
+
+    /// The entries that are not packed, and their numbers.
+    pub(super) fn unpacked(&self) -> impl Iterator<Item = (usize, &LogEntry)> {
+        let numbers = (0..CHUNK).filter(|at| self.packed >> at & 1 == 0);
+        numbers.zip(&self.entries)
     }
 
     pub(super) fn place(&self, at: usize) -> (Revision, u32) {
@@ -225,14 +257,16 @@ impl Held {
         (0..CHUNK).map(|at| self.entry(at)).collect()
     }
 
-    /// The number of the first entry at this place or above.
-    pub(super) fn lower_bound(&self, place: (Revision, u32)) -> usize {
-        // Most revisions are one entry, and then this is where it is.
-        let guess = place.0.saturating_sub(self.place(0).0);
-        let guess = usize::try_from(guess).unwrap_or_default();
+    /// The number of the first entry at this place or above. `first` is the place of the first entry.
+    pub(super) fn lower_bound(&self, place: (Revision, u32), first: (Revision, u32)) -> usize {
+        let guess = guess(place, first);
         if guess < CHUNK && self.place(guess) == place {
             return guess;
         }
+        self.bisect(place)
+    }
+
+    fn bisect(&self, place: (Revision, u32)) -> usize {
         let (mut low, mut high) = (0, CHUNK);
         while low < high {
             let middle = (low + high) / 2;
@@ -243,6 +277,11 @@ impl Held {
         }
         low
     }
+}
+
+/// Most revisions are one entry, and then this is the number of that at a place.
+fn guess(place: (Revision, u32), first: (Revision, u32)) -> usize {
+    usize::try_from(place.0.saturating_sub(first.0)).unwrap_or(CHUNK)
 }
 
 #[cfg(test)]

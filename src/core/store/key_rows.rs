@@ -53,9 +53,7 @@ impl KeyRows {
             return;
         }
         // Of those below it only the last one counts.
-        let record = last.into_record(&self.key);
-        record.supersede();
-        self.base = Some(record);
+        self.base = Some(last.into_replaced(&self.key));
     }
 
     /// All have been read.

@@ -12,6 +12,8 @@ use super::span::Span;
 
 /// Chunks in a group.
 const GROUP: usize = 128;
+/// So often a chunk is looked for where it should be; from then on the rest is halved.
+const GUESSES: usize = 4;
 
 /// A record, and how many bytes of the store compaction frees once everything up to and
 /// including this entry lies below the compacted revision.
@@ -170,50 +172,71 @@ impl RevisionLog {
         if self.tail.first().is_some_and(below) {
             return in_tail(self);
         }
+        let (front, from) = (self.skip / CHUNK, self.chunk_from(place));
+        // It lies in the last chunk that begins below, or behind that.
+        if from > front
+            && let Some(Chunk { first, sealed }) = self.slot(from - 1)
+            && let Some(chunk) = sealed
+        {
+            let within = chunk.held().lower_bound(place, *first);
+            if within < CHUNK || from < self.full() {
+                return (from - 1) * CHUNK + within;
+            }
+        } else if from < self.full() {
+            return from * CHUNK;
+        }
+        in_tail(self)
+    }
+
+    /// The number of the first full chunk that begins at a place or above, dropped ones left out.
+    fn chunk_from(&self, place: (Revision, u32)) -> usize {
         let (mut low, mut high) = (self.skip / CHUNK, self.full());
-        let front = low;
-        while low < high {
-            let middle = (low + high) / 2;
+        let main = |number| self.slot(number).map_or(0, |chunk| chunk.first.0);
+        for step in 0.. {
+            if low >= high {
+                break;
+            }
+            // Chunks have about as many revisions each: two looks are enough then, where halving needs one for each bit of the
+            // number of chunks, each at other memory.
+            let middle = match step < GUESSES {
+                true => between(place.0, (main(low), low), (main(high - 1), high - 1)),
+                false => usize::midpoint(low, high),
+            };
             match self.slot(middle) {
                 Some(chunk) if chunk.first < place => low = middle + 1,
                 _ => high = middle,
             }
         }
-        // It lies in the last chunk that begins below, or behind that.
-        if low > front
-            && let Some(chunk) = self.chunk(low - 1)
-        {
-            let within = chunk.held().lower_bound(place);
-            if within < CHUNK || low < self.full() {
-                return (low - 1) * CHUNK + within;
-            }
-        } else if low < self.full() {
-            return low * CHUNK;
-        }
-        in_tail(self)
+        low
     }
 
     /// The record of this key at a position of the store's history, and where it is held.
     pub(super) fn find(&self, key: &[u8], place: (Revision, u32)) -> Option<(Record, Holder)> {
-        let at = self.lower_bound(place);
-        if at < self.skip {
-            return None;
+        let in_tail = |entry: &LogEntry| entry.record.place() <= place;
+        if self.tail.first().is_some_and(in_tail) {
+            let at = self.tail.partition_point(in_tail).checked_sub(1)?;
+            let record = &self.tail.get(at)?.record;
+            let there = record.place() == place && self.full() * CHUNK + at >= self.skip;
+            return there.then(|| (record.clone(), Holder::Record));
         }
-        let (record, holder) = match self.chunk(at / CHUNK) {
-            Some(chunk) => {
-                let held = chunk.held();
-                if held.place(at % CHUNK) != place {
-                    return None;
-                }
-                let record = held.record(at % CHUNK, key);
-                (record, Holder::Chunk(Arc::clone(chunk), at % CHUNK))
-            }
-            None => {
-                let entry = self.tail.get(at.checked_sub(self.full() * CHUNK)?)?;
-                (entry.record.clone(), Holder::Record)
-            }
-        };
-        (record.place() == place).then_some((record, holder))
+        let number = self.chunk_from((place.0, place.1 + 1)).checked_sub(1)?;
+        let Chunk { first, sealed } = self.slot(number)?;
+        let chunk = sealed.as_ref()?;
+        let (at, record) = chunk.held().find(key, place, *first)?;
+        let there = number * CHUNK + at >= self.skip;
+        there.then(|| (record, Holder::Chunk(Arc::clone(chunk), at)))
+    }
+
+    /// The full chunks, each with the place of its first entry. Some entries of the first may have been dropped.
+    pub(super) fn sealed(&self) -> impl Iterator<Item = ((Revision, u32), &Arc<Sealed>)> {
+        let chunks = self.groups.iter().flat_map(|group| group.iter());
+        let chunks = chunks.chain(&*self.chunks);
+        chunks.filter_map(|chunk| Some((chunk.first, chunk.sealed.as_ref()?)))
+    }
+
+    /// The entries behind them. Some may have been dropped.
+    pub(super) fn tail(&self) -> &[LogEntry] {
+        &self.tail
     }
 
     /// The entries from a position on.
@@ -318,6 +341,12 @@ impl Iterator for Within<'_> {
             (None, at) => Some(self.entries.in_tail(at)?.within(self.span)),
         }
     }
+}
+
+/// Where a revision lies between two others, whose chunks have these numbers.
+fn between(main: Revision, low: (Revision, usize), high: (Revision, usize)) -> usize {
+    let part = (main - low.0) as f64 / (high.0 - low.0).max(1) as f64;
+    low.1 + (part.clamp(0.0, 1.0) * (high.1 - low.1) as f64) as usize
 }
 
 #[cfg(test)]

@@ -7,14 +7,17 @@ use std::sync::Arc;
 
 use crate::mutants::mutant;
 
-use super::DamagedValue;
-use super::checkpoint::kept;
-use super::chunk::Sealed;
-use super::log::Holder;
+use super::block::Named;
+use super::checkpoint::{base, kept};
+use super::chunk::{CHUNK, Sealed};
+use super::history::Found;
+use super::log::{Holder, LogEntry};
 use super::record::Record;
 use super::span::Span;
+use super::state::State;
 use super::value::{ValueFile, sum};
 use super::view::View;
+use super::{DamagedValue, Revision};
 
 /// How much of a file is needed.
 #[derive(Debug, Default)]
@@ -38,9 +41,9 @@ pub struct Moved {
 
 impl View {
     /// Gives each value that a checkpoint of this state has to write to `put`, which writes it to a file
-    /// and says where: those of at least `from` bytes in memory, and up to `most` bytes of those in the files `worn`. In order of
-    /// keys, so that neighbours come to lie beside each other. A value in a worn file that cannot be read stays there.
-    /// Reads every record: not for a runtime's thread.
+    /// and says where: those of at least `from` bytes in memory, and up to `most` bytes of those in the files `worn`. First those of
+    /// the newest revisions in the order of their keys, so that neighbours come to lie beside each other, then those that they replaced in
+    /// the order of the log. Reads every record that is not packed: not for a runtime's thread.
     ///
     /// # Errors
     /// Those of `put`.
@@ -48,45 +51,134 @@ impl View {
         &self,
         from: usize,
         (worn, most): (&BTreeSet<u64>, u64),
-        mut put: impl FnMut(&[u8]) -> Result<u64, E>,
+        put: impl FnMut(&[u8]) -> Result<u64, E>,
     ) -> Result<Moved, E> {
-        let (mut moved, mut taken, mut failure) = (Moved::default(), 0, None);
-        self.state.keys.visit(Span::ALL, &mut |entry| {
-            for found in kept(entry, self.state.compacted) {
-                let (record, holder) = self.state.held(entry, found);
-                let place = record.value.place();
-                let length = record.value.len() as u64;
-                match &place {
-                    None if length < from as u64 => continue,
-                    None => {}
-                    Some(place) if worn.contains(&place.file.number()) && taken < most => {
-                        taken += length;
-                    }
-                    Some(place) => {
-                        moved.stays(&place.file, length);
-                        continue;
-                    }
-                }
-                let value = match (record.value.load(), place) {
-                    (Ok(value), _) => Ok(value),
-                    // Another member may heal it, and until then nobody gets another value.
-                    (Err(_), Some(place)) if !mutant!(DamageEndsCheckpoint) => {
-                        moved.stays(&place.file, length);
-                        continue;
-                    }
-                    (Err(damaged), _) => Err(E::from(damaged)),
-                };
-                match value.and_then(|value| Ok((put(&value)?, sum(&value)))) {
-                    Ok((offset, sum)) => moved.written(&record, holder, (offset, sum)),
-                    Err(error) => {
-                        failure = Some(error);
-                        return ControlFlow::Break(());
-                    }
+        let mut moving = Moving {
+            state: &self.state,
+            from,
+            worn,
+            most,
+            put,
+            moved: Moved::default(),
+            taken: 0,
+        };
+        moving.keys()?;
+        for (first, chunk) in self.state.log.sealed() {
+            moving.chunk(first, chunk)?;
+        }
+        for LogEntry { record, .. } in self.state.log.tail() {
+            moving.replaced(record, || Holder::Record)?;
+        }
+        Ok(moving.moved)
+    }
+}
+
+/// A move under way.
+struct Moving<'a, F> {
+    state: &'a State,
+    from: usize,
+    worn: &'a BTreeSet<u64>,
+    most: u64,
+    put: F,
+    moved: Moved,
+    /// Bytes taken from worn files.
+    taken: u64,
+}
+
+impl<F, E: From<DamagedValue>> Moving<'_, F>
+where
+    F: FnMut(&[u8]) -> Result<u64, E>,
+{
+    /// The newest revision of each key, and the one that a compaction kept, if it is not in the log.
+    fn keys(&mut self) -> Result<(), E> {
+        let (state, mut failure) = (self.state, None);
+        state.keys.visit(Span::ALL, &mut |entry| {
+            for found in kept(entry, state.compacted) {
+                if let Found::Record(record) = found
+                    && let Err(error) = self.one(record, || Holder::Record)
+                {
+                    failure = Some(error);
+                    return ControlFlow::Break(());
                 }
             }
             ControlFlow::Continue(())
         });
-        failure.map_or(Ok(moved), Err)
+        failure.map_or(Ok(()), Err)
+    }
+
+    /// The revisions of a full chunk that later ones have replaced. What is packed is looked at only if something of it moves: with
+    /// millions of them a checkpoint would take most of its time for those that stay where they are.
+    fn chunk(&mut self, first: (Revision, u32), chunk: &Arc<Sealed>) -> Result<(), E> {
+        let held = chunk.held();
+        let kept = first.0 > self.state.compacted;
+        let stays = held.block().filter(|block| {
+            let mut files = block.files().iter();
+            let worn = files.any(|named| self.worn.contains(&named.file.number()));
+            kept && !worn && !block.has_value_of(self.from)
+        });
+        let Some(block) = stays else {
+            return (0..CHUNK).try_for_each(|at| {
+                let record = held.entry(at).record;
+                self.replaced(&record, || Holder::Chunk(Arc::clone(chunk), at))
+            });
+        };
+        for Named { file, bytes } in block.files() {
+            mutant!(PackedFileUnnamed => break);
+            self.moved.stays(file, *bytes);
+        }
+        for (at, LogEntry { record, .. }) in held.unpacked() {
+            self.replaced(record, || Holder::Chunk(Arc::clone(chunk), at))?;
+        }
+        Ok(())
+    }
+
+    /// An entry of the log, if it is a revision of this state that a later one has replaced.
+    fn replaced(&mut self, record: &Record, holder: impl FnOnce() -> Holder) -> Result<(), E> {
+        // One that nothing has replaced is the newest of its key in each view that has it.
+        if !record.is_superseded() {
+            return Ok(());
+        }
+        let Some(entry) = self.state.keys.get(record.key()) else {
+            return Ok(());
+        };
+        let (compacted, place) = (self.state.compacted, record.place());
+        let kept = place.0 > compacted
+            || base(entry, compacted).is_some_and(|base| match base {
+                Found::Record(_) => false,
+                Found::Mark(mark) => mark.place == place,
+            });
+        match kept && entry.newest().place() != place {
+            true => self.one(record, holder),
+            false => Ok(()),
+        }
+    }
+
+    fn one(&mut self, record: &Record, holder: impl FnOnce() -> Holder) -> Result<(), E> {
+        let place = record.value.place();
+        let length = record.value.len() as u64;
+        match &place {
+            None if length < self.from as u64 => return Ok(()),
+            None => {}
+            Some(place) if self.worn.contains(&place.file.number()) && self.taken < self.most => {
+                self.taken += length;
+            }
+            Some(place) => {
+                self.moved.stays(&place.file, length);
+                return Ok(());
+            }
+        }
+        let value = match (record.value.load(), place) {
+            (Ok(value), _) => value,
+            // Another member may heal it, and until then nobody gets another value.
+            (Err(_), Some(place)) if !mutant!(DamageEndsCheckpoint) => {
+                self.moved.stays(&place.file, length);
+                return Ok(());
+            }
+            (Err(damaged), _) => return Err(E::from(damaged)),
+        };
+        let offset = (self.put)(&value)?;
+        self.moved.written(record, holder(), (offset, sum(&value)));
+        Ok(())
     }
 }
 
@@ -108,6 +200,13 @@ impl Moved {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.records.is_empty() && self.logged.is_empty()
+    }
+
+    /// The files in which the other values are, and bytes of these.
+    #[cfg(test)]
+    pub(super) fn used(&self) -> BTreeMap<u64, u64> {
+        let others = self.others.iter();
+        others.map(|(number, used)| (*number, used.bytes)).collect()
     }
 
     /// The numbers of the files in which the other values are.

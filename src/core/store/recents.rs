@@ -59,9 +59,7 @@ impl Recents {
     /// The same of a revision that is not the newest of its key. The newest is named by `end_key`, before the next key.
     pub(super) fn push_replaced(&mut self, key: &[u8], revision: Unkeyed, before: u64) {
         if !revision.is_packable() || key.len() > LONGEST_KEY {
-            let record = revision.into_record(key);
-            record.supersede();
-            return self.push(&record, before);
+            return self.push(&revision.into_replaced(key), before);
         }
         let own = match revision.tombstone {
             true => revision.size(key.len()),

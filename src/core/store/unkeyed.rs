@@ -54,13 +54,24 @@ impl Unkeyed {
         Record::new(key, value, self.details, self.place)
     }
 
-    /// Its share of the logical size of the store, with a key of so many bytes.
-    pub(super) fn size(&self, key: usize) -> u64 {
-        let value = match &self.value {
+    /// The same of one that is not the newest of its key.
+    pub(super) fn into_replaced(self, key: &[u8]) -> Record {
+        let record = self.into_record(key);
+        record.supersede();
+        record
+    }
+
+    /// The length of its value, in bytes.
+    pub(super) fn length(&self) -> usize {
+        match &self.value {
             Ok(value) => value.len(),
             Err(place) => place.length as usize,
-        };
-        key as u64 + value as u64 + RECORD_OVERHEAD
+        }
+    }
+
+    /// Its share of the logical size of the store, with a key of so many bytes.
+    pub(super) fn size(&self, key: usize) -> u64 {
+        key as u64 + self.length() as u64 + RECORD_OVERHEAD
     }
 
     /// Whether little of its value is in memory.

@@ -1,7 +1,8 @@
 //! Packed revisions: a store whose old revisions are packed is as one whose are not, at every revision, through compactions,
 //! moves, healing and starts.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -9,6 +10,8 @@ use bytes::Bytes;
 use super::generator::Generator;
 use super::helpers::{bytes, compact, do_put, put, read, run};
 use super::values::{Files, whole};
+use crate::store::checkpoint::kept;
+use crate::store::span::Span;
 use crate::store::*;
 
 /// Keys of many lengths, and some that others begin with.
@@ -27,6 +30,27 @@ fn key(number: u64) -> Bytes {
 fn value(generator: &mut Generator) -> Bytes {
     let length = [0, 1, 63, 64, 65, 300][generator.below(6) as usize];
     Bytes::from(vec![generator.below(256) as u8; length])
+}
+
+/// What a checkpoint leaves in each file if it moves nothing.
+fn stays(view: &View) -> BTreeMap<u64, u64> {
+    let nothing = |_: &[u8]| unreachable!("a value moved");
+    let moved = view.move_values::<DamagedValue>(usize::MAX, (&BTreeSet::new(), 0), nothing);
+    moved.expect("nothing is written").used()
+}
+
+/// The same, by asking each key.
+fn in_files(view: &View) -> BTreeMap<u64, u64> {
+    let mut used = BTreeMap::new();
+    view.state.keys.visit(Span::ALL, &mut |entry| {
+        for found in kept(entry, view.state.compacted) {
+            if let Some(place) = view.state.seen(entry, found).value.place() {
+                *used.entry(place.file.number()).or_default() += u64::from(place.length);
+            }
+        }
+        ControlFlow::Continue(())
+    });
+    used
 }
 
 /// A store that packs, with its files, and one that does neither.
@@ -135,6 +159,7 @@ impl Twins {
 
     fn check(&mut self) {
         let (packed, plain) = (self.packed.publish(), self.plain.publish());
+        assert_eq!(stays(&packed), in_files(&packed));
         same(&packed, &plain, &mut self.generator);
         assert_eq!(whole(&packed), whole(&plain));
     }
