@@ -148,20 +148,26 @@ impl Block {
         })
     }
 
-    /// The same of a known key, if the row is at this place: then the key need not be put together.
-    pub(super) fn record_at(
-        &self,
-        number: usize,
-        place: (Revision, u32),
-        key: &[u8],
-    ) -> Option<Record> {
+    /// A row, if it is at this place.
+    pub(super) fn revision_at(&self, number: usize, place: (Revision, u32)) -> Option<Unkeyed> {
         let row = self.row(number);
         if row.place != place {
             return None;
         }
         let mut rest = row.rest;
         Self::skip_key(&row, &mut rest);
-        Some(self.revision(&row, rest).into_replaced(key))
+        Some(self.revision(&row, rest))
+    }
+
+    /// The same as a record, of a known key: it need not be put together.
+    pub(super) fn record_at(
+        &self,
+        number: usize,
+        place: (Revision, u32),
+        key: &[u8],
+    ) -> Option<Record> {
+        let revision = self.revision_at(number, place)?;
+        Some(revision.into_replaced(key))
     }
 
     /// What is behind the key of a row.

@@ -19,12 +19,13 @@ use prost::Message as _;
 use super::history::{Found, KeyEntry};
 use super::key_rows::KeyRows;
 use super::lease::LeaseInfo;
+use super::marked::Marked;
 use super::pieces::{
     FORMAT, FORMAT_PLACED, Head, Kind, Lease, Piece, Pieces, Row, Tail, damaged, place,
 };
 use super::recents::Recents;
-use super::record::{Details, Record};
-use super::rows::MOST;
+use super::record::Details;
+use super::rows::{MOST, MOST_SUB};
 use super::span::{End, Span};
 use super::state::State;
 use super::state_machine::Store;
@@ -43,6 +44,7 @@ pub struct Export {
     /// Whether values that are in files are named by their places.
     placed: bool,
     stage: Stage,
+    marked: Marked,
     buffer: BytesMut,
     records: u64,
     leases: u64,
@@ -53,8 +55,15 @@ pub struct Export {
 enum Stage {
     Head,
     /// The last row written, if any.
-    Rows(Option<Record>),
+    Rows(Option<Last>),
     Done,
+}
+
+/// A row that has been written.
+#[derive(Clone, Debug)]
+struct Last {
+    key: Bytes,
+    place: (Revision, u32),
 }
 
 impl View {
@@ -66,6 +75,7 @@ impl View {
             view: Arc::clone(self),
             placed: false,
             stage: Stage::Head,
+            marked: Marked::default(),
             buffer: BytesMut::new(),
             records: 0,
             leases: 0,
@@ -159,11 +169,11 @@ impl Export {
     }
 
     /// Writes rows after `last` until the buffer holds a chunk.
-    fn write_rows(&mut self, last: Option<Record>) {
+    fn write_rows(&mut self, last: Option<Last>) {
         let view = Arc::clone(&self.view);
         let mut at = last.clone();
         let span = Span {
-            from: last.as_ref().map_or(&[][..], Record::key),
+            from: last.as_ref().map_or(&[][..], |last| &last.key),
             end: End::Open,
         };
         view.state.keys.visit(span, &mut |entry| {
@@ -172,21 +182,27 @@ impl Export {
                 if self.buffer.len() >= CHUNK_BYTES {
                     return ControlFlow::Break(());
                 }
-                let known = match &at {
-                    Some(last) if last.key() == key => {
-                        if found.place() <= last.place() {
-                            continue;
-                        }
-                        true
+                let place = found.place();
+                let known = at.as_ref().filter(|last| last.key == key);
+                if known.is_some_and(|last| place <= last.place) {
+                    continue;
+                }
+                let (key, named) = match known {
+                    Some(last) => (last.key.clone(), Bytes::new()),
+                    None => {
+                        let key = Bytes::copy_from_slice(key);
+                        (key.clone(), key)
                     }
-                    _ => false,
                 };
-                let key = match known {
-                    true => Bytes::new(),
-                    false => Bytes::copy_from_slice(key),
+                let revision = match found {
+                    Found::Record(record) => Unkeyed::of(record),
+                    Found::Mark(mark) => self.marked.next(&view.state, &key, mark.place),
                 };
-                let record = view.state.seen(entry, found);
-                match row(&record, key, self.placed) {
+                // It may have been healed since it was read.
+                let again = || Unkeyed::of(&view.state.seen(entry, found));
+                let row = row(revision, named.clone(), self.placed)
+                    .or_else(|_| row(again(), named, self.placed));
+                match row {
                     Ok(row) => self.write(Kind::Row(row)),
                     Err(damaged) => {
                         self.failure = Some(damaged);
@@ -194,7 +210,7 @@ impl Export {
                     }
                 }
                 self.records += 1;
-                at = Some(Record::clone(&record));
+                at = Some(Last { key, place });
             }
             ControlFlow::Continue(())
         });
@@ -234,11 +250,17 @@ pub(super) fn base(entry: &KeyEntry, compacted: Revision) -> Option<Found<'_>> {
 }
 
 /// `key` is empty if the row before is of the same one.
-fn row(record: &Record, key: Bytes, placed: bool) -> Result<Row, DamagedValue> {
-    let place = record.value.place().filter(|_| placed);
-    let value = match &place {
-        Some(_) => Bytes::new(),
-        None => record.value.load()?,
+fn row(revision: Unkeyed, key: Bytes, placed: bool) -> Result<Row, DamagedValue> {
+    let Unkeyed {
+        place: (main, sub),
+        tombstone,
+        details,
+        value,
+    } = revision;
+    let (value, place) = match value {
+        Ok(value) => (value, None),
+        Err(place) if placed => (Bytes::new(), Some(place)),
+        Err(place) => (place.read()?, None),
     };
     let (file, offset, length, sum) = place.map_or((0, 0, 0, 0), |place| {
         (place.file.number(), place.offset, place.length, place.sum)
@@ -247,16 +269,16 @@ fn row(record: &Record, key: Bytes, placed: bool) -> Result<Row, DamagedValue> {
         create,
         version,
         lease,
-    } = record.details();
+    } = details;
     Ok(Row {
         key,
         value,
         create,
-        main: record.main,
+        main,
         version,
         lease,
-        sub: record.sub,
-        tombstone: record.tombstone,
+        sub,
+        tombstone,
         file,
         offset,
         length,
@@ -416,6 +438,9 @@ impl Import {
         }
         if row.main > self.state.revision {
             return Err(damaged("it holds a row above its revision"));
+        }
+        if row.sub > MOST_SUB {
+            return Err(damaged("the number of a row is too large"));
         }
         let sound = row.tombstone
             || ((1..=row.main).contains(&row.create) && (1..=MOST).contains(&row.version));

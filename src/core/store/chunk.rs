@@ -13,6 +13,7 @@ use super::block::{Block, Line, is_packable};
 use super::log::LogEntry;
 use super::record::Record;
 use super::span::Span;
+use super::unkeyed::Unkeyed;
 use super::value::{Healed, ValueFile};
 use crate::mutants::mutant;
 
@@ -121,8 +122,11 @@ impl Sealed {
             if healed != Healed::Taken {
                 healed = now;
             }
-            // Once a checkpoint has written it it is packed again.
-            (now == Healed::Taken).then(|| Held::of(all, held.packed & !(1 << at)))
+            // Once a checkpoint has written it it can be packed again.
+            let taken = now == Healed::Taken;
+            // One that has its own record may be healed there while another thread packs what it had before: that one must fail.
+            let here = held.packed >> at & 1 == 0 && all[at].record.value.place().is_none();
+            (taken || here).then(|| Held::of(all, held.packed & !(1 << at)))
         });
         healed
     }
@@ -218,6 +222,30 @@ impl Held {
         record.map(|record| (at, record))
     }
 
+    /// The revision at a place, if there is one. `first` is the place of the first entry.
+    pub(super) fn revision(
+        &self,
+        place: (Revision, u32),
+        first: (Revision, u32),
+    ) -> Option<Unkeyed> {
+        let guess = guess(place, first);
+        let guessed = (guess < CHUNK).then(|| self.revision_at(guess, place));
+        guessed.flatten().or_else(|| {
+            let at = self.bisect(place);
+            (at < CHUNK).then(|| self.revision_at(at, place)).flatten()
+        })
+    }
+
+    fn revision_at(&self, at: usize, place: (Revision, u32)) -> Option<Unkeyed> {
+        match (self.row(at), &self.block) {
+            (Ok(row), Some(block)) => block.revision_at(row, place),
+            (Ok(at) | Err(at), _) => {
+                let record = &self.entries[at].record;
+                (record.place() == place).then(|| Unkeyed::of(record))
+            }
+        }
+    }
+
     /// The record of an entry, which is of this key, if it is at this place.
     fn record_at(&self, at: usize, place: (Revision, u32), key: &[u8]) -> Option<Record> {
         match (self.row(at), &self.block) {
@@ -287,6 +315,8 @@ fn guess(place: (Revision, u32), first: (Revision, u32)) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::record::Details;
+    use crate::store::value::{Place, ReadFailure, Value, ValueBytes, sum};
 
     /// A chunk was put together under its lock, which its readers wait for.
     #[test]
@@ -307,5 +337,65 @@ mod tests {
         });
         assert_eq!(attempts, 2, "it began anew with what was packed");
         assert_eq!(sealed.held().packed(), CHUNK as u32 - 1);
+    }
+
+    #[derive(Debug)]
+    struct Unread;
+
+    impl ValueBytes for Unread {
+        fn read(&self, _: u64, _: u32) -> Result<Bytes, ReadFailure> {
+            unreachable!("nobody reads it")
+        }
+
+        fn read_many(
+            &self,
+            _: &[(u64, u32)],
+            _: &mut dyn FnMut(usize, Bytes),
+        ) -> Result<(), (u64, ReadFailure)> {
+            unreachable!("nobody reads it")
+        }
+
+        fn read_ahead(&self, _: u64, _: u32) {}
+
+        fn length(&self) -> u64 {
+            1 << 20
+        }
+    }
+
+    /// A record was healed while the thread that writes checkpoints packed the chunk: the row had the damaged place again, which the
+    /// next checkpoint named, although the answer had been that the value was in memory.
+    #[test]
+    fn value_that_was_healed_in_its_record_is_not_packed_as_it_was() {
+        let (file, value) = (ValueFile::new(7, Unread), Bytes::from(vec![9; 100]));
+        let entry = |main| {
+            let place = Place {
+                file: Arc::clone(&file),
+                offset: main as u64 * 100,
+                length: 100,
+                sum: sum(&value),
+            };
+            let details = Details {
+                create: main,
+                version: 1,
+                lease: 0,
+            };
+            let record = Record::new(b"k", Value::placed(place), details, (main, 0));
+            record.supersede();
+            LogEntry { record, frees: 0 }
+        };
+        let sealed = Sealed::of((1..=CHUNK as i64).map(entry).collect());
+        let before = sealed.held();
+        let packed = Held::of(before.all(), u128::MAX);
+        let own = &before.entries[4].record;
+        assert_eq!(own.value.heal((7, 500), value.clone()), Healed::Taken);
+        assert_eq!(sealed.heal(4, (7, 500), &value), Healed::Elsewhere);
+        assert!(
+            !sealed.exchange(&before, packed),
+            "it has the damaged place"
+        );
+        sealed.pack(1);
+        let held = sealed.held();
+        assert_eq!(held.packed(), CHUNK as u32 - 1);
+        assert_eq!(held.entry(4).record.value.load(), Ok(value));
     }
 }

@@ -9,6 +9,7 @@ use super::Revision;
 use super::chunk::{CHUNK, Held, Sealed};
 use super::record::Record;
 use super::span::Span;
+use super::unkeyed::Unkeyed;
 
 /// Chunks in a group.
 const GROUP: usize = 128;
@@ -219,12 +220,30 @@ impl RevisionLog {
             let there = record.place() == place && self.full() * CHUNK + at >= self.skip;
             return there.then(|| (record.clone(), Holder::Record));
         }
-        let number = self.chunk_from((place.0, place.1 + 1)).checked_sub(1)?;
+        let number = self.chunk_from(after(place)).checked_sub(1)?;
         let Chunk { first, sealed } = self.slot(number)?;
         let chunk = sealed.as_ref()?;
         let (at, record) = chunk.held().find(key, place, *first)?;
         let there = number * CHUNK + at >= self.skip;
         there.then(|| (record, Holder::Chunk(Arc::clone(chunk), at)))
+    }
+
+    /// Whether an entry at a place would be in this chunk; it is not in the tail.
+    fn is_in(
+        &self,
+        place: (Revision, u32),
+        (number, first, _): &(usize, (Revision, u32), Arc<Held>),
+    ) -> bool {
+        let next = self.slot(number + 1);
+        *first <= place && next.is_none_or(|next| place < next.first)
+    }
+
+    /// For finding many places one after the other.
+    pub(super) fn finder(&self) -> Finder<'_> {
+        Finder {
+            log: self,
+            chunk: None,
+        }
     }
 
     /// The full chunks, each with the place of its first entry. Some entries of the first may have been dropped.
@@ -273,6 +292,37 @@ impl RevisionLog {
             Some(chunk) => Some(chunk.held().place(self.skip % CHUNK)),
             None => self.tail.get(self.skip).map(|entry| entry.record.place()),
         };
+    }
+}
+
+/// Finds places one after the other. If they ascend each chunk is looked at once, and with many of them most of that is at memory that the
+/// one before has looked at.
+#[derive(Debug)]
+pub(super) struct Finder<'a> {
+    log: &'a RevisionLog,
+    /// The chunk of the last one: its number, its first place, and how it held its entries.
+    chunk: Option<(usize, (Revision, u32), Arc<Held>)>,
+}
+
+impl Finder<'_> {
+    /// The revision at a position of the store's history.
+    pub(super) fn find(&mut self, place: (Revision, u32)) -> Option<Unkeyed> {
+        let log = self.log;
+        let in_tail = |entry: &LogEntry| entry.record.place() <= place;
+        if log.tail.first().is_some_and(in_tail) {
+            let at = log.tail.partition_point(in_tail).checked_sub(1)?;
+            let record = &log.tail.get(at)?.record;
+            return (record.place() == place).then(|| Unkeyed::of(record));
+        }
+        let (_, first, held) = match self.chunk.take().filter(|chunk| log.is_in(place, chunk)) {
+            Some(chunk) => self.chunk.insert(chunk),
+            None => {
+                let number = log.chunk_from(after(place)).checked_sub(1)?;
+                let Chunk { first, sealed } = log.slot(number)?;
+                self.chunk.insert((number, *first, sealed.as_ref()?.held()))
+            }
+        };
+        held.revision(place, *first)
     }
 }
 
@@ -341,6 +391,11 @@ impl Iterator for Within<'_> {
             (None, at) => Some(self.entries.in_tail(at)?.within(self.span)),
         }
     }
+}
+
+/// The next place at its revision. No row has the last number ([`MOST_SUB`](super::rows::MOST_SUB)).
+fn after(place: (Revision, u32)) -> (Revision, u32) {
+    (place.0, place.1.saturating_add(1))
 }
 
 /// Where a revision lies between two others, whose chunks have these numbers.

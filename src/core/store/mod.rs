@@ -22,6 +22,7 @@ mod key_rows;
 mod keys;
 mod lease;
 mod log;
+mod marked;
 mod moves;
 mod pace;
 mod pieces;

@@ -154,6 +154,10 @@ where
     }
 
     fn one(&mut self, record: &Record, holder: impl FnOnce() -> Holder) -> Result<(), E> {
+        // It has no value.
+        if record.tombstone {
+            return Ok(());
+        }
         let place = record.value.place();
         let length = record.value.len() as u64;
         match &place {

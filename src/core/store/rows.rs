@@ -22,6 +22,8 @@ use super::{Alarm, AuthState, DamagedValue, Error, KeyValue, Revision, SetAlarm}
 
 /// The largest accepted revision: no store reaches it, and none may overflow from it.
 pub(super) const MOST: Revision = 1 << 60;
+/// The largest number of a change within its revision: there is always a next one. A transaction has far fewer.
+pub(super) const MOST_SUB: u32 = u32::MAX - 1;
 
 /// One revision of one key.
 #[derive(Clone, Debug, PartialEq)]
@@ -80,6 +82,9 @@ impl Row {
         }
         if self.main > MOST {
             return Err(damaged(self, "its revision is too large"));
+        }
+        if self.sub > MOST_SUB {
+            return Err(damaged(self, "its number is too large"));
         }
         let kv = &self.kv;
         let sound = kv.key.is_empty()

@@ -155,6 +155,11 @@ fn checkpoint_with_two_rows_at_one_place_is_refused() {
     assert_eq!(state(1).expect("a state").revision(), 2);
     let refused = state(0).expect_err("they are at one place").to_string();
     assert!(refused.contains("place"), "{refused}");
+    // The next place at its revision would be the first: a search for what lies below that panicked or found nothing.
+    let refused = state(u32::MAX)
+        .expect_err("it has no next place")
+        .to_string();
+    assert!(refused.contains("too large"), "{refused}");
 }
 
 /// Found by damaging an entry: the write of an empty key, which servers refuse before they propose
