@@ -60,9 +60,9 @@ enum Stage {
 }
 
 /// A row that has been written.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct Last {
-    key: Bytes,
+    key: Vec<u8>,
     place: (Revision, u32),
 }
 
@@ -183,34 +183,36 @@ impl Export {
                     return ControlFlow::Break(());
                 }
                 let place = found.place();
-                let known = at.as_ref().filter(|last| last.key == key);
-                if known.is_some_and(|last| place <= last.place) {
+                let known = at.as_ref().is_some_and(|last| last.key == key);
+                let last = at.get_or_insert_default();
+                if known && place <= last.place {
                     continue;
                 }
-                let (key, named) = match known {
-                    Some(last) => (last.key.clone(), Bytes::new()),
-                    None => {
-                        let key = Bytes::copy_from_slice(key);
-                        (key.clone(), key)
-                    }
-                };
                 let revision = match found {
                     Found::Record(record) => Unkeyed::of(record),
-                    Found::Mark(mark) => self.marked.next(&view.state, &key, mark.place),
+                    Found::Mark(mark) => self.marked.next(&view.state, key, mark.place),
                 };
                 // It may have been healed since it was read.
                 let again = || Unkeyed::of(&view.state.seen(entry, found));
-                let row = row(revision, named.clone(), self.placed)
-                    .or_else(|_| row(again(), named, self.placed));
-                match row {
-                    Ok(row) => self.write(Kind::Row(row)),
+                let placed = self.placed;
+                let revision = match loaded(revision, placed).or_else(|_| loaded(again(), placed)) {
+                    Ok(revision) => revision,
                     Err(damaged) => {
                         self.failure = Some(damaged);
                         return ControlFlow::Break(());
                     }
-                }
+                };
+                let named = match known {
+                    true => Bytes::new(),
+                    false => Bytes::copy_from_slice(key),
+                };
+                self.write(Kind::Row(row(revision, named)));
                 self.records += 1;
-                at = Some(Last { key, place });
+                last.place = place;
+                if !known {
+                    last.key.clear();
+                    last.key.extend_from_slice(key);
+                }
             }
             ControlFlow::Continue(())
         });
@@ -249,41 +251,44 @@ pub(super) fn base(entry: &KeyEntry, compacted: Revision) -> Option<Found<'_>> {
         .filter(|found| !found.tombstone() || found.main() == compacted)
 }
 
+/// The same with its value, if not `placed` is asked for.
+fn loaded(mut revision: Unkeyed, placed: bool) -> Result<Unkeyed, DamagedValue> {
+    if let Err(place) = &revision.value
+        && !placed
+    {
+        revision.value = Ok(place.read()?);
+    }
+    Ok(revision)
+}
+
 /// `key` is empty if the row before is of the same one.
-fn row(revision: Unkeyed, key: Bytes, placed: bool) -> Result<Row, DamagedValue> {
-    let Unkeyed {
-        place: (main, sub),
-        tombstone,
-        details,
-        value,
-    } = revision;
-    let (value, place) = match value {
-        Ok(value) => (value, None),
-        Err(place) if placed => (Bytes::new(), Some(place)),
-        Err(place) => (place.read()?, None),
-    };
-    let (file, offset, length, sum) = place.map_or((0, 0, 0, 0), |place| {
-        (place.file.number(), place.offset, place.length, place.sum)
-    });
+fn row(revision: Unkeyed, key: Bytes) -> Row {
+    let (main, sub) = revision.place;
     let Details {
         create,
         version,
         lease,
-    } = details;
-    Ok(Row {
+    } = revision.details;
+    let row = Row {
         key,
-        value,
         create,
         main,
         version,
         lease,
         sub,
-        tombstone,
-        file,
-        offset,
-        length,
-        sum,
-    })
+        tombstone: revision.tombstone,
+        ..Row::default()
+    };
+    match revision.value {
+        Ok(value) => Row { value, ..row },
+        Err(place) => Row {
+            file: place.file.number(),
+            offset: place.offset,
+            length: place.length,
+            sum: place.sum,
+            ..row
+        },
+    }
 }
 
 /// A store being rebuilt from chunks.
