@@ -430,7 +430,7 @@ faults! {
     TwoAtOnePlace "two-at-one-place" in "core/store/recents.rs",
         Test("store::tests::maintenance::checkpoint_with_two_rows_at_one_place_is_refused");
     /// A packed revision loses its lease.
-    PackedLeaseLost "packed-lease-lost" in "core/store/block.rs",
+    PackedLeaseLost "packed-lease-lost" in "core/store/unkeyed.rs",
         Test("store::tests::packed::packed_store_is_as_one_that_is_not");
     /// A packed revision is taken for its neighbour in the block.
     PackedRowOff "packed-row-off" in "core/store/chunk.rs",
