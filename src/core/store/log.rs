@@ -102,19 +102,13 @@ impl RevisionLog {
 
     /// Packs full chunks of which so many more entries than before can be.
     pub(super) fn pack(&self, least: usize) {
-        let chunks = self.groups.iter().flat_map(|group| group.iter());
-        for chunk in chunks.chain(&*self.chunks) {
-            chunk.sealed.iter().for_each(|chunk| chunk.pack(least));
-        }
+        self.sealed().for_each(|(_, chunk)| chunk.pack(least));
     }
 
     /// Number of entries that are packed.
     #[cfg(test)]
     pub(super) fn packed(&self) -> u32 {
-        let chunks = self.groups.iter().flat_map(|group| group.iter());
-        let chunks = chunks.chain(&*self.chunks);
-        let chunks = chunks.filter_map(|chunk| chunk.sealed.as_ref());
-        chunks.map(|chunk| chunk.held().packed()).sum()
+        self.sealed().map(|(_, chunk)| chunk.held().packed()).sum()
     }
 
     /// Number of entries.

@@ -15,7 +15,7 @@ use crate::mutants::mutant;
 pub(super) const SHORT: usize = 64;
 
 /// Flags that say what its bytes have.
-pub(super) const TOMBSTONE: u8 = 1;
+const TOMBSTONE: u8 = 1;
 const LEASE: u8 = 4;
 const FILE: u8 = 8;
 
