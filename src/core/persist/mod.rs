@@ -7,6 +7,7 @@ mod place;
 mod receive;
 mod restore;
 mod save;
+mod saving;
 mod send;
 #[cfg(test)]
 mod tests;

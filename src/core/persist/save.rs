@@ -3,21 +3,18 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use prost::Message as _;
 
-use super::{Error, file};
-use crate::disk::{CheckpointInfo, Checkpoints, Class, Position, ValueWriter};
-use crate::node::Checkpoint;
-use crate::store::Export;
+use super::Error;
+use super::saving::{Last, Saving, Unmerged};
+use crate::disk::{CheckpointInfo, Checkpoints, Class, Position};
+use crate::node::{Checkpoint, StateMachine};
+use crate::store::{Export, Written};
 
-/// Bytes of values that one checkpoint takes out of worn files at most.
-const MOST_TAKEN: u64 = 256 << 20;
 /// More files than this are joined, the smallest first.
 const MOST_FILES: usize = 16;
-/// Bytes of values between two signs of life.
-const ALIVE_EVERY: usize = 1 << 20;
 
 /// Where checkpoints have values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +37,15 @@ pub struct Saver {
     allowed: AtomicBool,
     /// Files that the next checkpoint empties.
     worn: Mutex<BTreeSet<u64>>,
+    /// The last checkpoint with its values in files, until the next one is begun.
+    last: Mutex<Option<Last>>,
+    /// The next one is written from the state alone.
+    anew: AtomicBool,
+    /// Why the last one could not be used.
+    unmerged: Mutex<Option<String>>,
+    /// How many were made of the one before.
+    #[cfg(test)]
+    merged: AtomicU64,
     /// How often it began to write one.
     begun: AtomicU64,
     /// The last of those that was written.
@@ -60,6 +66,11 @@ impl Saver {
             to_files,
             allowed: AtomicBool::new(allowed),
             worn: Mutex::default(),
+            last: Mutex::default(),
+            anew: AtomicBool::new(false),
+            unmerged: Mutex::default(),
+            #[cfg(test)]
+            merged: AtomicU64::new(0),
             begun: AtomicU64::new(0),
             written: AtomicU64::new(0),
         }
@@ -107,24 +118,89 @@ impl Saver {
             index: checkpoint.meta.index,
             term: checkpoint.meta.term,
         };
-        let meta = checkpoint.meta.encode_to_vec();
-        let (chunks, files) = match self.to_files() {
-            None => (checkpoint.chunks, BTreeSet::new()),
-            Some(from) => {
-                let files = self.move_values(&checkpoint.chunks, from, &alive);
-                let files = files.inspect_err(|error| self.rest(error))?;
-                match files.is_empty() {
-                    true => (checkpoint.chunks, files),
-                    false => (checkpoint.chunks.placed(), files),
-                }
-            }
+        let view = Arc::clone(checkpoint.chunks.view());
+        let saving = Saving {
+            checkpoints: &self.checkpoints,
+            position,
+            meta: &checkpoint.meta.encode_to_vec(),
+            moment: view.moment(),
+            view,
+            worn: locked(&self.worn).clone(),
+            alive,
         };
-        let written = self.write(position, &meta, &files, chunks, alive);
-        let written = written.inspect_err(|error| self.rest(error))?;
+        // If this one fails its values may have moved, and the next one knows nothing of it.
+        let last = locked(&self.last).take();
+        let last = last.filter(|_| !self.anew.swap(false, Ordering::SeqCst));
+        let from = self.to_files();
+        let saved = self.save_as(&saving, (last, from), checkpoint.chunks);
+        let (info, written) = saved.inspect_err(|error| self.rest(error))?;
+        *locked(&self.worn) = written.worn(MOST_FILES);
+        // Values that are in the checkpoint itself may be in files next time.
+        *locked(&self.last) = from.map(|_| Last { position, written });
         self.written.store(number, Ordering::SeqCst);
         self.checkpoints.prune(position)?;
         self.checkpoints.drop_unused_values()?;
-        Ok(written)
+        Ok(info)
+    }
+
+    /// Of the one before if that is possible, else of the state alone.
+    fn save_as(
+        &self,
+        saving: &Saving<'_, impl Fn()>,
+        (last, from): (Option<Last>, Option<usize>),
+        chunks: Export,
+    ) -> Result<(CheckpointInfo, Written), Error> {
+        let Some(from) = from else {
+            return saving.whole(chunks);
+        };
+        let last = last.filter(|last| !self.has_left(&last.written));
+        let merged = last.map_or(Ok(None), |last| saving.merged(from, &last));
+        match merged {
+            Ok(Some(saved)) => {
+                #[cfg(test)]
+                self.merged.fetch_add(1, Ordering::SeqCst);
+                return Ok(saved);
+            }
+            Ok(None) => {}
+            Err(Unmerged::Failed(error)) => return Err(error),
+            Err(Unmerged::Before(why)) => *locked(&self.unmerged) = Some(why),
+        }
+        saving.alone(from, chunks)
+    }
+
+    /// Whether this process has files of values open that a checkpoint does not name: records may refer to them still.
+    fn has_left(&self, last: &Written) -> bool {
+        let mut open = self.checkpoints.values().open_numbers();
+        for named in last.files.numbers() {
+            open.remove(&named);
+        }
+        !open.is_empty()
+    }
+
+    /// The last checkpoint has a place of a value that the state has not: the next one, or the one behind it if one is being written, is
+    /// written from the state alone.
+    pub fn write_anew(&self) {
+        self.anew.store(true, Ordering::SeqCst);
+    }
+
+    #[cfg(test)]
+    pub(super) fn merged(&self) -> u64 {
+        self.merged.load(Ordering::SeqCst)
+    }
+
+    /// Why a checkpoint was written from the state alone although it should have been made of the one before, if one was since this
+    /// was asked for: whoever has a log says so.
+    #[must_use]
+    pub fn take_unmerged(&self) -> Option<String> {
+        locked(&self.unmerged).take()
+    }
+
+    /// A machine was restored from the checkpoint at this position: the next one of it can be made of that one.
+    pub fn goes_on_from(&self, position: Position, machine: &StateMachine) {
+        let imported = self
+            .to_files()
+            .and_then(|from| machine.view().imported(from));
+        *locked(&self.last) = imported.map(|written| Last { position, written });
     }
 
     /// Removes the files of values that no checkpoint names: what an earlier process left unfinished. To be called at a
@@ -140,72 +216,15 @@ impl Saver {
         Ok(())
     }
 
-    /// Moves values to a new file, if there are any to move; returns the files that the state needs then.
-    fn move_values(
-        &self,
-        chunks: &Export,
-        from: usize,
-        alive: &impl Fn(),
-    ) -> Result<BTreeSet<u64>, Error> {
-        let worn = self.worn().clone();
-        let mut writer: Option<ValueWriter> = None;
-        let mut bytes = 0;
-        let moved = chunks
-            .view()
-            .move_values(from, (&worn, MOST_TAKEN), |value| {
-                bytes += value.len();
-                if bytes >= ALIVE_EVERY {
-                    bytes = 0;
-                    alive();
-                }
-                let writer = match &mut writer {
-                    Some(writer) => writer,
-                    none => none.insert(self.checkpoints.values().begin()?),
-                };
-                Ok::<u64, Error>(writer.put(value)?)
-            })?;
-        let mut files: BTreeSet<u64> = moved.others().collect();
-        *self.worn() = moved.worn(MOST_FILES);
-        if let Some(writer) = writer {
-            let file = file(writer.finish()?);
-            files.insert(file.number());
-            moved.settle(&file);
-        }
-        chunks.view().pack();
-        Ok(files)
-    }
-
-    /// Nothing that is done under the lock leaves it half done.
-    fn worn(&self) -> MutexGuard<'_, BTreeSet<u64>> {
-        self.worn.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// On a full disk nothing is taken out of worn files by the next attempt.
     fn rest(&self, error: &Error) {
         if error.class() == Class::DiskFull {
-            self.worn().clear();
+            locked(&self.worn).clear();
         }
     }
+}
 
-    fn write(
-        &self,
-        position: Position,
-        meta: &[u8],
-        files: &BTreeSet<u64>,
-        mut chunks: Export,
-        alive: impl Fn(),
-    ) -> Result<CheckpointInfo, Error> {
-        let files: Vec<u64> = files.iter().copied().collect();
-        let mut writer = self
-            .checkpoints
-            .begin_with(position, (meta, &files), false)?;
-        for chunk in &mut chunks {
-            alive();
-            writer.chunk(&chunk)?;
-        }
-        match chunks.failure() {
-            Some(damaged) => Err(damaged.clone().into()),
-            None => Ok(writer.finish()?),
-        }
-    }
+/// Nothing that is done under one of the locks leaves it half done.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -267,6 +267,9 @@ impl Host {
         };
         let saver = Saver::new(files.checkpoints.clone(), values);
         saver.drop_unused()?;
+        if let Some(info) = files.checkpoint {
+            saver.goes_on_from(info.position, &machine);
+        }
         let known = files.checkpoints.known()?;
         let tail = files.log.tail(snapshot.index, cache_bytes)?;
         let restored = MemberRestored {
@@ -404,6 +407,7 @@ impl Process {
         let id = self.member.id();
         let restored = restore(&self.checkpoints, position, id, self.boot_nonce);
         self.machine = restored.map_err(|e| e.to_string())?.1;
+        self.saver.goes_on_from(position, &self.machine);
         self.checkpoints
             .prune(position)
             .map_err(|e| e.to_string())?;

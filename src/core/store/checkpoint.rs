@@ -32,6 +32,7 @@ use super::state_machine::Store;
 use super::tree::{Builder, Item as _};
 use super::unkeyed::Unkeyed;
 use super::view::View;
+use super::written::{Counted, Imported, Origin, UsedFiles};
 use super::{Alarm, AuthState, DamagedValue, Error, Revision, SetAlarm, ValueFile};
 
 /// The largest chunk, in bytes.
@@ -126,45 +127,8 @@ impl Iterator for Export {
 }
 
 impl Export {
-    fn write(&mut self, kind: Kind) {
-        // A buffer that grows cannot be too small.
-        let _ = Piece { kind: Some(kind) }.encode_length_delimited(&mut self.buffer);
-    }
-
     fn write_head(&mut self) {
-        let (revision, compacted) = (self.view.revision(), self.view.compacted());
-        self.write(Kind::Head(Head {
-            format: if self.placed { FORMAT_PLACED } else { FORMAT },
-            revision,
-            compacted,
-        }));
-        for lease in self.view.leases() {
-            mutant!(SnapshotNoLeases => break);
-            self.leases += 1;
-            self.write(Kind::Lease(Lease {
-                id: lease.id,
-                ttl: lease.ttl,
-                remaining: lease.remaining,
-            }));
-        }
-        for Alarm { kind, member } in self.view.alarms() {
-            self.write(Kind::Alarm(SetAlarm {
-                kind: kind.into(),
-                member,
-                on: true,
-            }));
-        }
-        let auth = Arc::clone(&self.view.state.auth);
-        if *auth != AuthState::default() && !mutant!(SnapshotNoAuth) {
-            self.write(Kind::Auth((&*auth).into()));
-        }
-        if let Some(following) = self.view.following() {
-            self.write(Kind::Following(following));
-        }
-        let staged = self.view.state.staged.clone();
-        for part in staged.parts() {
-            self.write(Kind::Staged(part.clone()));
-        }
+        self.leases = write_head(&self.view, self.placed, &mut self.buffer);
         self.stage = Stage::Rows(None);
     }
 
@@ -206,7 +170,7 @@ impl Export {
                     true => Bytes::new(),
                     false => Bytes::copy_from_slice(key),
                 };
-                self.write(Kind::Row(row(revision, named)));
+                write(Kind::Row(row(revision, named)), &mut self.buffer);
                 self.records += 1;
                 last.place = place;
                 if !known {
@@ -223,16 +187,66 @@ impl Export {
         }
         self.stage = Stage::Rows(at);
         if self.buffer.len() < CHUNK_BYTES {
-            let (records, leases) = (self.records, self.leases);
-            self.write(Kind::Tail(Tail {
-                records,
-                leases,
-                db_size: view.db_size(),
-                alarms: view.alarms().len() as u64,
-            }));
+            write_tail(&view, (self.records, self.leases), &mut self.buffer);
             self.stage = Stage::Done;
         }
     }
+}
+
+fn write(kind: Kind, out: &mut BytesMut) {
+    // A buffer that grows cannot be too small.
+    let _ = Piece { kind: Some(kind) }.encode_length_delimited(out);
+}
+
+/// Writes what comes before the rows. Returns the number of leases.
+pub(super) fn write_head(view: &View, placed: bool, out: &mut BytesMut) -> u64 {
+    let head = Head {
+        format: if placed { FORMAT_PLACED } else { FORMAT },
+        revision: view.revision(),
+        compacted: view.compacted(),
+    };
+    write(Kind::Head(head), out);
+    let mut leases = 0;
+    for lease in view.leases() {
+        mutant!(SnapshotNoLeases => break);
+        leases += 1;
+        let lease = Lease {
+            id: lease.id,
+            ttl: lease.ttl,
+            remaining: lease.remaining,
+        };
+        write(Kind::Lease(lease), out);
+    }
+    for Alarm { kind, member } in view.alarms() {
+        let alarm = SetAlarm {
+            kind: kind.into(),
+            member,
+            on: true,
+        };
+        write(Kind::Alarm(alarm), out);
+    }
+    let auth = &view.state.auth;
+    if **auth != AuthState::default() && !mutant!(SnapshotNoAuth) {
+        write(Kind::Auth((&**auth).into()), out);
+    }
+    if let Some(following) = view.following() {
+        write(Kind::Following(following), out);
+    }
+    for part in view.state.staged.parts() {
+        write(Kind::Staged(part.clone()), out);
+    }
+    leases
+}
+
+/// Writes what comes behind them, of which there are so many, and so many leases.
+pub(super) fn write_tail(view: &View, (records, leases): (u64, u64), out: &mut BytesMut) {
+    let tail = Tail {
+        records,
+        leases,
+        db_size: view.db_size(),
+        alarms: view.alarms().len() as u64,
+    };
+    write(Kind::Tail(tail), out);
 }
 
 /// The records of a key that a compaction has not forgotten.
@@ -241,6 +255,24 @@ pub(super) fn kept(entry: &KeyEntry, compacted: Revision) -> impl Iterator<Item 
     entry
         .records()
         .filter(move |found| found.main() > compacted || Some(found.place()) == base)
+}
+
+/// The one of these at a place. Does not go through all of them: there may be many.
+pub(super) fn kept_at(
+    entry: &KeyEntry,
+    compacted: Revision,
+    place: (Revision, u32),
+) -> Option<Found<'_>> {
+    if place.0 <= compacted {
+        return base(entry, compacted).filter(|base| base.place() == place);
+    }
+    let found = entry.at(place.0)?;
+    match found.place() == place {
+        true => Some(found),
+        // A transaction may write a key more than once.
+        false if found.main() == place.0 => entry.records().find(|it| it.place() == place),
+        false => None,
+    }
 }
 
 /// Of these the one that is not above the compacted revision.
@@ -262,7 +294,7 @@ fn loaded(mut revision: Unkeyed, placed: bool) -> Result<Unkeyed, DamagedValue> 
 }
 
 /// `key` is empty if the row before is of the same one.
-fn row(revision: Unkeyed, key: Bytes) -> Row {
+pub(super) fn row(revision: Unkeyed, key: Bytes) -> Row {
     let (main, sub) = revision.place;
     let Details {
         create,
@@ -299,6 +331,10 @@ pub struct Import {
     pieces: Pieces,
     /// The files that rows may name, by number.
     files: BTreeMap<u64, Arc<ValueFile>>,
+    /// Bytes of values in them.
+    used: Counted,
+    /// Bytes of the longest value that is in no file.
+    longest: usize,
     /// The keys whose rows have been read.
     keys: Builder<KeyEntry>,
     /// The key whose rows are being read.
@@ -320,9 +356,14 @@ impl Import {
     /// Begins one of a checkpoint whose values are in these files.
     #[must_use]
     pub fn with_files(files: impl IntoIterator<Item = Arc<ValueFile>>) -> Self {
-        let files = files.into_iter().map(|file| (file.number(), file));
+        let (mut all, mut used) = (BTreeMap::new(), UsedFiles::default());
+        for file in files {
+            used.add(&file, 0);
+            all.insert(file.number(), file);
+        }
         Import {
-            files: files.collect(),
+            files: all,
+            used: Counted::new(used),
             ..Import::default()
         }
     }
@@ -357,6 +398,12 @@ impl Import {
         self.state.keys = std::mem::take(&mut self.keys).finish();
         std::mem::take(&mut self.recent).index(&mut self.state)?;
         self.state.floor = self.state.compacted;
+        self.state.origin = Arc::new(Origin::of(Imported {
+            revision: self.state.revision,
+            compacted: self.state.compacted,
+            files: std::mem::take(&mut self.used).used(),
+            longest: self.longest,
+        }));
         if self.state.db_size() != tail.db_size {
             return Err(damaged("its size does not add up"));
         }
@@ -470,11 +517,18 @@ impl Import {
     }
 
     /// What a row has besides its key.
-    fn revision(&self, row: &Row) -> Result<Unkeyed, Error> {
+    fn revision(&mut self, row: &Row) -> Result<Unkeyed, Error> {
         let value = match place(row, &self.files)? {
-            Some(place) => Err(place),
+            Some(place) => {
+                // It is one of them.
+                self.used.add(row.file, place.length.into());
+                Err(place)
+            }
             None if row.tombstone => Ok(Bytes::new()),
-            None => Ok(Bytes::copy_from_slice(&row.value)),
+            None => {
+                self.longest = self.longest.max(row.value.len());
+                Ok(Bytes::copy_from_slice(&row.value))
+            }
         };
         let details = Details {
             create: row.create,

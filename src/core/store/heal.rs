@@ -84,12 +84,16 @@ impl View {
         let value = Bytes::copy_from_slice(&row.kv.value);
         let healed = lost.heal_in(&lost.record, &lost.holder, &value);
         let now = self.holders(lost).into_iter();
-        now.fold(healed, |healed, (record, holder)| {
+        let healed = now.fold(healed, |healed, (record, holder)| {
             match (healed, lost.heal_in(&record, &holder, &value)) {
                 (Healed::Taken, _) | (_, Healed::Elsewhere) => healed,
                 (_, other) => other,
             }
-        })
+        });
+        if healed == Healed::Taken && !mutant!(HealedNotTold) {
+            self.state.origin.healed();
+        }
+        healed
     }
 
     /// Where its revision is held now: in the log of revisions, in a record of its own, or in both.

@@ -9,10 +9,12 @@
 mod alarm;
 mod auth;
 mod block;
+mod changes;
 mod check;
 mod checkpoint;
 mod chunk;
 mod command;
+mod earlier;
 mod error;
 mod follow;
 mod hash;
@@ -23,6 +25,8 @@ mod keys;
 mod lease;
 mod log;
 mod marked;
+mod merge;
+mod merged_rows;
 mod moves;
 mod pace;
 mod pieces;
@@ -46,10 +50,12 @@ mod view;
 mod watch;
 mod watch_index;
 mod watched;
+mod written;
 
 pub use crate::raft::Position;
 pub use alarm::{Alarm, AlarmKind, SetAlarm, SetAlarmResponse};
 pub use auth::*;
+pub use changes::Changes;
 pub use check::{Limits, check, check_range, check_txn};
 pub use checkpoint::{CHUNK_BYTES, Export, Import};
 pub use command::*;
@@ -61,6 +67,7 @@ pub use follow::{
 pub use hash::KeyHash;
 pub use heal::LostValue;
 pub use lease::LeaseInfo;
+pub use merge::Merge;
 pub use moves::Moved;
 pub use pace::Pace;
 pub use range::Counted;
@@ -73,6 +80,7 @@ pub use view::View;
 pub use watch::{CatchUp, Slice, WatchError, WatchSpec, WatcherId, Watchers};
 pub use watch_index::GroupKey;
 pub use watched::{News, StreamId, Watched};
+pub use written::{Moment, UsedFiles, Written};
 
 /// A revision of the store. 1 is the empty store; the first write makes 2.
 pub type Revision = i64;

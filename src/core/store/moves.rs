@@ -5,11 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use crate::mutants::mutant;
 
 use super::block::Named;
-use super::checkpoint::{base, kept};
+use super::changes::Changes;
+use super::checkpoint::{base, kept, kept_at};
 use super::chunk::{CHUNK, Sealed};
+use super::earlier::{Earlier, Fields};
 use super::history::Found;
 use super::log::{Holder, LogEntry};
 use super::record::Record;
@@ -17,16 +21,8 @@ use super::span::Span;
 use super::state::State;
 use super::value::{ValueFile, sum};
 use super::view::View;
-use super::{DamagedValue, Revision};
-
-/// How much of a file is needed.
-#[derive(Debug, Default)]
-struct Used {
-    /// Bytes of the values in it that the state has.
-    bytes: u64,
-    /// Bytes of all of it.
-    length: u64,
-}
+use super::written::UsedFiles;
+use super::{DamagedValue, Error, Revision};
 
 /// What was written to a new file, and which files the state needs besides.
 #[derive(Debug, Default)]
@@ -36,7 +32,9 @@ pub struct Moved {
     /// The same of what is in full chunks of the log, with its number there: it may be packed.
     logged: Vec<(Arc<Sealed>, (usize, u64, u32))>,
     /// The other files in which there are values, by number.
-    others: BTreeMap<u64, Used>,
+    others: UsedFiles,
+    /// Bytes of values that are not needed in worn files any more, by number, as far as that was looked at.
+    left: BTreeMap<u64, u64>,
 }
 
 impl View {
@@ -53,21 +51,41 @@ impl View {
         (worn, most): (&BTreeSet<u64>, u64),
         put: impl FnMut(&[u8]) -> Result<u64, E>,
     ) -> Result<Moved, E> {
-        let mut moving = Moving {
-            state: &self.state,
-            from,
-            worn,
-            most,
-            put,
-            moved: Moved::default(),
-            taken: 0,
-        };
+        let mut moving = Moving::of(&self.state, from, (worn, most), put);
         moving.keys()?;
         for (first, chunk) in self.state.log.sealed() {
             moving.chunk(first, chunk)?;
         }
         for LogEntry { record, .. } in self.state.log.tail() {
             moving.replaced(record, || Holder::Record)?;
+        }
+        Ok(moving.moved)
+    }
+
+    /// The same for a checkpoint that is made of the one before: `changes` are what that one has not, and the chunks of that one, which are
+    /// asked for only if there are worn files, say what is in these.
+    ///
+    /// # Errors
+    /// Those of `put`; [`Error::Checkpoint`] if the one before is damaged.
+    pub fn move_changes<'a, E, C, X>(
+        &self,
+        (changes, from): (&Changes, usize),
+        chunks: impl FnOnce() -> Result<C, E>,
+        (worn, most): (&BTreeSet<u64>, u64),
+        put: impl FnMut(&[u8]) -> Result<u64, E>,
+    ) -> Result<Moved, E>
+    where
+        E: From<DamagedValue> + From<Error>,
+        C: Iterator<Item = Result<Bytes, X>> + 'a,
+        X: ToString,
+    {
+        let mut moving = Moving::of(&self.state, from, (worn, most), put);
+        for record in changes.newest_first() {
+            // None of them is packed: that is what each checkpoint does last.
+            moving.one(record, || Holder::Record)?;
+        }
+        if !worn.is_empty() {
+            moving.worn(Earlier::new(chunks()?)?)?;
         }
         Ok(moving.moved)
     }
@@ -85,10 +103,55 @@ struct Moving<'a, F> {
     taken: u64,
 }
 
-impl<F, E: From<DamagedValue>> Moving<'_, F>
+impl<'a, F, E: From<DamagedValue>> Moving<'a, F>
 where
     F: FnMut(&[u8]) -> Result<u64, E>,
 {
+    fn of(state: &'a State, from: usize, (worn, most): (&'a BTreeSet<u64>, u64), put: F) -> Self {
+        Moving {
+            state,
+            from,
+            worn,
+            most,
+            put,
+            moved: Moved::default(),
+            taken: 0,
+        }
+    }
+
+    /// What the checkpoint before has in worn files, as far as this state has it still.
+    fn worn(&mut self, mut earlier: Earlier<'_>) -> Result<(), E>
+    where
+        E: From<Error>,
+    {
+        while let Some(row) = earlier.row() {
+            if self.taken >= self.most {
+                break;
+            }
+            if self.worn.contains(&row.file) && self.leaves(earlier.key(), row)? {
+                *self.moved.left.entry(row.file).or_default() += row.length;
+            }
+            earlier.pass()?;
+        }
+        Ok(())
+    }
+
+    /// Moves the value of a row in a worn file. Returns whether it is not needed there any more.
+    fn leaves(&mut self, key: &[u8], row: &Fields) -> Result<bool, E> {
+        let Some(entry) = self.state.keys.get(key) else {
+            return Ok(true);
+        };
+        let Some(found) = kept_at(entry, self.state.compacted, row.place) else {
+            return Ok(true);
+        };
+        let (record, holder) = self.state.held(entry, found);
+        let before = self.moved.len();
+        self.one(&record, || holder)?;
+        let place = record.value.place();
+        let elsewhere = place.is_none_or(|place| place.file.number() != row.file);
+        Ok(self.moved.len() > before || elsewhere)
+    }
+
     /// The newest revision of each key, and the one that a compaction kept, if it is not in the log.
     fn keys(&mut self) -> Result<(), E> {
         let (state, mut failure) = (self.state, None);
@@ -195,42 +258,36 @@ impl Moved {
     }
 
     fn stays(&mut self, file: &ValueFile, bytes: u64) {
-        let used = self.others.entry(file.number()).or_default();
-        used.bytes += bytes;
-        used.length = file.length();
+        self.others.add(file, bytes);
+    }
+
+    /// How many values were written.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.records.len() + self.logged.len()
     }
 
     /// Whether nothing was written.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.records.is_empty() && self.logged.is_empty()
+        self.len() == 0
     }
 
-    /// The files in which the other values are, and bytes of these.
-    #[cfg(test)]
-    pub(super) fn used(&self) -> BTreeMap<u64, u64> {
-        let others = self.others.iter();
-        others.map(|(number, used)| (*number, used.bytes)).collect()
-    }
-
-    /// The numbers of the files in which the other values are.
-    pub fn others(&self) -> impl Iterator<Item = u64> + '_ {
-        self.others.keys().copied()
-    }
-
-    /// Of those, the files that are worth to be written again: those of which less than half is needed, and the
-    /// smallest of more than `most`.
+    /// Those of the files that the checkpoint before needed that are needed still: all but those that nothing is left in.
     #[must_use]
-    pub fn worn(&self, most: usize) -> BTreeSet<u64> {
-        let (worn, mut others): (Vec<_>, Vec<_>) = self
-            .others
+    pub fn needed(&self, before: &UsedFiles) -> UsedFiles {
+        let left = |number: &u64| self.left.get(number).copied().unwrap_or(0);
+        let all = before
+            .0
             .iter()
-            .partition(|(_, used)| used.bytes * 2 < used.length);
-        others.sort_unstable_by_key(|(_, used)| used.bytes);
-        let too_many = others.len().saturating_sub(most);
-        let smallest = others.into_iter().take(too_many);
-        let numbers = worn.into_iter().chain(smallest);
-        numbers.map(|(number, _)| *number).collect()
+            .filter(|(number, used)| used.bytes > left(number));
+        UsedFiles(all.map(|(number, used)| (*number, *used)).collect())
+    }
+
+    /// The other files in which there are values of those that were looked at.
+    #[must_use]
+    pub fn others(&self) -> &UsedFiles {
+        &self.others
     }
 
     /// What was written is durable in `file`: from here on it is read from there, by readers of every view.

@@ -13,7 +13,7 @@ use super::value::Place;
 use super::{Auth, Error, FollowedRevision, Following, LeaseId, Revision, SetAlarm, ValueFile};
 
 /// Longer than any item: a request is shorter than half of this.
-const MOST_ITEM: usize = 1 << 32;
+pub(super) const MOST_ITEM: usize = 1 << 32;
 /// The format of a stream that has every value in it.
 pub(super) const FORMAT: u32 = 1;
 /// The format of one in which values are named by their places in files.

@@ -17,6 +17,7 @@ use super::span::{End, Span};
 use super::staged::Staged;
 use super::tree::{Item as _, Reader, Tree};
 use super::value::Value;
+use super::written::Origin;
 use super::{AuthState, DamagedValue, Error, Event, Following, LeaseId, Revision};
 
 /// The newest records are never reclaimed, so that a reader that misses a few views misses no event: this many (few in
@@ -27,6 +28,8 @@ const RECENT_BYTES: u64 = 16 << 20;
 /// Everything that is replicated. Cloning is O(1).
 #[derive(Clone, Debug)]
 pub(super) struct State {
+    /// Shared with all states that come from it by commands, and with no others.
+    pub(super) origin: Arc<Origin>,
     pub(super) keys: Tree<KeyEntry>,
     pub(super) leases: Leases,
     pub(super) alarms: Alarms,
@@ -57,6 +60,7 @@ pub(super) struct State {
 impl Default for State {
     fn default() -> Self {
         State {
+            origin: Arc::default(),
             keys: Tree::default(),
             leases: Leases::default(),
             alarms: Alarms::default(),

@@ -31,9 +31,11 @@ impl Store {
     /// changes.
     #[must_use]
     pub fn continued(view: &View) -> Self {
-        Store {
-            state: view.state.clone(),
-        }
+        let state = State {
+            origin: Arc::default(),
+            ..view.state.clone()
+        };
+        Store { state }
     }
 
     /// The current revision.

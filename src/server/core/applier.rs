@@ -164,6 +164,7 @@ impl Applier {
         let alive = || self.shared.beat(Thread::Applier);
         let checkpoints = self.saver.checkpoints();
         self.machine = open::restore(checkpoints, position, who, alive)?;
+        self.saver.goes_on_from(position, &self.machine);
         alive();
         let pruned = checkpoints.prune(position);
         // Files of values that nothing needs any more go with the next checkpoint: one may be under way.
@@ -188,6 +189,9 @@ fn save(
     loop {
         let again = checkpoint.again();
         let saved = saver.save(checkpoint, alive);
+        if let Some(why) = saver.take_unmerged() {
+            tracing::warn!("the last checkpoint cannot be the base of the next one, which is written from memory: {why}");
+        }
         match &saved {
             Err(persist::Error::Value(lost)) if patience.sees_healed(lost) => alive(),
             _ => return saved,

@@ -90,6 +90,7 @@ pub(crate) fn open(
             let who = (member_id, shared.boot_nonce);
             // No beats are expected before the core threads run.
             let machine = restore(&checkpoints, info.position, who, || ())?;
+            saver.goes_on_from(info.position, &machine);
             let snapshot = SnapshotMeta {
                 index: machine.index(),
                 term: machine.term(),

@@ -108,10 +108,12 @@ async fn heal_some(
 async fn is_needless(saver: &Arc<Saver>, place: ValuePlace, plan: &mut Plan) {
     let begun = saver.begun();
     saver.checkpoints().values().forget(place);
-    let saver = Arc::clone(saver);
-    let named = spawn_blocking(move || saver.checkpoints().newest_names(place.0));
+    let asked = Arc::clone(saver);
+    let named = spawn_blocking(move || asked.checkpoints().newest_names(place.0));
     // It fails only when the server ends.
     if named.await.unwrap_or_default() {
+        // Made of that one, the next would have it as well.
+        saver.write_anew();
         plan.healing.healed(0, begun);
     }
 }

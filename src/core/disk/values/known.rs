@@ -46,6 +46,10 @@ impl Known {
         self.open.contains_key(&number)
     }
 
+    pub(super) fn open_numbers(&self) -> BTreeSet<u64> {
+        self.open.keys().copied().collect()
+    }
+
     /// The directory was listed: there are files, or none. One that was begun meanwhile is open.
     pub(super) fn saw(&mut self, any: bool) {
         self.any = Some(any || !self.open.is_empty());

@@ -129,6 +129,12 @@ impl ValueFiles {
         known::lock(&self.known).needed()
     }
 
+    /// The files that this process has open.
+    #[must_use]
+    pub fn open_numbers(&self) -> BTreeSet<u64> {
+        known::lock(&self.known).open_numbers()
+    }
+
     /// The files that this process has not open: what it has open belongs to a value in memory, to a reader, or to a
     /// checkpoint in the making. Does not look if it is known that there is none.
     ///

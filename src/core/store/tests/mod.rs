@@ -10,6 +10,7 @@ pub(super) mod helpers;
 mod load_cost;
 mod maintenance;
 mod memory_cost;
+mod merged;
 mod model;
 mod packed;
 mod random;

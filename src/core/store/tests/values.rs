@@ -70,31 +70,72 @@ impl ValueBytes for Double {
 
 impl Files {
     /// Moves values of at least `from` bytes, as a checkpoint does.
-    pub(super) fn take(&mut self, view: &View, from: usize) -> Result<(), DamagedValue> {
+    pub(super) fn take(&mut self, view: &View, from: usize) -> Result<UsedFiles, DamagedValue> {
         let mut content = vec![0; 7];
-        let put = |value: &[u8]| {
-            let offset = content.len() as u64;
-            content.push(0xff);
-            content.extend_from_slice(value);
-            Ok::<u64, DamagedValue>(offset)
-        };
+        let put = |value: &[u8]| Ok::<u64, DamagedValue>(put_to(&mut content, value));
         let moved = view.move_values(from, (&self.worn, 20), put)?;
-        let used: BTreeSet<u64> = moved.others().collect();
-        assert!(used.iter().all(|number| self.all.contains_key(number)));
-        self.worn = moved.worn(3);
-        assert!(self.worn.is_subset(&used));
+        let used = self.settle(moved, content);
+        self.keep(&used);
+        Ok(used)
+    }
+
+    /// A checkpoint, with values of at least `from` bytes in files, that is made of the last one, as a member makes it. `None` if it cannot be.
+    pub(super) fn merge(
+        &mut self,
+        view: &Arc<View>,
+        from: usize,
+        (last, chunks): &(Written, Vec<Bytes>),
+    ) -> Option<Result<(Written, Vec<Bytes>), Error>> {
+        let moment = view.moment();
+        let changes = view.changes_since(&last.moment)?;
+        let before = || Ok::<_, Error>(chunks.clone().into_iter().map(Ok::<Bytes, Error>));
+        let worn = self.worn.clone();
+        let mut content = vec![0; 7];
+        let moved = view.move_changes((&changes, from), before, (&worn, 20), |value| {
+            Ok::<u64, Error>(put_to(&mut content, value))
+        });
+        let merged = moved.and_then(|moved| {
+            let needed = moved.needed(&last.files);
+            let files = self.settle(moved, content).and(&needed);
+            self.keep(&files);
+            let changed = (changes, worn);
+            let mut merge = Merge::new(Arc::clone(view), changed, before()?, files)?;
+            let mut chunks = Vec::new();
+            while let Some(chunk) = merge.next_chunk()? {
+                chunks.push(chunk);
+            }
+            let written = merge.written(moment, None);
+            self.worn = written.files.worn(3);
+            Ok((written, chunks))
+        });
+        Some(merged)
+    }
+
+    fn keep(&mut self, used: &UsedFiles) {
+        let used: BTreeSet<u64> = used.numbers().collect();
         self.all.retain(|number, _| used.contains(number));
+    }
+
+    /// What was written is in a file from here on. Returns the files in which there are values of those that were looked at.
+    fn settle(&mut self, moved: Moved, content: Vec<u8>) -> UsedFiles {
+        let mut used = moved.others().clone();
+        let numbers: BTreeSet<u64> = used.numbers().collect();
+        assert!(numbers.iter().all(|number| self.all.contains_key(number)));
+        self.worn = used.worn(3);
+        assert!(self.worn.is_subset(&numbers));
         if !moved.is_empty() {
             self.newest += 1;
+            let bytes = content.len() as u64;
             let double = Double {
                 content: Arc::new(Mutex::new(content)),
                 shared: Arc::clone(&self.shared),
             };
             let file = ValueFile::new(self.newest, double);
             moved.settle(&file);
+            used.add(&file, bytes);
             self.all.insert(self.newest, file);
         }
-        Ok(())
+        used
     }
 
     pub(super) fn all(&self) -> Vec<Arc<ValueFile>> {
@@ -123,6 +164,13 @@ impl Files {
     pub(super) fn damage(&self, damaged: bool) {
         self.shared.damaged.store(damaged, Ordering::Relaxed);
     }
+}
+
+fn put_to(content: &mut Vec<u8>, value: &[u8]) -> u64 {
+    let offset = content.len() as u64;
+    content.push(0xff);
+    content.extend_from_slice(value);
+    offset
 }
 
 /// The stream with every value in it.
