@@ -816,6 +816,12 @@ faults! {
     /// What changed while a watch was interrupted has no reconcile.
     ListUnheard "list-unheard" in "operator/kubernetes/indexed.rs",
         Test("operator::kubernetes::indexed::tests::second_list_tells_of_what_no_event_told");
+    /// The cache of Secrets keeps the texts of certificates and of their keys.
+    CertificateKeysKept "certificate-keys-kept" in "operator/kubernetes/kept_secret.rs",
+        Test("operator::kubernetes::kept_secret::tests::no_key_of_a_certificate_is_kept");
+    /// What was read of a Secret's certificates counts for its next version.
+    CertificatesReadOnce "certificates-read-once" in "operator/kubernetes/kept_secret.rs",
+        Test("operator::kubernetes::kept_secret::tests::certificates_are_verified_once_a_version");
     /// Another leader is no change of a description.
     DigestWithoutLeader "digest-without-leader" in "server/operator_api/digest.rs",
         Test("server::operator_api::digest::tests::what_is_acted_on_counts");

@@ -5,6 +5,8 @@
 //!
 //! Shows nothing about work that is done, and nothing about an API server's own cost.
 
+mod unlike;
+
 use serde_json::{Value, json};
 
 use super::api::{Kind, object};
@@ -16,6 +18,7 @@ use super::harness::{CACHED, Failure, Options};
 use super::run::runtime;
 use super::user;
 use crate::crd::LABEL_CLUSTER;
+use crate::server::tls::issue::IssueError;
 
 /// The longest step of time, in milliseconds.
 const STEP_MS: u64 = 1_000;
@@ -117,6 +120,34 @@ impl ScaleTest {
 
     /// The operator's caches are filled with this many clusters, each due for a reconcile.
     pub fn fill(&mut self, clusters: usize) {
+        self.fill_shared();
+        for number in 0..clusters {
+            let namespace = namespace_of(number);
+            let moved = |(kind, found): &(Kind, Value)| (*kind, moved(found, &namespace));
+            let objects: Vec<_> = self.objects.iter().map(moved).collect();
+            self.fill_with(&objects);
+        }
+        let apart = std::mem::take(&mut self.apart);
+        self.fill_with(&apart);
+        self.apart = apart;
+    }
+
+    /// The same with clusters that have nothing in common but what all clusters have. They cannot be reconciled: the members
+    /// that describe them are not theirs.
+    ///
+    /// # Errors
+    /// No certificates could be made.
+    pub fn fill_unlike(&mut self, clusters: usize) -> Result<(), IssueError> {
+        self.fill_shared();
+        for number in 0..clusters {
+            let objects = unlike::unlike(&self.objects, &namespace_of(number))?;
+            self.fill_with(&objects);
+        }
+        Ok(())
+    }
+
+    /// What has no namespace.
+    fn fill_shared(&mut self) {
         let now_ms = self.world.now_ms();
         let api = self.world.api.clone();
         self.operator.listed(&api);
@@ -125,14 +156,11 @@ impl ScaleTest {
                 self.operator.add(*kind, found, now_ms);
             }
         }
-        for number in 0..clusters {
-            let namespace = namespace_of(number);
-            for (kind, found) in &self.objects {
-                let found = moved(found, &namespace);
-                self.operator.add(*kind, &found, now_ms);
-            }
-        }
-        for (kind, found) in &self.apart {
+    }
+
+    fn fill_with(&mut self, objects: &[(Kind, Value)]) {
+        let now_ms = self.world.now_ms();
+        for (kind, found) in objects {
             self.operator.add(*kind, found, now_ms);
         }
     }

@@ -1,15 +1,17 @@
-//! Certificates: the content of their Secrets, as facts, and the actions that write them. Keys are generated here and
-//! written only to their Secret.
+//! Certificates: the content of their Secrets, as facts, and the actions that write them, which read the Secrets live. Keys
+//! are generated here and written only to their Secret.
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{Pod, Secret};
-use kube::api::ListParams;
-use kube::{Api, ResourceExt};
+use kube::api::{ListParams, ObjectMeta};
+use kube::{Api, Resource, ResourceExt};
+use serde::{Deserialize, Serialize};
 
 use super::facts;
+use super::kept_secret::KeptSecret;
 use super::objects::{Owned, apply, create, delete, failure};
 use super::platform::OneCluster;
 use crate::build;
@@ -36,49 +38,71 @@ const SKEW_MS: u64 = 3_600_000;
 /// The user of the client certificate, if authentication is enabled.
 const USER: &str = "root";
 
-/// Parsed Secrets, by name, each with the resourceVersion at which it was read: certificates are parsed once per
-/// version.
-pub(super) type Known = BTreeMap<String, (String, CertificateFacts)>;
+/// What is read of a Secret's certificates: never a key.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Held {
+    certificate: Option<crate::plan::Certificate>,
+    /// The fingerprints of the CAs in its `ca.crt`.
+    trusted: Vec<String>,
+    next: Option<crate::plan::Certificate>,
+    /// Its `ca.crt`, if that can be read and members of a peer port may be dialled by it.
+    pub(super) roots: Option<String>,
+}
+
+impl Held {
+    pub(super) fn of(secret: &Secret) -> Held {
+        let trusted = authorities(secret);
+        let roots = || build::secret_text(secret, build::CA_CERTIFICATES);
+        let reads = |text: &String| Certificate::all(text).is_ok();
+        Held {
+            certificate: held(secret, &trusted),
+            trusted: (trusted.iter()).map(|one| one.sha256.clone()).collect(),
+            next: next(secret, &trusted),
+            roots: has_peer_roots(&secret.name_any())
+                .then(roots)
+                .flatten()
+                .filter(reads),
+        }
+    }
+}
+
+/// Whether [`way`] may take the CAs of a Secret with this name.
+fn has_peer_roots(name: &str) -> bool {
+    let peer = TlsPort::Peer;
+    let of = [
+        authority_secret_name("", peer),
+        member_certificate_name("", peer),
+    ];
+    of.iter().any(|suffix| name.ends_with(suffix))
+}
 
 /// Whether a Secret holds a certificate of ours.
-pub(super) fn is_certificate(secret: &Secret) -> bool {
-    facts::has_label(&secret.metadata, COMPONENT, build::CERTIFICATE_COMPONENT)
+fn is_certificate(meta: &ObjectMeta) -> bool {
+    facts::has_label(meta, COMPONENT, build::CERTIFICATE_COMPONENT)
 }
 
-/// The facts of the Secrets with certificates among these. `known` is what was read before, and
-/// becomes what is known now.
+/// The facts of the Secrets with certificates among these.
 pub(super) fn read<'a>(
-    secrets: impl Iterator<Item = &'a Secret>,
+    secrets: impl Iterator<Item = &'a KeptSecret>,
     (name, uid): (&str, &str),
-    known: &mut Known,
 ) -> BTreeMap<String, CertificateFacts> {
-    let mut now = Known::new();
-    for secret in secrets.filter(|secret| is_certificate(secret)) {
-        let version = secret.resource_version().unwrap_or_default();
-        let before = known.remove(&secret.name_any());
-        let same = before.filter(|(read, _)| *read == version && !version.is_empty());
-        let facts = same.map_or_else(|| certificate(secret, name, uid), |(_, facts)| facts);
-        now.insert(secret.name_any(), (version, facts));
-    }
-    let facts = now.iter();
-    let facts = facts.map(|(name, (_, facts))| (name.clone(), facts.clone()));
-    let facts = facts.collect();
-    *known = now;
-    facts
+    let ours = secrets.filter(|secret| is_certificate(secret.meta()));
+    ours.map(|secret| (secret.name_any(), certificate(secret, name, uid)))
+        .collect()
 }
 
-fn certificate(secret: &Secret, name: &str, uid: &str) -> CertificateFacts {
-    let meta = &secret.metadata;
-    let trusted = authorities(secret);
+fn certificate(secret: &KeptSecret, name: &str, uid: &str) -> CertificateFacts {
+    let meta = secret.meta();
+    let held = secret.held().into_owned();
     CertificateFacts {
         uid: meta.uid.clone().unwrap_or_default(),
         owner: facts::owner(meta, name, uid),
         terminating: meta.deletion_timestamp.is_some(),
         inputs: facts::annotation(meta, crate::crd::ANNOTATION_INPUTS),
         member: facts::label(meta, LABEL_MEMBER),
-        certificate: held(secret, &trusted),
-        trusted: (trusted.iter()).map(|one| one.sha256.clone()).collect(),
-        next: next(secret, &trusted),
+        certificate: held.certificate,
+        trusted: held.trusted,
+        next: held.next,
         rotated_for: facts::annotation(meta, build::ANNOTATION_ROTATED),
     }
 }
@@ -134,12 +158,12 @@ pub(super) enum Way {
 
 /// How a member's peer port is dialled. Once its StatefulSet is created for TLS only, which happens after every member
 /// uses it, nothing in its pod leads to a connection without TLS. Until then the settings with which the pod was
-/// started count.
+/// started count. `roots`: the CAs in one of the cluster's Secrets.
 pub(super) fn way(
     cluster: Option<&ValidatedCluster>,
     member: &str,
     (pod, set): (&Pod, &StatefulSet),
-    secret: impl Fn(&str) -> Option<Secret>,
+    roots: impl Fn(&str) -> Option<String>,
     user_roots: impl Fn(&str) -> Option<String>,
 ) -> Way {
     let template = set.spec.as_ref().and_then(|set| set.template.spec.as_ref());
@@ -152,10 +176,6 @@ pub(super) fn way(
     };
     let authority = authority_secret_name(&cluster.name, TlsPort::Peer);
     let own = member_certificate_name(member, TlsPort::Peer);
-    let roots = |name: &str| {
-        let text = build::secret_text(&secret(name)?, build::CA_CERTIFICATES)?;
-        Certificate::all(&text).is_ok().then_some(text)
-    };
     let roots_pem = match build::mounted_user_secrets(pod.spec.as_ref(), TlsPort::Peer) {
         Some((_, trusted)) => user_roots(&trusted),
         None => roots(&authority).or_else(|| roots(&own)),
@@ -322,7 +342,7 @@ async fn make_authority(
     // No CA is taken from a Secret that is not ours.
     let ours = |secret: &&Secret| {
         let owner = facts::owner(&secret.metadata, &cluster.name, &cluster.uid);
-        is_certificate(secret) && owner == Owner::Ours
+        is_certificate(&secret.metadata) && owner == Owner::Ours
     };
     for secret in found.items.iter().filter(ours) {
         if secret.name_any().ends_with(&suffix) {

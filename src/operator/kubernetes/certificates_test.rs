@@ -18,15 +18,16 @@ fn dialled(pod: &[&str], set: &[&str], roots: Option<&str>) -> Way {
     let set: StatefulSet = serde_json::from_value(json!({"metadata": {}, "spec": {
         "selector": {}, "serviceName": "s", "template": {"spec": started(set)}}}))
     .expect("a set");
-    let secret = |name: &str| {
+    let roots = |name: &str| {
         let data = [("ca.crt".to_owned(), k8s_openapi::ByteString(roots?.into()))];
-        assert!(name.contains("peer"), "{name}");
-        Some(Secret {
+        let mut secret = Secret {
             data: Some(data.into()),
             ..Secret::default()
-        })
+        };
+        secret.metadata.name = Some(name.to_owned());
+        Held::of(&secret).roots
     };
-    way(Some(&cluster), "demo-1", (&pod, &set), secret, |_| None)
+    way(Some(&cluster), "demo-1", (&pod, &set), roots, |_| None)
 }
 
 const PLAIN: &[&str] = &["server", "--listen-peer-urls=http://0.0.0.0:2380"];

@@ -5,9 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use k8s_openapi::api::apps::v1::StatefulSet;
-use k8s_openapi::api::core::v1::{
-    Node, PersistentVolume, PersistentVolumeClaim, Pod, Secret, Service,
-};
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -20,10 +18,10 @@ use tokio::sync::mpsc;
 use super::backup_notes::BackupNotes;
 use super::cache::Cache;
 use super::cert_manager;
-use super::certificates;
 use super::deletion_policy;
 use super::drift;
 use super::judged::Judged;
+use super::kept_secret::KeptSecret;
 use super::lease::Leadership;
 use super::revisions;
 use super::user_certificates;
@@ -48,7 +46,7 @@ pub(crate) struct Caches {
     pub(crate) pods: Cache<Pod>,
     pub(crate) pvcs: Cache<PersistentVolumeClaim>,
     pub(crate) services: Cache<Service>,
-    pub(crate) secrets: Cache<Secret>,
+    pub(crate) secrets: Cache<KeptSecret>,
     pub(crate) pdbs: Cache<PodDisruptionBudget>,
     pub(crate) policies: Cache<NetworkPolicy>,
     pub(crate) slices: Cache<EndpointSlice>,
@@ -92,8 +90,6 @@ pub(super) struct Memory {
     /// The key of the cluster's Secret and the connections made with it.
     pub(super) members: Option<(Vec<u8>, Members)>,
     pub(super) written: Option<Written>,
-    /// What was read of Secrets with certificates.
-    pub(super) certificates: certificates::Known,
     /// Content of the user's Secrets.
     pub(super) user_certificates: user_certificates::Known,
     /// State of the certificates that were requested from cert-manager.

@@ -90,7 +90,7 @@ impl OneCluster {
                             .secrets
                             .get(&self.key.0, &key.name)
                             .is_some_and(|live| {
-                                build::operator_key(&live)
+                                build::operator_key(live.secret())
                                     .is_none_or(|key| key.trim_ascii().is_empty())
                             })
                 }

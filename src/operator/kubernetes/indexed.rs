@@ -158,6 +158,16 @@ impl<K: Prune> Indexed<K> {
         read_all(found)
     }
 
+    /// All bytes that are kept of each object, as its text is before it is compressed; `None` of one that is kept whole.
+    #[cfg(test)]
+    pub(super) fn texts(&self) -> Vec<Option<Vec<u8>>> {
+        let text = |kept: &Kept<K>| match kept {
+            Kept::Whole(_) => None,
+            Kept::Text(packed) => Some(packed.text().into_owned()),
+        };
+        self.read().kept.values().map(text).collect()
+    }
+
     fn read(&self) -> RwLockReadGuard<'_, Objects<K>> {
         self.objects.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -172,7 +182,8 @@ impl<K: Prune + Clone> Filler<K> {
             // The objects of a list are shown when all of them have come.
             Event::Init => self.listed = Objects::default(),
             Event::InitApply(object) => {
-                object.prune();
+                let key = key_of(object.meta());
+                object.prune_after(|| self.shown(&key));
                 let entry = Entry::of(object, &mut self.packer);
                 let before = self.listed.kept.get(entry.key.as_str());
                 let before = found_by(before.map(Kept::read).as_deref());
@@ -185,9 +196,9 @@ impl<K: Prune + Clone> Filler<K> {
                 self.tell_of_list(before, changed);
             }
             Event::Apply(object) => {
-                object.prune();
+                let before = self.shown(&key_of(object.meta()));
+                object.prune_after(|| before.clone());
                 let entry = Entry::of(object, &mut self.packer);
-                let before = self.shown(&entry.key);
                 let found = found_by(before.as_deref());
                 let moved = before.filter(|_| found != entry.index);
                 self.write().replace(&found, entry);
@@ -283,7 +294,7 @@ impl<K: Prune + Clone> Entry<K> {
     fn of(object: &K, packer: &mut Packer) -> Self {
         let whole = || Kept::Whole(Arc::new(object.clone()));
         let text = object.text();
-        let mut packed = |text| match K::IS_PACKED {
+        let mut packed = |text| match object.is_packed() {
             true => packer.pack(text),
             false => Packed::Plain(text),
         };

@@ -16,6 +16,7 @@ mod edits;
 mod facts;
 pub(crate) mod indexed;
 mod judged;
+pub(crate) mod kept_secret;
 pub mod lease;
 mod nodes;
 pub mod objects;

@@ -18,6 +18,7 @@ use super::cert_manager;
 use super::certificates::{self, Way};
 use super::drift;
 use super::facts;
+use super::kept_secret::KeptSecret;
 use super::lease::{self};
 use super::objects::failure;
 use super::ours::{Life, Pods};
@@ -53,7 +54,7 @@ struct Found {
     pvcs: Vec<Arc<PersistentVolumeClaim>>,
     identity_secret: Option<Secret>,
     nodes: Vec<Arc<Node>>,
-    secrets: Vec<Arc<Secret>>,
+    secrets: Vec<Arc<KeptSecret>>,
     pdbs: Vec<Arc<PodDisruptionBudget>>,
 }
 
@@ -63,7 +64,7 @@ impl Found {
         let version = |meta: &ObjectMeta| Some((meta.uid.clone()?, meta.resource_version.clone()?));
         let sets = self.sets.iter().map(|one| &one.metadata);
         let pvcs = self.pvcs.iter().map(|one| &one.metadata);
-        let secrets = self.secrets.iter().map(|one| &one.metadata);
+        let secrets = self.secrets.iter().map(|one| one.meta());
         let services = services.iter().map(|one| &one.metadata);
         let all = sets.chain(pvcs).chain(secrets).chain(services);
         all.filter_map(version).collect()
@@ -361,7 +362,7 @@ impl OneCluster {
         let (namespace, name) = (&self.key.0, &self.key.1);
         let secrets = &self.shared.caches.secrets;
         let identity = secrets.get(namespace, &identity_secret_name(name));
-        let identity = identity.map(|secret| read_identity_secret(&secret, name, uid));
+        let identity = identity.map(|secret| read_identity_secret(secret.secret(), name, uid));
         recoveries::is_formed(status, identity.as_ref())
     }
 
@@ -386,7 +387,7 @@ impl OneCluster {
                 sets,
                 pods: live(self.api(), &of_name).await?,
                 nodes: self.live_nodes().await?,
-                secrets: live(self.api(), &of_name).await?,
+                secrets: self.live_secrets(&of_name).await?,
                 pdbs,
             });
         }
@@ -400,7 +401,7 @@ impl OneCluster {
             let pvcs = caches.pvcs.of_any(namespace, &ours);
             (
                 pvcs,
-                identity_secret.map(|identity_secret| (*identity_secret).clone()),
+                identity_secret.map(|identity_secret| identity_secret.secret().clone()),
             )
         } else {
             (
@@ -449,6 +450,17 @@ impl OneCluster {
             }));
         }
         Ok(pvcs)
+    }
+
+    /// The current Secrets, as a cache keeps them.
+    async fn live_secrets(&self, of_name: &ListParams) -> Result<Vec<Arc<KeptSecret>>, Failure> {
+        let found = live::<Secret>(self.api(), of_name).await?;
+        let kept = |secret: Arc<Secret>| {
+            let name = secret.name_any();
+            let before = || self.shared.caches.secrets.get(&self.key.0, &name);
+            Arc::new(KeptSecret::of(Arc::unwrap_or_clone(secret), before))
+        };
+        Ok(found.into_iter().map(kept).collect())
     }
 
     async fn live_identity_secret(&self) -> Result<Option<Secret>, Failure> {
@@ -501,8 +513,7 @@ impl OneCluster {
             return TlsFacts::default();
         };
         let secrets = found.secrets.iter().map(|secret| &**secret);
-        let known = &mut self.memory.certificates;
-        let secrets = certificates::read(secrets, (&self.key.1, &uid), known);
+        let secrets = certificates::read(secrets, (&self.key.1, &uid));
         let mut user_certificates = self.memory.user_certificates.certificates(cluster);
         self.memory
             .cert_manager
@@ -533,9 +544,10 @@ impl OneCluster {
         sets: &[Arc<StatefulSet>],
         life: Life<'_>,
     ) -> (BTreeMap<String, String>, BTreeMap<String, Secure>) {
-        let secret = |name: &str| {
+        let roots = |name: &str| {
             let found = self.shared.caches.secrets.get(&self.key.0, name)?;
-            life.owns(&found.metadata).then(|| (*found).clone())
+            let ours = life.owns(found.meta());
+            found.held().roots.clone().filter(|_| ours)
         };
         let user_roots = |name: &str| self.memory.user_certificates.roots(name);
         let (mut reached, mut secure) = (BTreeMap::new(), BTreeMap::new());
@@ -544,7 +556,7 @@ impl OneCluster {
             let (Some(pod), Some(set)) = (pods.get(&member), set) else {
                 continue;
             };
-            match certificates::way(cluster, &member, (pod, set), secret, user_roots) {
+            match certificates::way(cluster, &member, (pod, set), roots, user_roots) {
                 Way::Plain => {}
                 Way::Secure(proof) => drop(secure.insert(address.clone(), proof)),
                 Way::None => continue,
@@ -576,8 +588,8 @@ impl OneCluster {
             .secrets
             .get(&self.key.0, &operator_secret_name(name));
         let key = secret
-            .filter(|secret| facts::owner(&secret.metadata, name, uid) == Owner::Ours)
-            .and_then(|secret| build::operator_key(&secret));
+            .filter(|secret| facts::owner(secret.meta(), name, uid) == Owner::Ours)
+            .and_then(|secret| build::operator_key(secret.secret()));
         let Some(key) = key else {
             return BTreeMap::new();
         };

@@ -4,12 +4,14 @@
 //! A new reader of a cached object has to be served here first. What is compared with a rendering (`drift`) keeps
 //! every field that can be rendered.
 
+use std::sync::Arc;
+
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{
     Container, ContainerStatus, Node, NodeSpec, NodeStatus, PersistentVolume,
     PersistentVolumeClaim, PersistentVolumeClaimSpec, PersistentVolumeClaimStatus,
-    PersistentVolumeSpec, Pod, PodSpec, PodStatus, Secret, Service, Volume,
+    PersistentVolumeSpec, Pod, PodSpec, PodStatus, Service, Volume,
 };
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
@@ -33,6 +35,14 @@ pub trait Prune: Resource<DynamicType = ()> {
         prune_metadata(self.meta_mut());
     }
 
+    /// The same, where what was kept of the object before tells part of it.
+    fn prune_after(&mut self, _before: impl FnOnce() -> Option<Arc<Self>>)
+    where
+        Self: Sized,
+    {
+        self.prune();
+    }
+
     /// The object as one text, where its kind is kept so: there are many of it, and readers want few of them at a time.
     /// `None` also of one that would be read differently.
     fn text(&self) -> Option<Box<[u8]>> {
@@ -47,9 +57,11 @@ pub trait Prune: Resource<DynamicType = ()> {
         None
     }
 
-    /// Whether texts of this kind are compressed against the first ones, which stay in memory for as long as the process
-    /// lives.
-    const IS_PACKED: bool = true;
+    /// Whether its text may be compressed against the first ones of its kind, which stay in memory for as long as the
+    /// process lives, and be one of these.
+    fn is_packed(&self) -> bool {
+        true
+    }
 
     /// The node that it is on.
     fn node(&self) -> Option<&str> {
@@ -78,7 +90,7 @@ fn text<K: Serialize + DeserializeOwned + PartialEq>(object: &K) -> Option<Box<[
 }
 
 /// Which manager owns which field, and the copy of `kubectl apply`: of no use to any reader.
-fn prune_metadata(meta: &mut ObjectMeta) {
+pub(super) fn prune_metadata(meta: &mut ObjectMeta) {
     meta.managed_fields = None;
     retain_annotations(meta, |key| key != LAST_APPLIED);
 }
@@ -116,13 +128,6 @@ where
         let object = serde_json::from_slice(text).ok()?;
         Some(Self(Ok(object)))
     }
-}
-
-impl Prune for Secret {
-    /// A key leaves memory with its object.
-    const IS_PACKED: bool = false;
-
-    kept_as_text!();
 }
 
 impl Prune for NetworkPolicy {

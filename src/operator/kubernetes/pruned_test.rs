@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::Secret;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::super::drift;
 use super::super::facts;
+use super::super::kept_secret::KeptSecret;
 use super::super::nodes;
 use super::super::user_certificates;
 use super::*;
@@ -395,8 +397,8 @@ fn resources_lose_nothing_but_bookkeeping() {
     assert_eq!(facts::annotation(meta, LAST_APPLIED), None);
     let user = facts::annotation(meta, "cni.example/ips");
     assert!(user.is_some(), "the user's own");
-    let secret: Secret = of(json!({"metadata": {}, "data": {"ca.crt": "YQ=="}}));
-    assert_eq!(pruned(&secret).data, secret.data);
+    let secret: KeptSecret = of(json!({"metadata": {}, "data": {"ca.crt": "YQ=="}}));
+    assert_eq!(pruned(&secret).secret().data, None);
 }
 
 /// Kinds of which each cluster has some: a text is a fraction of the structure. The others are shared by all clusters, and
@@ -418,7 +420,8 @@ fn what_each_cluster_has_is_kept_as_text() {
     assert!(is_text(&build::slot_service(&cluster, 1, "demo-1")));
     assert!(is_text(&build::pdb_without_evictions(&cluster)));
     assert!(is_text(&build::network_policy(&cluster, &settings)));
-    assert!(is_text(&Secret::default()) && is_text(&EndpointSlice::default()));
+    assert!(is_text(&KeptSecret::from(Secret::default())));
+    assert!(is_text(&EndpointSlice::default()));
     let resource: EtcdCluster =
         of(json!({"metadata": {}, "spec": {"replicas": 3, "version": "0.9.0"}}));
     assert!(is_text(&DeserializeGuard(Ok(resource))));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::ResourceExt;
+use kube::{Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 
 use super::cache::Cache;
@@ -43,7 +43,7 @@ pub(super) fn objects(
     let identity_secret = identity_secret_name(name);
     for secret in of_name(&caches.secrets, key) {
         if secret.name_any() != identity_secret {
-            add(ObjectKind::Secret, &secret.metadata);
+            add(ObjectKind::Secret, secret.meta());
         }
     }
     for policy in of_name(&caches.policies, key) {

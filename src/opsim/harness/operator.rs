@@ -7,9 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 
 use k8s_openapi::api::apps::v1::StatefulSet;
-use k8s_openapi::api::core::v1::{
-    Node, PersistentVolume, PersistentVolumeClaim, Pod, Secret, Service,
-};
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -28,6 +26,7 @@ use crate::crd::{EtcdRecovery, LABEL_CLUSTER_UID, MANAGER};
 use crate::operator::clock::Clock;
 use crate::operator::held::{Asked, Held, Hold};
 use crate::operator::kubernetes::context::{Caches, Context, Environment, Resourceful};
+use crate::operator::kubernetes::kept_secret::KeptSecret;
 use crate::operator::kubernetes::lease::{Candidate, Leadership, fenced};
 use crate::operator::kubernetes::triggers;
 use crate::operator::kubernetes::workers::Key;
@@ -102,7 +101,7 @@ struct Feeds {
     pods: Feed<Pod>,
     pvcs: Feed<PersistentVolumeClaim>,
     services: Feed<Service>,
-    secrets: Feed<Secret>,
+    secrets: Feed<KeptSecret>,
     pdbs: Feed<PodDisruptionBudget>,
     policies: Feed<NetworkPolicy>,
     slices: Feed<EndpointSlice>,
@@ -523,7 +522,9 @@ impl Operator {
             Kind::Pod => feeds.pods.deliver(ours(), |o| owned(&o.metadata)),
             Kind::PersistentVolumeClaim => feeds.pvcs.deliver(ours(), |o| owned(&o.metadata)),
             Kind::Service => feeds.services.deliver(ours(), |o| owned(&o.metadata)),
-            Kind::Secret => feeds.secrets.deliver(ours(), |o| owned(&o.metadata)),
+            Kind::Secret => feeds
+                .secrets
+                .deliver(ours(), |o| owned(kube::Resource::meta(o))),
             Kind::PodDisruptionBudget => feeds.pdbs.deliver(ours(), |o| owned(&o.metadata)),
             Kind::NetworkPolicy => feeds.policies.deliver(ours(), |o| owned(&o.metadata)),
             Kind::EndpointSlice => feeds.slices.deliver(ours(), |o| owned(&o.metadata)),

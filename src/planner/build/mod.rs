@@ -57,6 +57,8 @@ pub use pod::{CONTAINER, SetOptions, stateful_set};
 pub use pvc::{PvcSize, asked_storage, pvc, read_asked_storage, size_in_words};
 pub use rbac::{cluster_role_yaml, every_rule, lease_rules, rules, rules_yaml};
 pub use revision::{hash_of_spec, revision, spec_hash, spec_of};
-pub use secret::{identity_secret, operator_key, operator_secret, read_identity_secret};
+pub use secret::{
+    identity_secret, is_kept_secret_data, operator_key, operator_secret, read_identity_secret,
+};
 pub use server::{container_arguments, container_image, server_facts, server_flags};
 pub use service::{client_service, peers_service, service, slot_member, slot_service};

@@ -72,6 +72,14 @@ pub fn operator_key(secret: &Secret) -> Option<Vec<u8>> {
     secret.data.as_ref()?.get(KEY).map(|bytes| bytes.0.clone())
 }
 
+/// Whether of a Secret with this name the data under this key is read as it is from what was last received: of the identity
+/// Secret all of it, and the operator's key. Of any other one it is read when it is needed.
+pub fn is_kept_secret_data(name: &str, key: &str) -> bool {
+    let identity = [CLUSTER_UID, INCARNATION, SEED, NONCE];
+    name.ends_with(&identity_secret_name("")) && identity.contains(&key)
+        || name.ends_with(&operator_secret_name("")) && key == KEY
+}
+
 fn bytes<'a>(pairs: impl Iterator<Item = (&'a str, String)>) -> BTreeMap<String, ByteString> {
     pairs
         .map(|(key, value)| (key.to_owned(), ByteString(value.into_bytes())))

@@ -3,6 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::{Deserialize, Serialize};
+
 use crate::crd::{TlsPort, member_certificate_name};
 
 use super::observed::Owner;
@@ -98,7 +100,7 @@ pub struct CertificateFacts {
 }
 
 /// A certificate.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Certificate {
     /// SHA-256 of its DER form, in hexadecimal.
     pub fingerprint: String,

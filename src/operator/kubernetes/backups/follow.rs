@@ -147,7 +147,7 @@ impl Backups {
             closing: self.may_close(namespace, name, freshness).await?,
             recorded: status.is_some_and(|it| it.write_gap_milliseconds.is_some()),
             revision: status.and_then(|it| it.revision),
-            has_key: key.is_some_and(|secret| build::operator_key(&secret).is_some()),
+            has_key: key.is_some_and(|key| build::operator_key(key.secret()).is_some()),
             secrets: match phase {
                 Some(FollowPhase::Following | FollowPhase::Frozen) => {
                     self.versions(namespace, &follow).await?

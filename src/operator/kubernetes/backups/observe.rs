@@ -290,7 +290,7 @@ impl Backups {
             standby: resource.spec.replica_of.is_some(),
             own_since: facts::own_since(resource),
             archived: resource.status.as_ref().and_then(facts::archived),
-            has_key: key.is_some_and(|secret| build::operator_key(&secret).is_some()),
+            has_key: key.is_some_and(|key| build::operator_key(key.secret()).is_some()),
         })
     }
 

@@ -208,7 +208,7 @@ impl Backups {
     ) -> Option<IdentitySecret> {
         let secrets = &self.shared.caches.secrets;
         let identity = secrets.get(namespace, &identity_secret_name(name))?;
-        let identity = read_identity_secret(&identity, name, uid);
+        let identity = read_identity_secret(identity.secret(), name, uid);
         (identity.owner == Owner::Ours).then_some(identity)
     }
 
@@ -221,7 +221,7 @@ impl Backups {
     ) -> Option<String> {
         let secrets = &self.shared.caches.secrets;
         let key = secrets.get(namespace, &operator_secret_name(name))?;
-        build::operator_key(&key)?;
+        build::operator_key(key.secret())?;
         identity
             .filter(|identity| !identity.terminating)
             .map(|identity| identity.seed)
