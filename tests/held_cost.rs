@@ -95,7 +95,7 @@ impl Members {
 
     fn secure(&self, tls: bool) -> Option<Secure> {
         tls.then(|| Secure {
-            roots_pem: self.roots_pem.clone(),
+            roots_pem: self.roots_pem.as_str().into(),
             server_name: NAME.into(),
             plaintext_too: false,
         })

@@ -91,7 +91,7 @@ fn secure(arguments: &Arguments) -> Result<Option<Secure>, String> {
         .map_or(&**address, |(host, _)| host);
     let host = host.trim_start_matches('[').trim_end_matches(']');
     Ok(Some(Secure {
-        roots_pem,
+        roots_pem: roots_pem.into(),
         server_name: arguments.server_name.clone().unwrap_or(host.to_owned()),
         plaintext_too: true,
     }))

@@ -131,8 +131,9 @@ impl Members {
     }
 
     /// From now on these addresses speak TLS and have to prove this, and all others do not.
-    pub fn secure(&self, secure: BTreeMap<String, Secure>) {
+    pub fn secure(&self, mut secure: BTreeMap<String, Secure>) {
         let mut known = self.secure.lock().unwrap_or_else(PoisonError::into_inner);
+        share(&known, &mut secure);
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
         // Connections that proved something else are not used any more.
         clients.retain(|address, _| known.get(address) == secure.get(address));
@@ -451,6 +452,18 @@ fn deepest(error: &dyn std::error::Error) -> String {
     error.to_string()
 }
 
+/// The same CAs are kept once, for all members and for the calls that they hold.
+fn share(known: &BTreeMap<String, Secure>, secure: &mut BTreeMap<String, Secure>) {
+    let known = known.values().map(|one| &one.roots_pem);
+    let mut roots: BTreeSet<Arc<str>> = known.cloned().collect();
+    for one in secure.values_mut() {
+        match roots.get(&one.roots_pem) {
+            Some(same) => one.roots_pem = same.clone(),
+            None => drop(roots.insert(one.roots_pem.clone())),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
@@ -483,6 +496,35 @@ mod tests {
             silent["refused"].to_lowercase().contains("refused"),
             "{silent:?}"
         );
+    }
+
+    /// Each member, and each call that one holds, had a copy of the cluster's CAs.
+    #[test]
+    fn members_share_their_authorities() {
+        let key = Key::new(b"0123456789abcdef0123456789abcdef");
+        let members = Members::new(key, network(), Clock::machine());
+        let secure = |roots: &str| {
+            let one = |name: &str| Secure {
+                roots_pem: roots.into(),
+                server_name: name.to_owned(),
+                plaintext_too: false,
+            };
+            ["a", "b"]
+                .map(|name| (name.to_owned(), one(name)))
+                .into_iter()
+                .collect()
+        };
+        let roots = |address: &str| {
+            let call = members.held_call(address, 0);
+            call.secure.expect("it speaks TLS").roots_pem
+        };
+        members.secure(secure("one"));
+        let held = roots("a");
+        members.secure(secure("one"));
+        assert!(Arc::ptr_eq(&held, &roots("a")) && Arc::ptr_eq(&held, &roots("b")));
+        members.secure(secure("another"));
+        assert_eq!((&*roots("a"), &*roots("b")), ("another", "another"));
+        assert!(Arc::ptr_eq(&roots("a"), &roots("b")));
     }
 
     /// The address of a member may be another one's by the time of the act.

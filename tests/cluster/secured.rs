@@ -87,7 +87,7 @@ impl Certificates {
 
     fn secure(&self, server: &Server, plaintext_too: bool) -> Secure {
         Secure {
-            roots_pem: self.root.clone(),
+            roots_pem: self.root.as_str().into(),
             server_name: server.address.clone(),
             plaintext_too,
         }

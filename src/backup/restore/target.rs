@@ -223,7 +223,7 @@ impl Target {
         let address = address.ok_or_else(|| Failed::Passing(format!("{host} has no address")))?;
         let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
         let secure = self.roots.as_ref().map(|roots| Secure {
-            roots_pem: roots.clone(),
+            roots_pem: roots.as_str().into(),
             server_name: name.trim_matches(['[', ']']).to_owned(),
             plaintext_too: false,
         });

@@ -243,7 +243,7 @@ pub(super) fn client(
 fn secure(host: &str, roots: Option<&str>) -> Option<Secure> {
     let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
     roots.map(|roots| Secure {
-        roots_pem: roots.to_owned(),
+        roots_pem: roots.into(),
         server_name: name.trim_matches(['[', ']']).to_owned(),
         plaintext_too: false,
     })

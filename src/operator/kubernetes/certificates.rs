@@ -182,7 +182,7 @@ pub(super) fn way(
     };
     roots_pem.map_or(Way::None, |roots_pem| {
         Way::Secure(Secure {
-            roots_pem,
+            roots_pem: roots_pem.into(),
             server_name: build::host(cluster, member),
             plaintext_too: false,
         })

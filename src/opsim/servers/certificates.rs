@@ -152,7 +152,7 @@ impl Process {
             (Some(_), None) => Some("it speaks no TLS"),
             (Some(secure), Some(loaded)) => {
                 // Mostly the very text that it has itself, which needs no reading.
-                let same = secure.roots_pem == loaded.texts.trusted;
+                let same = *secure.roots_pem == *loaded.texts.trusted;
                 let known = same && !loaded.issuers.is_empty() || {
                     let roots = Certificate::all(&secure.roots_pem).unwrap_or_default();
                     roots

@@ -240,7 +240,7 @@ mod tests {
             .with_single_cert(vec![chain.expect("PEM")], key.expect("PEM"))
             .expect("they fit");
         let secure = Secure {
-            roots_pem,
+            roots_pem: roots_pem.into(),
             server_name: name.to_owned(),
             plaintext_too: false,
         };

@@ -29,8 +29,8 @@ use crate::server::tls::certificates;
 /// The TLS requirements for the dialled member.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Secure {
-    /// PEM CA certificates, one of which must verify the member's chain.
-    pub roots_pem: String,
+    /// PEM CA certificates, one of which must verify the member's chain. A cluster's members share them.
+    pub roots_pem: Arc<str>,
     /// The name that the member's certificate must contain.
     pub server_name: String,
     /// A member that does not use TLS is called in plain text, while a cluster changes to or from
