@@ -122,9 +122,11 @@ pub(crate) fn open(
     if let Some(most) = config.limits.in_memory_bytes {
         policy.log_bytes = policy.log_bytes.min(most / 4);
     }
-    if config.maintenance.values_on_disk == ValuesOnDisk::Always {
-        // What a checkpoint has not moved to a file yet is in memory, however few entries it came with.
+    if config.maintenance.values_on_disk != ValuesOnDisk::Never {
+        // What a checkpoint has not moved to a file yet is in memory, and read again by a start, however few entries it came with.
         policy.most_log_bytes = 2 * policy.log_bytes;
+    }
+    if config.maintenance.values_on_disk == ValuesOnDisk::Always {
         policy.behind_bytes = 2 * policy.log_bytes;
     }
     let tick_ms = settings.tick_ms;
