@@ -2,6 +2,8 @@
 //!
 //! Never knows where the revisions come from.
 
+use std::hint::black_box;
+
 use super::block::{LONGEST_KEY, Line};
 use super::chunk::{CHUNK, Loaded, Sealed};
 use super::log::LogEntry;
@@ -92,7 +94,9 @@ impl Recents {
         }
         let mut all = all.into_iter();
         while all.len() >= CHUNK {
-            let first = all.as_slice()[0].place();
+            let next = &all.as_slice()[..CHUNK];
+            self.load(next);
+            let first = next[0].place();
             let chunk = all.by_ref().take(CHUNK);
             let chunk = chunk.map(|recent| self.loaded(recent, state)).collect();
             let sealed = Sealed::loaded(chunk);
@@ -108,6 +112,20 @@ impl Recents {
             state.log.push(entry);
         }
         Ok(())
+    }
+
+    /// They are read next, each at another place in memory.
+    fn load(&self, next: &[Recent]) {
+        let replaced = next.iter().filter_map(|recent| match recent.held {
+            Held::Replaced(at) => Some(at),
+            Held::Record(_) => None,
+        });
+        self.replaced.load(replaced);
+        for recent in next {
+            if let Held::Record(record) = &recent.held {
+                black_box(record.is_superseded());
+            }
+        }
     }
 
     /// The next entry of the log.

@@ -2,6 +2,7 @@
 //! log. Never knows their order.
 
 use std::collections::BTreeMap;
+use std::hint::black_box;
 use std::sync::Arc;
 
 use prost::encoding::encode_varint;
@@ -55,10 +56,26 @@ impl Replaced {
         }
     }
 
+    /// Loads revisions and their keys into the processor's caches: each alone would wait for memory twice, and so do all of them together.
+    pub(super) fn load(&self, all: impl Iterator<Item = u64> + Clone) {
+        for at in all.clone() {
+            black_box(self.bytes(at).first());
+        }
+        for at in all {
+            let mut bytes = &self.bytes(at)[1..];
+            let key = self.keys[take(&mut bytes) as usize].key();
+            black_box(key.first());
+        }
+    }
+
+    fn bytes(&self, at: u64) -> &[u8] {
+        let at = at as usize;
+        &self.pieces[at / PIECE][at % PIECE..]
+    }
+
     /// The key of a revision, and the revision itself.
     pub(super) fn get(&self, at: u64, place: (Revision, u32)) -> (&[u8], Unkeyed) {
-        let at = at as usize;
-        let mut bytes = &self.pieces[at / PIECE][at % PIECE..];
+        let mut bytes = self.bytes(at);
         let [flags] = take_bytes(&mut bytes);
         let key = self.keys[take(&mut bytes) as usize].key();
         let file = |number: u64| &self.files[&number];
