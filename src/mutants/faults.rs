@@ -428,10 +428,10 @@ faults! {
         Test("store::tests::packed::packed_store_is_as_one_that_is_not");
     /// A checkpoint that is made of the one before has revisions that compaction has forgotten.
     MergedForgotten "merged-forgotten" in "core/store/merged_rows.rs",
-        Test("persist::tests::checkpoint_made_of_the_one_before_is_as_one_of_the_state_alone");
+        Test("persist::tests::merged::checkpoint_made_of_the_one_before_is_as_one_of_the_state_alone");
     /// A checkpoint is made of the one before although the log of revisions does not reach back to it.
     MergedWithoutLog "merged-without-log" in "core/store/changes.rs",
-        Test("persist::tests::checkpoint_made_of_the_one_before_is_as_one_of_the_state_alone");
+        Test("persist::tests::merged::checkpoint_made_of_the_one_before_is_as_one_of_the_state_alone");
     /// The rows of a checkpoint that is made of the one before need not add up to the state.
     MergedUnproven "merged-unproven" in "core/store/merged_rows.rs",
         Test("store::tests::merged::checkpoint_of_another_state_is_found_out");
@@ -440,7 +440,7 @@ faults! {
         Test("store::tests::merged::forgotten_values_do_not_move");
     /// A checkpoint is made of the one before although a value was healed since.
     HealedNotTold "healed-not-told" in "core/store/heal.rs",
-        Test("persist::tests::healed_value_is_not_where_the_last_checkpoint_has_it");
+        Test("persist::tests::merged::healed_value_is_not_where_the_last_checkpoint_has_it");
     /// A value is healed where its revision was held when it was asked for, and not where it is now.
     HealedWhereItWas "healed-where-it-was" in "core/store/heal.rs",
         Test("store::tests::packed::value_is_healed_that_was_packed_since_it_was_asked_for");
