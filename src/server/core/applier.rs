@@ -190,7 +190,9 @@ fn save(
         let again = checkpoint.again();
         let saved = saver.save(checkpoint, alive);
         if let Some(why) = saver.take_unmerged() {
-            tracing::warn!("the last checkpoint cannot be the base of the next one, which is written from memory: {why}");
+            tracing::warn!(
+                "a checkpoint is written from memory, as the one before cannot be used: {why}"
+            );
         }
         match &saved {
             Err(persist::Error::Value(lost)) if patience.sees_healed(lost) => alive(),
