@@ -816,6 +816,12 @@ faults! {
     /// What changed while a watch was interrupted has no reconcile.
     ListUnheard "list-unheard" in "operator/kubernetes/indexed.rs",
         Test("operator::kubernetes::indexed::tests::second_list_tells_of_what_no_event_told");
+    /// Certificates are verified in each Secret that has a cluster's label, whether it is one of ours or not.
+    EveryCertificateVerified "every-certificate-verified" in "operator/kubernetes/certificates.rs",
+        Test("operator::kubernetes::kept_secret::tests::only_certificates_of_clusters_are_verified");
+    /// A Secret with any number of CAs is verified by each of them.
+    AnyNumberOfAuthorities "any-number-of-authorities" in "operator/kubernetes/certificates.rs",
+        Test("operator::kubernetes::kept_secret::tests::long_certificates_are_not_verified");
     /// The cache of Secrets keeps the texts of certificates and of their keys.
     CertificateKeysKept "certificate-keys-kept" in "operator/kubernetes/kept_secret.rs",
         Test("operator::kubernetes::kept_secret::tests::no_key_of_a_certificate_is_kept");

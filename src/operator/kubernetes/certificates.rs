@@ -33,6 +33,12 @@ const DAY_MS: u64 = 86_400_000;
 const AUTHORITY_DAYS: u64 = 3_650;
 /// How long any other certificate holds; it is renewed after two thirds of that.
 const CERTIFICATE_DAYS: u64 = 90;
+/// Of a Secret with more CAs, or a certificate with a longer chain, nothing is read: whoever may create Secrets in one namespace must
+/// not keep those of all clusters waiting until theirs are verified.
+const MOST_AUTHORITIES: usize = 32;
+const MOST_CHAIN: usize = 8;
+/// Bytes of the longest certificate among these, as PEM.
+const MOST_CERTIFICATE: usize = 4096;
 /// Clocks that are behind by at most this accept a new certificate at once, in milliseconds.
 const SKEW_MS: u64 = 3_600_000;
 /// The user of the client certificate, if authentication is enabled.
@@ -51,17 +57,20 @@ pub(super) struct Held {
 
 impl Held {
     pub(super) fn of(secret: &Secret) -> Held {
-        let trusted = authorities(secret);
-        let roots = || build::secret_text(secret, build::CA_CERTIFICATES);
-        let reads = |text: &String| Certificate::all(text).is_ok();
+        let roots = has_peer_roots(&secret.name_any()).then(|| few_authorities(secret));
+        let roots = roots.flatten().map(|(text, _)| text);
+        if !is_certificate(&secret.metadata) && !mutant!(EveryCertificateVerified) {
+            return Held {
+                roots,
+                ..Held::default()
+            };
+        }
+        let trusted = few_authorities(secret).map_or(Vec::new(), |(_, trusted)| trusted);
         Held {
             certificate: held(secret, &trusted),
             trusted: (trusted.iter()).map(|one| one.sha256.clone()).collect(),
             next: next(secret, &trusted),
-            roots: has_peer_roots(&secret.name_any())
-                .then(roots)
-                .flatten()
-                .filter(reads),
+            roots,
         }
     }
 }
@@ -120,6 +129,17 @@ fn authorities(secret: &Secret) -> Vec<Certificate> {
     Certificate::all(&text).unwrap_or_default()
 }
 
+/// The same with its text, if it can be read and has no more than those of ours.
+fn few_authorities(secret: &Secret) -> Option<(String, Vec<Certificate>)> {
+    let text = build::secret_text(secret, build::CA_CERTIFICATES)?;
+    if text.len() > MOST_AUTHORITIES * MOST_CERTIFICATE {
+        return None;
+    }
+    let all = Certificate::all(&text).ok()?;
+    let few = all.len() <= MOST_AUTHORITIES || mutant!(AnyNumberOfAuthorities);
+    few.then_some((text, all))
+}
+
 /// The certificate of a Secret, if it is valid PEM and its key exists.
 fn held(secret: &Secret, trusted: &[Certificate]) -> Option<crate::plan::Certificate> {
     let certificate = build::secret_text(secret, build::CERTIFICATE)?;
@@ -129,6 +149,9 @@ fn held(secret: &Secret, trusted: &[Certificate]) -> Option<crate::plan::Certifi
 }
 
 fn pair(certificate: &str, key: &str, trusted: &[Certificate]) -> Option<crate::plan::Certificate> {
+    if certificate.len() > MOST_CHAIN * MOST_CERTIFICATE {
+        return None;
+    }
     let chain = Chain::read(certificate).ok()?;
     if !chain.fits(key) {
         return None;

@@ -206,7 +206,7 @@ impl<K: Prune + Clone> Filler<K> {
                 changed(object);
             }
             Event::Delete(object) => {
-                object.prune();
+                object.prune_deleted();
                 say_deleted(object);
                 let key = key_of(object.meta());
                 let before = self.shown(&key);

@@ -42,7 +42,7 @@ impl KeptSecret {
     /// What is kept of a Secret. `before`: what was kept of it; certificates are verified once a version, for that takes
     /// longer than everything else that is done with a Secret.
     pub(super) fn of(
-        mut secret: Secret,
+        secret: Secret,
         before: impl FnOnce() -> Option<Arc<KeptSecret>>,
     ) -> KeptSecret {
         let same = before().and_then(|before| {
@@ -50,6 +50,10 @@ impl KeptSecret {
             before.held.clone().filter(|_| same)
         });
         let held = same.unwrap_or_else(|| Held::of(&secret));
+        Self::with(secret, held)
+    }
+
+    fn with(mut secret: Secret, held: Held) -> KeptSecret {
         prune_metadata(&mut secret.metadata);
         let name = secret.name_any();
         let kept =
@@ -93,6 +97,11 @@ impl Prune for KeptSecret {
         if self.held.is_none() {
             *self = Self::of(std::mem::take(&mut self.secret), before);
         }
+    }
+
+    /// Nobody reads the certificates of one that is gone.
+    fn prune_deleted(&mut self) {
+        *self = Self::with(std::mem::take(&mut self.secret), Held::default());
     }
 
     fn text(&self) -> Option<Box<[u8]>> {

@@ -133,6 +133,57 @@ fn kept_facts_are_those_of_a_live_read() {
     assert_eq!(there, expected);
 }
 
+/// Whoever may create Secrets in one namespace could keep the operator busy with certificates in Secrets that nobody reads, and the
+/// Secrets of all other clusters waited until it was done with them.
+#[test]
+fn only_certificates_of_clusters_are_verified() {
+    for secret in secrets(TlsPort::Client).0 {
+        assert_ne!(*kept(&secret).held(), Held::default());
+        let mut other = secret.clone();
+        let labels = other.metadata.labels.as_mut().expect("labels");
+        labels
+            .remove("app.kubernetes.io/component")
+            .expect("of what it is");
+        assert_eq!(*kept(&other).held(), Held::default());
+    }
+}
+
+/// The same with Secrets that are labelled as those of a cluster.
+#[test]
+fn long_certificates_are_not_verified() {
+    let secret = secrets(TlsPort::Peer).0.remove(1);
+    let repeated = |key: &str, times: usize| {
+        let mut secret = secret.clone();
+        let data = secret.data.as_mut().expect("data");
+        let text = data.get_mut(key).expect("its text");
+        text.0 = text.0.repeat(times);
+        let kept = kept(&secret);
+        let facts = certificates::read(std::iter::once(&kept), ("demo", "c1"));
+        let facts = facts.into_values().next().expect("its facts");
+        let roots = kept.held().roots.is_some();
+        (facts.certificate.is_some(), facts.trusted.len(), roots)
+    };
+    // Two CAs, of which one is the next.
+    assert_eq!(repeated(build::CA_CERTIFICATES, 16), (true, 32, true));
+    assert_eq!(repeated(build::CA_CERTIFICATES, 17), (true, 0, false));
+    assert_eq!(repeated(build::CERTIFICATE, 1), (true, 2, true));
+    assert_eq!(repeated(build::CERTIFICATE, 200), (false, 2, true));
+}
+
+/// Certificates of what is gone are read by nobody, and were verified once more.
+#[test]
+fn deleted_secret_is_not_verified() {
+    let (mut filler, _) = Indexed::<KeptSecret>::new();
+    let mut event = Event::Delete(KeptSecret::from(secrets(TlsPort::Peer).0.remove(0)));
+    filler.apply(&mut event);
+    let Event::Delete(gone) = event else {
+        unreachable!("it is what it was")
+    };
+    assert_eq!(*gone.held(), Held::default());
+    assert_eq!(gone.secret().data, None);
+    assert_eq!(gone.meta().uid.as_deref(), Some("u1"));
+}
+
 /// A copy of the operator's memory held the keys of the CAs of every cluster. Neither a kept text nor the sample that
 /// others are compressed against, which is made of the first of them, may have one.
 #[test]

@@ -43,6 +43,11 @@ pub trait Prune: Resource<DynamicType = ()> {
         self.prune();
     }
 
+    /// The same of one that is gone: only its metadata are read.
+    fn prune_deleted(&mut self) {
+        self.prune();
+    }
+
     /// The object as one text, where its kind is kept so: there are many of it, and readers want few of them at a time.
     /// `None` also of one that would be read differently.
     fn text(&self) -> Option<Box<[u8]>> {
