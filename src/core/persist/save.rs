@@ -183,6 +183,12 @@ impl Saver {
         self.anew.store(true, Ordering::SeqCst);
     }
 
+    /// The files that the next checkpoint empties.
+    #[cfg(test)]
+    pub(super) fn worn(&self) -> BTreeSet<u64> {
+        locked(&self.worn).clone()
+    }
+
     #[cfg(test)]
     pub(super) fn merged(&self) -> u64 {
         self.merged.load(Ordering::SeqCst)

@@ -144,19 +144,23 @@ fn checkpoint_over_a_damaged_one_is_written_from_memory() {
 #[test]
 fn healed_value_is_not_where_the_last_checkpoint_has_it() {
     let mut members = [Member::new(Some(4)), Member::new(None)];
+    // Longer than what a file has besides: it would be worn, and its values would move.
+    let value = |key: &str| format!("value of {key}: {}", key.repeat(80));
     for member in &mut members {
-        member.put("a", "value of a");
-        member.put("b", "value of b");
+        for key in ["a", "b"] {
+            member.put(key, &value(key));
+        }
         member.save().unwrap();
     }
     let [mut member, other] = members;
-    member.put("c", "value of c");
-    assert!(member.saves_the_same(), "its file is not worn");
-    member.damage(1, "value of a");
+    member.put("c", &value("c"));
+    assert!(member.saves_the_same());
+    assert!(member.saver.worn().is_empty());
+    member.damage(1, &value("a"));
     member.read("a").unwrap_err();
     assert_eq!(member.heal_from(&other), 1);
-    member.put("d", "value of d");
+    member.put("d", &value("d"));
     let info = member.save().unwrap();
     member.machine = member.restored(&info);
-    assert_eq!(member.read("a").unwrap(), "value of a");
+    assert_eq!(member.read("a").unwrap(), value("a"));
 }
