@@ -85,7 +85,8 @@ impl<A: Fn()> Saving<'_, A> {
         Ok((info, Written { moment, files, new }))
     }
 
-    /// Makes it of the one before. `None` if it cannot be: too much has changed, or values are not where they were.
+    /// Makes it of the one before. `None` if it cannot be: it is of another store, a value was healed
+    /// since, or the log of revisions does not reach back to it.
     pub(super) fn merged(
         &self,
         from: usize,

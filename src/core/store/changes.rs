@@ -43,18 +43,6 @@ fn order(one: &Record, other: &Record) -> Ordering {
 }
 
 impl Changes {
-    /// The number of them.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.records.len()
-    }
-
-    /// Whether there is none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.records.is_empty()
-    }
-
     /// The one of this number.
     pub(super) fn get(&self, number: usize) -> Option<&Record> {
         self.records.get(number)

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use prost::Message as _;
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 
-use super::pieces::{Kind, MOST_ITEM, Piece, damaged};
+use super::pieces::{Kind, Piece, damaged, first_item};
 use super::{Error, Revision};
 
 /// The number of a row among the kinds of items.
@@ -109,22 +109,12 @@ impl<'a> Earlier<'a> {
 
     /// Where the next item is, without its length; `None` if it has not been read to its end.
     fn next_item(&mut self) -> Result<Option<Range<usize>>, Error> {
-        let start = self.next;
-        let mut rest = &self.buffer[start..];
-        let length = match prost::decode_length_delimiter(&mut rest) {
-            Ok(length) => length,
-            Err(_) if self.buffer.len() - start < 10 => return Ok(None),
-            Err(error) => return Err(damaged(&error.to_string())),
-        };
-        if length > MOST_ITEM {
-            return Err(damaged("an item is longer than any that is written"));
-        }
-        if rest.len() < length {
+        let base = self.next;
+        let Some(item) = first_item(&self.buffer[base..])? else {
             return Ok(None);
-        }
-        let from = self.buffer.len() - rest.len();
-        self.next = from + length;
-        Ok(Some(from..self.next))
+        };
+        self.next = base + item.end;
+        Ok(Some(base + item.start..self.next))
     }
 
     fn read_chunk(&mut self) -> Result<(), Error> {

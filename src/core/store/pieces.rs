@@ -4,6 +4,7 @@
 //! Never judges their order: the import does.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::{Buf as _, Bytes, BytesMut};
@@ -13,7 +14,7 @@ use super::value::Place;
 use super::{Auth, Error, FollowedRevision, Following, LeaseId, Revision, SetAlarm, ValueFile};
 
 /// Longer than any item: a request is shorter than half of this.
-pub(super) const MOST_ITEM: usize = 1 << 32;
+const MOST_ITEM: usize = 1 << 32;
 /// The format of a stream that has every value in it.
 pub(super) const FORMAT: u32 = 1;
 /// The format of one in which values are named by their places in files.
@@ -126,26 +127,31 @@ impl Pieces {
 
     /// Takes the next piece off the buffer, if it is complete.
     pub(super) fn next(&mut self) -> Result<Option<Piece>, Error> {
-        let mut peek = &self.0[..];
-        let length = match prost::decode_length_delimiter(&mut peek) {
-            Ok(length) => length,
-            Err(_) if self.0.len() < 10 => return Ok(None),
-            Err(error) => return Err(damaged(&error.to_string())),
-        };
-        if length > MOST_ITEM {
-            return Err(damaged("an item is longer than any that is written"));
-        }
-        if peek.len() < length {
+        let Some(Range { start, end }) = first_item(&self.0)? else {
             return Ok(None);
-        }
-        let prefix = self.0.len() - peek.len();
-        self.0.advance(prefix);
+        };
+        self.0.advance(start);
         // Keys and values are parts of the buffer until they are copied to where they stay.
-        let bytes = self.0.split_to(length).freeze();
+        let bytes = self.0.split_to(end - start).freeze();
         Piece::decode(bytes)
             .map(Some)
             .map_err(|error| damaged(&error.to_string()))
     }
+}
+
+/// Where the first item of these bytes is, without its length; `None` if not all of it is there.
+pub(super) fn first_item(bytes: &[u8]) -> Result<Option<Range<usize>>, Error> {
+    let mut rest = bytes;
+    let length = match prost::decode_length_delimiter(&mut rest) {
+        Ok(length) => length,
+        Err(_) if bytes.len() < 10 => return Ok(None),
+        Err(error) => return Err(damaged(&error.to_string())),
+    };
+    if length > MOST_ITEM {
+        return Err(damaged("an item is longer than any that is written"));
+    }
+    let start = bytes.len() - rest.len();
+    Ok((rest.len() >= length).then_some(start..start + length))
 }
 
 /// Where the value of a row is, if it is in a file.

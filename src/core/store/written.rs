@@ -64,9 +64,7 @@ impl View {
             compacted: self.compacted(),
         }
     }
-}
 
-impl View {
     /// The checkpoint that its store began with, if it began with one that has each value of at least `from` bytes in a file.
     #[must_use]
     pub fn imported(&self, from: usize) -> Option<Written> {

@@ -57,15 +57,20 @@ pub(super) struct Held {
 
 impl Held {
     pub(super) fn of(secret: &Secret) -> Held {
-        let roots = has_peer_roots(&secret.name_any()).then(|| few_authorities(secret));
-        let roots = roots.flatten().map(|(text, _)| text);
-        if !is_certificate(&secret.metadata) && !mutant!(EveryCertificateVerified) {
+        let has_roots = has_peer_roots(&secret.name_any());
+        let is_read = is_certificate(&secret.metadata) || mutant!(EveryCertificateVerified);
+        if !has_roots && !is_read {
+            return Held::default();
+        }
+        let (text, trusted) = few_authorities(secret).unzip();
+        let roots = text.filter(|_| has_roots);
+        if !is_read {
             return Held {
                 roots,
                 ..Held::default()
             };
         }
-        let trusted = few_authorities(secret).map_or(Vec::new(), |(_, trusted)| trusted);
+        let trusted = trusted.unwrap_or_default();
         Held {
             certificate: held(secret, &trusted),
             trusted: (trusted.iter()).map(|one| one.sha256.clone()).collect(),
