@@ -20,11 +20,10 @@ use super::history::{Found, KeyEntry};
 use super::key_rows::KeyRows;
 use super::lease::LeaseInfo;
 use super::marked::Marked;
-use super::pieces::{
-    FORMAT, FORMAT_PLACED, Head, Kind, Lease, Piece, Pieces, Row, Tail, damaged, place,
-};
+use super::pieces::{FORMAT, FORMAT_PLACED, Head, Kind, Lease, Piece, Row, Tail, damaged, place};
 use super::recents::Recents;
 use super::record::Details;
+use super::row_bytes::{Items, RowBytes};
 use super::rows::{MOST, MOST_SUB};
 use super::span::{End, Span};
 use super::state::State;
@@ -328,7 +327,7 @@ pub(super) fn row(revision: Unkeyed, key: Bytes) -> Row {
 pub struct Import {
     state: State,
     started: bool,
-    pieces: Pieces,
+    items: Items,
     /// The files that rows may name, by number.
     files: BTreeMap<u64, Arc<ValueFile>>,
     /// Bytes of values in them.
@@ -373,10 +372,19 @@ impl Import {
     /// # Errors
     /// [`Error::Checkpoint`] if it does not continue a stream of this format.
     pub fn push(&mut self, chunk: &[u8]) -> Result<(), Error> {
-        self.pieces.push(chunk);
-        while let Some(piece) = self.pieces.next()? {
-            self.take(piece)?;
+        let mut items = std::mem::take(&mut self.items);
+        items.push(chunk);
+        while let Some(item) = items.next()? {
+            let item = items.get(item);
+            match RowBytes::of(item).filter(|_| self.started) {
+                Some(row) => self.take_row(row)?,
+                None => {
+                    let piece = Piece::decode(item);
+                    self.take(piece.map_err(|error| damaged(&error.to_string()))?)?;
+                }
+            }
         }
+        self.items = items;
         Ok(())
     }
 
@@ -386,7 +394,7 @@ impl Import {
     /// [`Error::Checkpoint`] if something is missing or does not add up.
     pub fn finish(mut self) -> Result<Store, Error> {
         let tail = self.tail.ok_or_else(|| damaged("it ends early"))?;
-        if !self.pieces.is_empty() {
+        if !self.items.is_empty() {
             return Err(damaged("there is more after its end"));
         }
         if (tail.records, tail.leases) != (self.records, self.leases) {
@@ -446,7 +454,7 @@ impl Import {
                 true => Ok(()),
                 false => Err(damaged("the parts of a followed revision are out of order")),
             },
-            Kind::Row(row) => self.take_row(row),
+            Kind::Row(row) => self.take_row(RowBytes::decoded(&row)),
             Kind::Tail(tail) => {
                 self.end_key();
                 self.tail = Some(tail);
@@ -478,11 +486,14 @@ impl Import {
         Ok(())
     }
 
-    fn take_row(&mut self, row: Row) -> Result<(), Error> {
+    fn take_row(&mut self, row: RowBytes<'_>) -> Result<(), Error> {
+        if self.tail.is_some() {
+            return Err(damaged("there is more after its end"));
+        }
         let place = (row.main, row.sub);
         let in_order = match (&self.key, row.key.is_empty()) {
             (Some(known), true) => known.place() < place,
-            (Some(known), false) => known.key < row.key,
+            (Some(known), false) => *known.key < *row.key,
             (None, named) => !named,
         };
         if !in_order {
@@ -510,14 +521,15 @@ impl Import {
             _ => {
                 self.state.added += revision.size(row.key.len());
                 self.end_key();
-                self.key = Some(KeyRows::new(row.key, revision));
+                let key = Bytes::copy_from_slice(row.key);
+                self.key = Some(KeyRows::new(key, revision));
             }
         }
         Ok(())
     }
 
     /// What a row has besides its key.
-    fn revision(&mut self, row: &Row) -> Result<Unkeyed, Error> {
+    fn revision(&mut self, row: &RowBytes<'_>) -> Result<Unkeyed, Error> {
         let value = match place(row, &self.files)? {
             Some(place) => {
                 // It is one of them.
@@ -527,7 +539,7 @@ impl Import {
             None if row.tombstone => Ok(Bytes::new()),
             None => {
                 self.longest = self.longest.max(row.value.len());
-                Ok(Bytes::copy_from_slice(&row.value))
+                Ok(Bytes::copy_from_slice(row.value))
             }
         };
         let details = Details {

@@ -6,21 +6,16 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use prost::Message as _;
-use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 
-use super::pieces::{Kind, Piece, damaged, first_item};
+use super::merged_rows::Line;
+use super::pieces::{Kind, Piece, damaged};
+use super::row_bytes::{Items, RowBytes};
 use super::{Error, Revision};
-
-/// The number of a row among the kinds of items.
-const ROW: u32 = 3;
 
 /// The rows, and where it is in them.
 pub(super) struct Earlier<'a> {
     chunks: Box<dyn Iterator<Item = Result<Bytes, String>> + 'a>,
-    /// What is left of the chunks that were read.
-    buffer: Vec<u8>,
-    /// Where in it the next item begins.
-    next: usize,
+    items: Items,
     row: Option<Fields>,
     /// The key of that row.
     key: Vec<u8>,
@@ -30,15 +25,14 @@ pub(super) struct Earlier<'a> {
 }
 
 /// What is known of a row, and where its bytes are.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Fields {
     /// What it has besides its key.
     rest: Range<usize>,
-    key: Range<usize>,
     /// Whether it names its key: the row before is of another one.
     pub(super) named: bool,
     pub(super) place: (Revision, u32),
-    pub(super) tombstone: bool,
+    tombstone: bool,
     /// The number of the file that its value is in; 0: it is here.
     pub(super) file: u64,
     /// Bytes of its value.
@@ -58,8 +52,7 @@ impl<'a> Earlier<'a> {
     ) -> Result<Self, Error> {
         let mut earlier = Earlier {
             chunks: Box::new(chunks.map(|chunk| chunk.map_err(|error| error.to_string()))),
-            buffer: Vec::new(),
-            next: 0,
+            items: Items::default(),
             row: None,
             key: Vec::new(),
             passed: 0,
@@ -81,9 +74,8 @@ impl<'a> Earlier<'a> {
 
     /// What that row has besides its key.
     pub(super) fn rest(&self) -> &[u8] {
-        self.row
-            .as_ref()
-            .map_or(&[], |row| &self.buffer[row.rest.clone()])
+        let row = self.row.as_ref();
+        row.map_or(&[], |row| self.items.get(row.rest.clone()))
     }
 
     /// Goes to the next row.
@@ -95,60 +87,41 @@ impl<'a> Earlier<'a> {
     fn find_row(&mut self) -> Result<(), Error> {
         self.row = None;
         while self.row.is_none() && !self.ended {
-            let Some(body) = self.next_item()? else {
-                self.read_chunk()?;
+            let Some(item) = self.items.next()? else {
+                let chunk = self.chunks.next();
+                let chunk = chunk.ok_or_else(|| damaged("it ends early"))?;
+                self.items.push(&chunk.map_err(|error| damaged(&error))?);
                 continue;
             };
-            match Fields::of(&self.buffer, &body) {
-                Some(row) => self.take_row(row)?,
-                None => self.take_other(&body)?,
+            match RowBytes::of(self.items.get(item.clone())) {
+                Some(row) => {
+                    if !row.key.is_empty() {
+                        self.key.clear();
+                        self.key.extend_from_slice(row.key);
+                    } else if self.key.is_empty() {
+                        return Err(damaged("its first row names no key"));
+                    }
+                    self.row = Some(Fields::of(&row, item.end));
+                }
+                None => self.take_other(item)?,
             }
         }
         Ok(())
     }
 
-    /// Where the next item is, without its length; `None` if it has not been read to its end.
-    fn next_item(&mut self) -> Result<Option<Range<usize>>, Error> {
-        let base = self.next;
-        let Some(item) = first_item(&self.buffer[base..])? else {
-            return Ok(None);
-        };
-        self.next = base + item.end;
-        Ok(Some(base + item.start..self.next))
-    }
-
-    fn read_chunk(&mut self) -> Result<(), Error> {
-        let chunk = self.chunks.next();
-        let chunk = chunk.ok_or_else(|| damaged("it ends early"))?;
-        let chunk = chunk.map_err(|error| damaged(&error))?;
-        self.buffer.drain(..self.next);
-        self.next = 0;
-        self.buffer.extend_from_slice(&chunk);
-        Ok(())
-    }
-
-    fn take_row(&mut self, row: Fields) -> Result<(), Error> {
-        if row.named {
-            self.key.clear();
-            self.key.extend_from_slice(&self.buffer[row.key.clone()]);
-        } else if self.key.is_empty() {
-            return Err(damaged("its first row names no key"));
-        }
-        self.row = Some(row);
-        Ok(())
-    }
-
     /// What is no row is written anew; the last of it has the number of rows.
-    fn take_other(&mut self, body: &Range<usize>) -> Result<(), Error> {
-        let piece = Piece::decode(&self.buffer[body.clone()]);
+    fn take_other(&mut self, item: Range<usize>) -> Result<(), Error> {
+        let piece = Piece::decode(self.items.get(item));
         let piece = piece.map_err(|error| damaged(&error.to_string()))?;
-        let Some(Kind::Tail(tail)) = piece.kind else {
-            return Ok(());
+        let tail = match piece.kind {
+            Some(Kind::Tail(tail)) => tail,
+            Some(Kind::Row(_)) => return Err(damaged("a row is not as rows are written")),
+            _ => return Ok(()),
         };
         // What follows the last chunk is checked by whoever reads them.
         let more = self.chunks.next().transpose();
         let more = more.map_err(|error| damaged(&error))?;
-        if more.is_some() || self.next < self.buffer.len() {
+        if more.is_some() || !self.items.is_empty() {
             return Err(damaged("there is more after its end"));
         }
         if tail.records != self.passed {
@@ -160,47 +133,26 @@ impl<'a> Earlier<'a> {
 }
 
 impl Fields {
-    /// Of an item, if it is a row.
-    fn of(buffer: &[u8], body: &Range<usize>) -> Option<Self> {
-        let item = &buffer[body.clone()];
-        let mut rest = item;
-        let (ROW, WireType::LengthDelimited) = decode_key(&mut rest).ok()? else {
-            return None;
-        };
-        let length = decode_varint(&mut rest).ok()?;
-        if rest.len() as u64 != length {
-            return None;
+    /// Of a row whose item ends there.
+    fn of(row: &RowBytes<'_>, end: usize) -> Self {
+        Fields {
+            rest: end - row.rest.len()..end,
+            named: !row.key.is_empty(),
+            place: (row.main, row.sub),
+            tombstone: row.tombstone,
+            file: row.file,
+            length: row.value_bytes(),
         }
-        let mut row = Fields {
-            rest: body.end - rest.len()..body.end,
-            ..Fields::default()
-        };
-        while !rest.is_empty() {
-            let (tag, wire) = decode_key(&mut rest).ok()?;
-            match (tag, wire) {
-                (1 | 2, WireType::LengthDelimited) => {
-                    let length = decode_varint(&mut rest).ok()? as usize;
-                    let from = body.end - rest.len();
-                    rest = rest.get(length..)?;
-                    if tag == 1 {
-                        row.named = true;
-                        row.key = from..from + length;
-                        // It is the first one.
-                        row.rest.start = from + length;
-                    } else {
-                        row.length = length as u64;
-                    }
-                }
-                (4, WireType::Varint) => {
-                    row.place.0 = decode_varint(&mut rest).ok()?.cast_signed();
-                }
-                (7, WireType::Varint) => row.place.1 = decode_varint(&mut rest).ok()? as u32,
-                (8, WireType::Varint) => row.tombstone = decode_varint(&mut rest).ok()? != 0,
-                (9, WireType::Varint) => row.file = decode_varint(&mut rest).ok()?,
-                (11, WireType::Varint) => row.length = decode_varint(&mut rest).ok()?,
-                _ => skip_field(wire, tag, &mut rest, DecodeContext::default()).ok()?,
-            }
+    }
+
+    /// The same as a line.
+    pub(super) fn line<'a>(&self, rest: &'a [u8]) -> Line<'a> {
+        Line {
+            rest,
+            place: self.place,
+            tombstone: self.tombstone,
+            file: self.file,
+            length: self.length,
         }
-        Some(row)
     }
 }

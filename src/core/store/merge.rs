@@ -131,13 +131,7 @@ impl<'a> Merge<'a> {
         if fields.named {
             self.rows.begin(self.earlier.key(), &mut self.buffer)?;
         }
-        let line = Line {
-            rest: self.earlier.rest(),
-            place: fields.place,
-            tombstone: fields.tombstone,
-            file: fields.file,
-            length: fields.length,
-        };
+        let line = fields.line(self.earlier.rest());
         let worn = self.worn.contains(&line.file) && !mutant!(MergedStale);
         let now = worn.then(|| now(&self.view, self.earlier.key(), line.place));
         let line = match now.flatten() {

@@ -88,6 +88,9 @@ impl MergedRows {
 
     /// Adds a row of this key.
     pub(super) fn add(&mut self, line: &Line<'_>, out: &mut BytesMut) -> Result<(), Error> {
+        if self.key.is_empty() {
+            return Err(damaged("its first row names no key"));
+        }
         if line.place.0 > self.compacted {
             self.write_held(out)?;
             return self.write(line, out);

@@ -36,6 +36,7 @@ mod reads;
 mod recents;
 mod record;
 mod replaced;
+mod row_bytes;
 mod rows;
 mod span;
 mod staged;

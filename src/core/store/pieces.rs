@@ -10,6 +10,7 @@ use std::sync::Arc;
 use bytes::{Buf as _, Bytes, BytesMut};
 use prost::Message as _;
 
+use super::row_bytes::RowBytes;
 use super::value::Place;
 use super::{Auth, Error, FollowedRevision, Following, LeaseId, Revision, SetAlarm, ValueFile};
 
@@ -156,7 +157,7 @@ pub(super) fn first_item(bytes: &[u8]) -> Result<Option<Range<usize>>, Error> {
 
 /// Where the value of a row is, if it is in a file.
 pub(super) fn place(
-    row: &Row,
+    row: &RowBytes<'_>,
     files: &BTreeMap<u64, Arc<ValueFile>>,
 ) -> Result<Option<Place>, Error> {
     if row.file == 0 {

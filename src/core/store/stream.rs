@@ -12,6 +12,7 @@ use prost::Message as _;
 use super::Error;
 use super::checkpoint::CHUNK_BYTES;
 use super::pieces::{FORMAT, FORMAT_PLACED, Head, Kind, Piece, Pieces, Row, damaged, place};
+use super::row_bytes::RowBytes;
 use super::value::{ValueFile, sum};
 
 /// A stream with places of values, made into one that has the values: what is sent to other members
@@ -71,17 +72,19 @@ impl Inline {
                 format: FORMAT,
                 ..head
             })),
-            Some(Kind::Row(row)) => Some(Kind::Row(match place(&row, &self.files)? {
-                None => row,
-                Some(place) => Row {
-                    value: place.read()?,
-                    file: 0,
-                    offset: 0,
-                    length: 0,
-                    sum: 0,
-                    ..row
+            Some(Kind::Row(row)) => Some(Kind::Row(
+                match place(&RowBytes::decoded(&row), &self.files)? {
+                    None => row,
+                    Some(place) => Row {
+                        value: place.read()?,
+                        file: 0,
+                        offset: 0,
+                        length: 0,
+                        sum: 0,
+                        ..row
+                    },
                 },
-            })),
+            )),
             other => other,
         };
         Ok(Piece { kind })
