@@ -13,6 +13,7 @@ use crate::persist::{self, Saver};
 use crate::raft::{Entry, SnapshotMeta};
 use crate::server::maintenance::compaction_hashes::CompactionHashes;
 use crate::server::maintenance::healing::Waited;
+use crate::server::process::allocator;
 use crate::server::process::clock;
 use crate::server::process::exit::Stop;
 use crate::store::{DamagedValue, Revision};
@@ -189,6 +190,7 @@ fn save(
     loop {
         let again = checkpoint.again();
         let saved = saver.save(checkpoint, alive);
+        allocator::give_back();
         if let Some(why) = saver.take_unmerged() {
             tracing::warn!(
                 "a checkpoint is written from memory, as the one before cannot be used: {why}"

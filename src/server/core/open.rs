@@ -15,6 +15,7 @@ use crate::node::{
 use crate::persist::{self, Saver, ValuesTo};
 use crate::raft::{self, HardState, Restored, SnapshotMeta};
 use crate::server::flags::config::{Config, ValuesOnDisk};
+use crate::server::process::allocator;
 use crate::server::process::exit::Stop;
 
 /// Bytes of the log's end that are read into memory at start.
@@ -203,8 +204,9 @@ pub(crate) fn restore(
     (member_id, boot_nonce): (u64, u64),
     alive: impl Fn(),
 ) -> Result<StateMachine, Stop> {
-    persist::restore(checkpoints, position, (member_id, boot_nonce), alive)
-        .map_err(|error| persist_stop(&error))
+    let machine = persist::restore(checkpoints, position, (member_id, boot_nonce), alive);
+    allocator::give_back();
+    machine.map_err(|error| persist_stop(&error))
 }
 
 #[cfg(test)]

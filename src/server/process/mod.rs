@@ -1,6 +1,7 @@
 //! The server as a process: its start and end, signals, exit codes, log lines, and facts about the
 //! machine. Knows nothing of keys, and of Raft only when to begin and to end.
 
+pub(in crate::server) mod allocator;
 pub(in crate::server) mod clock;
 pub(in crate::server) mod descriptors;
 pub mod exit;
