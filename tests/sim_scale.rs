@@ -2,7 +2,7 @@
 //! caches, reconciles and queue are those of the released operator; the clusters are one simulated cluster in many
 //! namespaces.
 //!
-//! `CLUSTERS=n` sets their number (30); `make scale` runs an optimized build with 1,000.
+//! `CLUSTERS=n` sets their number (30), `TLS=1` gives the idle ones TLS; `make scale` runs an optimized build with 1,000.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -70,7 +70,7 @@ const MANY: usize = 100;
 
 fn number(name: &str) -> Option<usize> {
     let given = std::env::var(name).ok();
-    given.map(|text| text.parse().expect("CLUSTERS is a number"))
+    given.map(|text| text.parse().unwrap_or_else(|_| panic!("{name} is a number")))
 }
 
 /// The CPU time of this thread.
@@ -114,7 +114,8 @@ fn caches_of_clusters_with_tls() {
 #[test]
 fn idle_clusters_send_no_api_requests() {
     let many = number("CLUSTERS").unwrap_or(30);
-    let mut scale = ScaleTest::new(false).expect("a cluster comes to rest");
+    let tls = number("TLS").is_some_and(|it| it != 0);
+    let mut scale = ScaleTest::new(tls).expect("a cluster comes to rest");
     let written = scale.writes();
     scale.admit(many);
     let empty = (memory(), allocated());
@@ -131,7 +132,8 @@ fn idle_clusters_send_no_api_requests() {
     let minutes = u64::try_from(many).expect("a number") * MINUTES;
     let of_one = |now: u64, before: u64| now.saturating_sub(before) as f64 / many as f64;
     println!(
-        "{many} clusters of three, KiB of each: caches {:.1}, and {:.1} with held calls and queue; resident {:.1} and {:.1}",
+        "{many} clusters of three{}, KiB of each: caches {:.1}, and {:.1} with held calls and queue; resident {:.1} and {:.1}",
+        if tls { " with TLS" } else { "" },
         of_one(filled.1, empty.1),
         of_one(settled.1, empty.1),
         of_one(filled.0, empty.0),
