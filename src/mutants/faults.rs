@@ -6,7 +6,7 @@ macro_rules! faults {
         $killer:expr $(, like $like:literal)?;)*) => {
         /// A fault that can be planted.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-        #[repr(u8)]
+        #[repr(u16)]
         pub enum Mutant {
             $($(#[doc = $breaks])+ $mutant,)*
         }
@@ -378,6 +378,9 @@ faults! {
     /// The machine goes on although the checkpoint that is being written is far behind it.
     CheckpointOutrun "checkpoint-outrun" in "core/node/member/retention.rs",
         Test("node::tests::life::machine_waits_for_its_checkpoint");
+    /// No checkpoint is due for a small log, however long ago the last one was.
+    SlowLogKept "slow-log-kept" in "core/node/member/retention.rs",
+        Test("node::member::retention::tests::small_log_is_enough_a_while_after_the_last_checkpoint");
     /// The log is dropped up to the newest checkpoint, so that the older one is of no use.
     DropsOlderLog "drops-older-log" in "core/node/member/retention.rs",
         Test("node::member::retention::tests::log_since_the_older_checkpoint_stays");

@@ -10,12 +10,14 @@ thread_local! {
     static PLANTED: Cell<Set> = Cell::new(named());
 }
 
-const _: () = assert!(ALL.len() <= 256);
+const _: () = assert!(ALL.len() <= 128 * WORDS);
 
 /// A bit a fault.
-type Set = [u128; 2];
+type Set = [u128; WORDS];
 
-const NONE: Set = [0; 2];
+const WORDS: usize = 4;
+
+const NONE: Set = [0; WORDS];
 
 fn and(set: Set, mutant: Mutant) -> Set {
     let (word, bit) = (mutant as usize / 128, mutant as usize % 128);
