@@ -60,6 +60,7 @@ const HELM_FLAGS: &[&str] = &[
     "--set",
     "--set-json",
     "--reuse-values",
+    "--reset-then-reuse-values",
 ];
 const ETCDCTL: &[&str] = &[
     "alarm disarm",
