@@ -7,7 +7,7 @@ SIM_PROFILE ?= sim
 SCENARIO ?=
 
 SCALE ?= 100
-.PHONY: help demo test check lint files fix generate sim sim-operator scale raft mutants robustness differential fuzz soak attack topology e2e interop h2spec kubernetes image bench bench-growth instructions
+.PHONY: help demo test check lint files chart fix generate sim sim-operator scale raft mutants robustness differential fuzz soak attack topology e2e interop h2spec kubernetes image bench bench-growth instructions
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -24,7 +24,7 @@ test: ## everything that needs only the Rust toolchain; sums up at its end what 
 	RUST_TEST_THREADS=$(TEST_THREADS) tests/summary.sh cargo test --locked
 
 check: ## formatting, lints, layering, links, generated files, supply chain: writes nothing
-	@tests/needs.sh rust cc deny python
+	@tests/needs.sh rust cc deny python yaml
 	@$(MAKE) --no-print-directory lint files
 
 lint: ## clippy over the tests' build and over the release's own, and rustdoc
@@ -33,14 +33,20 @@ lint: ## clippy over the tests' build and over the release's own, and rustdoc
 	cargo clippy --locked --bin quorate -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --lib --document-private-items --features mutants,simulators,versus
 
-files: ## the rest of `make check`: formatting, layering, links, blocks of the pages, generated files, supply chain
-	@tests/needs.sh rust cc deny python
+files: ## the rest of `make check`: formatting, layering, links, blocks of the pages, generated files, the chart, supply chain
+	@tests/needs.sh rust cc deny python yaml
 	cargo fmt --all --check
 	cargo fmt --check --manifest-path tests/interop/rust/Cargo.toml
 	cargo fmt --check --manifest-path tests/fuzz/Cargo.toml
 	cargo test --locked --test layering --test conformance --test links --test docs --test messages
 	tests/generated.sh
+	tests/chart/check.py
 	tests/supply-chain.sh
+
+chart: ## the chart: what it renders and refuses, its values against their schema; needs Go, for helm, and python3
+	@tests/needs.sh go python yaml
+	tests/kubernetes/build.sh helm
+	QUORATE_REQUIRE_HELM=1 tests/chart/check.py $(ONLY)
 
 fix: ## formats and applies the lints' suggestions
 	cargo fmt --all
@@ -49,12 +55,13 @@ fix: ## formats and applies the lints' suggestions
 	cargo clippy --fix --allow-dirty --allow-staged --all-targets
 
 generate: ## CRD, rights, references, images and the one-file install, from the code, the chart and docs/data
-	@tests/needs.sh rust cc go python
+	@tests/needs.sh rust cc go python yaml
 	cargo run --locked --quiet --bin quorate -- generate --write
 	CONFORMANCE_WRITE=1 cargo test --locked --quiet --test conformance
 	MESSAGES_WRITE=1 cargo test --locked --quiet --test messages
 	tests/docs/images.py
 	tests/kubernetes/build.sh helm
+	tests/chart/check.py --write
 	tests/kubernetes/install-yaml.sh
 
 sim: ## seeded simulation: SEEDS=n runs n seeds from SEED_BASE, SEED=x replays one with its trace

@@ -47,6 +47,7 @@ const SIGNS: &[(&str, &[&str])] = &[
     ("tests/supply-chain.sh", &["deny"]),
     ("tests/generated.sh", &["python"]),
     ("tests/docs/images.py", &["python"]),
+    ("tests/chart/", &["python", "yaml"]),
     ("tests/kubernetes/quorate-image.sh", &["rust", "cc", "musl"]),
 ];
 
@@ -147,6 +148,7 @@ fn what_is_missing_is_named() {
         ("deny", "tests/supply-chain.sh --install"),
         ("musl", "apt-get install musl-tools"),
         ("python", "apt-get install python3"),
+        ("yaml", "apt-get install python3-yaml"),
         ("valgrind", "apt-get install valgrind"),
     ] {
         let (code, output) = run(&[name]);

@@ -2,7 +2,7 @@
 # Names what a command of CONTRIBUTING.md lacks on this machine and how to get it, before the command has worked
 # for minutes. Installs nothing except the Rust target of the image, if rustup is available.
 #
-#   tests/needs.sh NAME...    of: rust cc c++ go deny musl python valgrind root
+#   tests/needs.sh NAME...    of: rust cc c++ go deny musl python yaml valgrind root
 set -euo pipefail
 lacks=()
 have() { command -v "$1" >/dev/null 2>&1; }
@@ -40,6 +40,7 @@ for name in "$@"; do
     c++) have "${CXX:-c++}" || lacks+=("${CXX:-c++}, a C++ compiler: apt-get install g++") ;;
     go) have go || lacks+=("Go 1.25 or newer: https://go.dev/doc/install") ;;
     python) have python3 || lacks+=("python3, 3.9 or newer: apt-get install python3") ;;
+    yaml) have python3 && python3 -c 'import yaml' 2>/dev/null || lacks+=("Python's yaml: apt-get install python3-yaml, or pip install pyyaml") ;;
     valgrind) have valgrind || lacks+=("valgrind: apt-get install valgrind") ;;
     deny) have cargo && cargo deny --version >/dev/null 2>&1 || lacks+=("cargo-deny: tests/supply-chain.sh --install") ;;
     root) [ "$(uname -s)" = Linux ] && [ "$(id -u)" = 0 ] || lacks+=("root on Linux: it makes network namespaces and mounts") ;;

@@ -24,6 +24,7 @@ valgrind valgrind
 EOF
 # Debian's python3 comes without the module that creates virtual environments.
 python3 -c 'import ensurepip' 2>/dev/null || need+=(python3-venv)
+python3 -c 'import yaml' 2>/dev/null || need+=(python3-yaml)
 [ ${#need[@]} -eq 0 ] && exit 0
 if ! command -v apt-get >/dev/null || [ "$(id -u)" != 0 ]; then
   echo "packages.sh: these are missing, and only root with apt-get can install them from here: ${need[*]}" >&2

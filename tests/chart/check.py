@@ -1,0 +1,332 @@
+#!/usr/bin/env python3
+"""The chart's test: what it renders, what it refuses, and that its values and their schema say the same.
+
+    tests/chart/check.py [NAME...]    the checks whose names contain one of these words; all of them if none is given
+    tests/chart/check.py --write      writes golden/*.yaml, which show in a review what a change does to the objects
+
+Without helm (target/kubernetes/bin/helm, which `make chart` builds) what needs no rendering is checked, and the last line
+says so; with QUORATE_REQUIRE_HELM=1 that fails. Needs Python's yaml. Talks to no cluster.
+"""
+
+import concurrent.futures
+import difflib
+import json
+import os
+import sys
+
+import facts
+import render
+from render import CHART, HERE, ROOT, Refused
+
+BASE = {"allNamespaces": True}
+# Flags of the operator that are not the chart's to set, and why.
+NOT_OFFERED = {
+    "lease-name": "the Role and `kubectl quorate` know the Lease by its name",
+    "lease-namespace": "the Role is in the release's namespace",
+}
+
+
+def values():
+    return render.file(CHART / "values.yaml")
+
+
+def schema():
+    """With its references resolved."""
+    whole = json.loads((CHART / "values.schema.json").read_text())
+
+    def resolved(part):
+        if isinstance(part, list):
+            return [resolved(one) for one in part]
+        if not isinstance(part, dict):
+            return part
+        if "$ref" in part:
+            return resolved(whole["definitions"][part["$ref"].rsplit("/", 1)[-1]])
+        return {key: resolved(inner) for key, inner in part.items()}
+
+    return resolved(whole)
+
+
+def put(into, path, value):
+    """The values with one more, given by its dotted path."""
+    first, _, rest = path.partition(".")
+    inner = put(into.get(first, {}), rest, value) if rest else value
+    return {**into, first: inner}
+
+
+# --- without helm
+
+
+def schema_has_every_value():
+    def compare(given, part, path):
+        known = set(part["properties"]) - ({"global"} if not path else set())
+        for key in sorted(known ^ set(given)):
+            yield f"{path}{key} is in the schema or in values.yaml alone"
+        for key in sorted(known & set(given)):
+            inner = part["properties"][key]
+            if isinstance(given[key], dict) and "properties" in inner and not render.free_form(inner):
+                yield from compare(given[key], inner, f"{path}{key}.")
+
+    yield from compare(values(), schema(), "")
+
+
+# Where the schema lets any key in: Kubernetes' own objects, which the API server checks, and maps of strings.
+FREE = {
+    "global",
+    "affinity",
+    "commonAnnotations",
+    "commonLabels",
+    "extraEnv[].valueFrom",
+    "metricsService.annotations",
+    "metricsService.labels",
+    "networkPolicy.from[].ipBlock",
+    "networkPolicy.from[].namespaceSelector",
+    "networkPolicy.from[].podSelector",
+    "nodeSelector",
+    "podAnnotations",
+    "podLabels",
+    "podMonitor.annotations",
+    "podMonitor.authorization",
+    "podMonitor.labels",
+    "podMonitor.metricRelabelings[]",
+    "podMonitor.relabelings[]",
+    "podSecurityContext",
+    "resources.claims[]",
+    "resources.limits",
+    "resources.requests",
+    "securityContext",
+    "serviceAccount.annotations",
+    "serviceMonitor.annotations",
+    "serviceMonitor.authorization",
+    "serviceMonitor.labels",
+    "serviceMonitor.metricRelabelings[]",
+    "serviceMonitor.relabelings[]",
+    "strategy.rollingUpdate",
+    "tolerations[]",
+    "topologySpreadConstraints[]",
+}
+
+
+def schema_is_strict():
+    found = set()
+
+    def walk(part, path):
+        for one in part.get("oneOf", [part]):
+            if one.get("type") == "object":
+                if one.get("additionalProperties") is not False:
+                    found.add(path)
+                for key, inner in one.get("properties", {}).items():
+                    walk(inner, f"{path}.{key}".lstrip("."))
+            elif one.get("type") == "array":
+                walk(one["items"], f"{path}[]")
+
+    walk(schema(), "")
+    yield from (f"{path} lets any key in, or does not any more" for path in sorted(found ^ FREE))
+
+
+def every_value_has_a_change():
+    known = {path for path, _ in render.leaves(values(), schema())}
+    listed = set(render.file(HERE / "changes.yaml"))
+    yield from (f"{path} is in changes.yaml or in values.yaml alone" for path in sorted(known ^ listed))
+
+
+def every_flag_is_offered():
+    known = facts.flags_of_the_operator((ROOT / "src/cli/operator.rs").read_text())
+    text = (CHART / "templates/deployment.yaml").read_text()
+    offered = {flag for flag in known if f"--{flag}=" in text}
+    yield from (f"--{flag} is no value, and NOT_OFFERED has no reason" for flag in sorted(known - offered - set(NOT_OFFERED)))
+    yield from (f"--{flag} is no flag of the operator, or it is offered" for flag in sorted(set(NOT_OFFERED) - (known - offered)))
+    taken = (CHART / "templates/_checks.tpl").read_text()
+    yield from (f"extraArgs does not refuse --{flag}" for flag in sorted(known) if f'"{flag}"' not in taken)
+
+
+def metadata():
+    chart = render.file(CHART / "Chart.yaml")
+    version = (ROOT / "Cargo.toml").read_text().split('\nversion = "', 1)[1].split('"', 1)[0]
+    if {chart["version"], chart["appVersion"]} != {version}:
+        yield f"Chart.yaml is of {chart['version']} and {chart['appVersion']}, the programs are of {version}"
+    if chart["kubeVersion"] != f">={render.OLDEST}-0":
+        yield f"kubeVersion is {chart['kubeVersion']}"
+
+
+# --- with helm
+
+
+def text_of(path):
+    given, versions = render.case(path)
+    return "".join(f"{line}\n" for line in render.template(given, versions).splitlines() if not line.startswith("# Source: "))
+
+
+def golden(path):
+    """What a case has that the defaults have not: those are in deploy/install.yaml."""
+    defaults = text_of(HERE / "cases/defaults.yaml").split("---\n")
+    own = [one for one in text_of(path).split("---\n") if one not in defaults]
+    return "---\n".join(["# Written by tests/chart/check.py --write: what the defaults do not have.\n", *own])
+
+
+def case(path):
+    """The rendering is the one in golden/, and has what every rendering has."""
+    kept = HERE / "golden" / path.name
+    before, now = kept.read_text() if kept.exists() else "", golden(path)
+    if now != before:
+        difference = difflib.unified_diff(before.splitlines(), now.splitlines(), f"golden/{path.name}", "now", lineterm="", n=1)
+        yield from list(difference)[:60]
+        yield "read the difference (60 lines of it are here); tests/chart/check.py --write keeps it"
+    objects = render.read_all(text_of(path))
+    for fact in facts.ALWAYS:
+        yield from (f"{fact.__name__}: {wrong}" for wrong in fact(objects))
+
+
+def namespaced():
+    objects = render.read_all(text_of(HERE / "cases/namespaced.yaml"))
+    yield from (f"{facts.name(one)} is cluster-scoped" for one in objects if one["kind"] in facts.CLUSTER_SCOPED)
+
+
+def definitions():
+    """With the values of everything.yaml: what the file has, kept at uninstall, with the common labels and annotations."""
+    given, versions = render.case(HERE / "cases/everything.yaml")
+    objects = render.read_all(render.template({**given, "crds": {"enabled": True}}, versions))
+    source = render.read_all((CHART / "files/crds.yaml").read_text())
+    rendered = {one["metadata"]["name"]: one for one in facts.of(objects, "CustomResourceDefinition")}
+    for one in source:
+        found = rendered.pop(one["metadata"]["name"], {"metadata": {}})
+        if found.get("spec") != one["spec"]:
+            yield f"{one['metadata']['name']} is not rendered as it is"
+        if found["metadata"].get("annotations", {}) != {**given["commonAnnotations"], "helm.sh/resource-policy": "keep"}:
+            yield f"{one['metadata']['name']} has the annotations {found['metadata'].get('annotations')}"
+        if found["metadata"].get("labels") != given["commonLabels"]:
+            yield f"{one['metadata']['name']} has the labels {found['metadata'].get('labels')}"
+    yield from (f"{name} is in no file" for name in rendered)
+    for one in objects:
+        if not given["commonLabels"].items() <= one["metadata"]["labels"].items():
+            yield f"{facts.name(one)} lacks a common label"
+        if "example.org/owner" not in one["metadata"]["annotations"]:
+            yield f"{facts.name(one)} lacks a common annotation"
+    yield from facts.users_may_what_is_served(objects, source)
+
+
+def change(path, row):
+    with_ = row.get("with", BASE)
+    before = render.template({**with_, **row.get("before", {})})
+    after = render.template(put(with_, path, row["value"]))
+    words, there, absent = (row["shows"], after, before) if "shows" in row else (row["hides"], before, after)
+    if words not in there:
+        yield f"{words!r} is not there"
+    if words in absent:
+        yield f"{words!r} is there without the change too"
+
+
+def refused(row):
+    try:
+        render.template(row["values"], row.get("api-versions", "").split(), row.get("kube-version", render.OLDEST))
+    except Refused as message:
+        if row["says"] not in str(message):
+            yield f"helm says something else: {message}"
+    else:
+        yield "helm takes it"
+
+
+def misspelt():
+    """A key that does not exist, in every map of values: helm names all of them at once."""
+    nodes = {path.rpartition(".")[0] for path, _ in render.leaves(values(), schema())} | {"strategy", "resources"}
+    given = BASE
+    for node in nodes:
+        given = put(given, f"{node}.misspelt".lstrip("."), 1)
+    yield from unnamed(given, {node: "additional properties 'misspelt' not allowed" for node in nodes})
+
+
+def wrong(part):
+    """A value that this part of the schema refuses."""
+    if "enum" in part:
+        return "no-such"
+    return 7 if any(one.get("type") in ("object", "array") for one in part.get("oneOf", [part])) else []
+
+
+def mistyped():
+    """Every value at once, each as something that it cannot be."""
+    given, paths = BASE, [path for path, _ in render.leaves(values(), schema())]
+    for path in paths:
+        part = schema()
+        for key in path.split("."):
+            part = part["properties"][key]
+        given = put(given, path, wrong(part))
+    yield from unnamed(given, dict.fromkeys(paths, ""))
+
+
+def unnamed(given, paths):
+    try:
+        render.template(given)
+        yield "helm takes it"
+    except Refused as message:
+        for path, words in paths.items():
+            place = f"/{path}".rstrip("/").replace(".", "/")
+            if not any(f"at '{place}': {words}" in line for line in str(message).splitlines()):
+                yield f"helm does not refuse {path}"
+
+
+def absent(key):
+    """A release whose values have no such key, as with --reuse-values after a version that did not know it."""
+    others = {"watchNamespaces": ["shop"]} if key == "allNamespaces" else BASE
+    render.template({**others, key: None})
+    return []
+
+
+def lint():
+    try:
+        render.helm("lint", "--strict", "--quiet", CHART, values=BASE)
+    except Refused as message:
+        yield str(message)
+
+
+def rendered():
+    for path in render.cases():
+        yield f"case {path.stem}", lambda path=path: case(path)
+    yield "namespaced: nothing is cluster-scoped", namespaced
+    yield "definitions, and rights to them", definitions
+    yield "lint", lint
+    for path, row in render.file(HERE / "changes.yaml").items():
+        for one in row if isinstance(row, list) else [row]:
+            yield f"change {path}", lambda path=path, row=one: change(path, row)
+    for title, row in render.file(HERE / "refused.yaml").items():
+        yield f"refused {title}", lambda row=row: refused(row)
+    yield "refused, as misspelt", misspelt
+    yield "refused, as something else", mistyped
+    for key in values():
+        if key != "image":
+            yield f"absent {key}", lambda key=key: absent(key)
+
+
+def checks():
+    for one in (schema_has_every_value, schema_is_strict, every_value_has_a_change, every_flag_is_offered, metadata):
+        yield one.__name__.replace("_", " "), one
+    if render.HELM.exists():
+        yield from rendered()
+
+
+def problems(check):
+    try:
+        return list(check[1]())
+    except Refused as message:
+        return [str(message)]
+
+
+def main(words):
+    if words == ["--write"]:
+        for path in render.cases():
+            (HERE / "golden" / path.name).write_text(golden(path))
+        return 0
+    asked = [(name, check) for name, check in checks() if not words or any(word in name for word in words)]
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:  # they wait for helm
+        found = list(pool.map(problems, asked))
+    for (name, _), wrong in zip(asked, found):
+        for problem in wrong:
+            print(f"{name}: {problem}")
+    ran, failed = len(asked), sum(bool(wrong) for wrong in found)
+    print(f"tests/chart: {ran} checks, {failed} failed" if ran else "tests/chart: no check has such a name")
+    if not render.HELM.exists():
+        print("tests/chart: nothing was rendered, since target/kubernetes/bin/helm is missing: make chart builds it")
+    needed = os.environ.get("QUORATE_REQUIRE_HELM") and not render.HELM.exists()
+    return 1 if failed or needed or not ran else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
