@@ -43,7 +43,7 @@ files: ## the rest of `make check`: formatting, layering, links, blocks of the p
 	tests/chart/check.py
 	tests/supply-chain.sh
 
-chart: ## the chart: what it renders and refuses, its values against their schema; needs Go, for helm, and python3
+chart: ## the chart: what it renders and refuses, its values against their schema and its README; needs Go, for helm, and python3
 	@tests/needs.sh go python yaml
 	tests/kubernetes/build.sh helm
 	QUORATE_REQUIRE_HELM=1 tests/chart/check.py $(ONLY)
@@ -54,12 +54,13 @@ fix: ## formats and applies the lints' suggestions
 	cargo fmt --manifest-path tests/fuzz/Cargo.toml
 	cargo clippy --fix --allow-dirty --allow-staged --all-targets
 
-generate: ## CRD, rights, references, images and the one-file install, from the code, the chart and docs/data
+generate: ## CRD, rights, references, images, the chart's README and the one-file install, from the code, the chart and docs/data
 	@tests/needs.sh rust cc go python yaml
 	cargo run --locked --quiet --bin quorate -- generate --write
 	CONFORMANCE_WRITE=1 cargo test --locked --quiet --test conformance
 	MESSAGES_WRITE=1 cargo test --locked --quiet --test messages
 	tests/docs/images.py
+	tests/chart/readme.py
 	tests/kubernetes/build.sh helm
 	tests/chart/check.py --write
 	tests/kubernetes/install-yaml.sh

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The chart's test: what it renders, what it refuses, and that its values and their schema say the same.
+"""The chart's test: what it renders, what it refuses, and that its values, their schema and its README say the same.
 
     tests/chart/check.py [NAME...]    the checks whose names contain one of these words; all of them if none is given
     tests/chart/check.py --write      writes golden/*.yaml, which show in a review what a change does to the objects
@@ -12,9 +12,11 @@ import concurrent.futures
 import difflib
 import json
 import os
+import re
 import sys
 
 import facts
+import readme
 import render
 from render import CHART, HERE, ROOT, Refused
 
@@ -123,6 +125,12 @@ def schema_is_strict():
     yield from (f"{path} lets any key in, or does not any more" for path in sorted(found ^ FREE))
 
 
+def readme_is_as_written():
+    if readme.whole() != (CHART / "README.md").read_text():
+        yield "charts/quorate/README.md is not what the comments of values.yaml say: run tests/chart/readme.py"
+    yield from readme.without_meaning()
+
+
 def every_value_has_a_change():
     known = {path for path, _ in render.leaves(values(), schema())}
     listed = set(render.file(HERE / "changes.yaml"))
@@ -146,6 +154,11 @@ def metadata():
         yield f"Chart.yaml is of {chart['version']} and {chart['appVersion']}, the programs are of {version}"
     if chart["kubeVersion"] != f">={render.OLDEST}-0":
         yield f"kubeVersion is {chart['kubeVersion']}"
+    listed = {(one["name"], one["kind"], one["version"]) for one in render.read(chart["annotations"]["artifacthub.io/crds"])}
+    served = set()
+    for one in render.read_all((CHART / "files/crds.yaml").read_text()):
+        served |= {(one["metadata"]["name"], one["spec"]["names"]["kind"], version["name"]) for version in one["spec"]["versions"]}
+    yield from (f"{name} is in Chart.yaml or in files/crds.yaml alone" for name, _, _ in sorted(listed ^ served))
 
 
 # --- with helm
@@ -277,12 +290,36 @@ def lint():
         yield str(message)
 
 
+def note(row):
+    text = render.notes(row["values"])
+    for words in row.get("says", []):
+        if words not in text:
+            yield f"{words!r} is not in:\n{text}"
+    for words in row.get("omits", []):
+        if words in text:
+            yield f"{words!r} is in:\n{text}"
+
+
+def page_blocks():
+    """The blocks of the chart's README: values that it shows are taken, and so are those that its commands set."""
+    page = (CHART / "README.md").read_text()
+    known = {path for path, _ in render.leaves(values(), schema())}
+    blocks = re.findall(r"```(\w+)\n(.*?)```", page, flags=re.S)
+    for language, text in blocks:
+        if language == "yaml":
+            render.template({**BASE, **render.read(text)})
+        yield from (f"the README sets {key}" for key in re.findall(r"--set \"?([\w.]+)=", text) if key not in known)
+    if {language for language, _ in blocks} != {"sh", "yaml"}:
+        yield "the README has other blocks than this check knows"
+
+
 def rendered():
     for path in render.cases():
         yield f"case {path.stem}", lambda path=path: case(path)
     yield "namespaced: nothing is cluster-scoped", namespaced
     yield "definitions, and rights to them", definitions
     yield "lint", lint
+    yield "blocks of the page", page_blocks
     for path, row in render.file(HERE / "changes.yaml").items():
         for one in row if isinstance(row, list) else [row]:
             yield f"change {path}", lambda path=path, row=one: change(path, row)
@@ -293,10 +330,12 @@ def rendered():
     for key in values():
         if key != "image":
             yield f"absent {key}", lambda key=key: absent(key)
+    for title, row in render.file(HERE / "notes.yaml").items():
+        yield f"notes {title}", lambda row=row: note(row)
 
 
 def checks():
-    for one in (schema_has_every_value, schema_is_strict, every_value_has_a_change, every_flag_is_offered, metadata):
+    for one in (schema_has_every_value, schema_is_strict, readme_is_as_written, every_value_has_a_change, every_flag_is_offered, metadata):
         yield one.__name__.replace("_", " "), one
     if render.HELM.exists():
         yield from rendered()

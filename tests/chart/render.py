@@ -3,6 +3,7 @@
 import functools
 import json
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -71,6 +72,20 @@ def template(values, versions=(), kube=OLDEST, chart=CHART):
 def rendered(values, versions, kube, chart):
     more = [f"--api-versions={version}" for version in versions]
     return helm("template", RELEASE, chart, "--namespace", NAMESPACE, "--kube-version", kube, *more, values=json.loads(values))
+
+
+def notes(values):
+    """NOTES.txt as helm install prints it. helm renders it only where a cluster answers, so a copy of the chart has it as an
+    object."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = pathlib.Path(folder) / "quorate"
+        shutil.copytree(CHART, copy)
+        text = (copy / "templates/NOTES.txt").read_text()
+        (copy / "templates/notes.yaml").write_text(
+            '{{- define "notes" }}' + text + '{{ end }}\nkind: Notes\ntext: {{ include "notes" . | quote }}\n'
+        )
+        documents = read_all(template(values, chart=copy))
+    return next(one["text"] for one in documents if one["kind"] == "Notes")
 
 
 def case(path):
