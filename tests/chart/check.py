@@ -4,164 +4,25 @@
     tests/chart/check.py [NAME...]    the checks whose names contain one of these words; all of them if none is given
     tests/chart/check.py --write      writes golden/*.yaml, which show in a review what a change does to the objects
 
-Without helm (target/kubernetes/bin/helm, which `make chart` builds) what needs no rendering is checked, and the last line
-says so; with QUORATE_REQUIRE_HELM=1 that fails. Needs Python's yaml. Talks to no cluster.
+Without helm (target/kubernetes/bin/helm) what needs no rendering is checked, and without Kubernetes' Go module objects are not
+compared with its schemas. The last lines say so; with QUORATE_REQUIRE_HELM=1 that fails. `make chart` gets both. Needs Python's
+yaml. Talks to no cluster.
 """
 
 import concurrent.futures
 import difflib
-import json
 import os
 import re
 import sys
 
 import facts
-import readme
+import openapi
 import render
-from render import CHART, HERE, ROOT, Refused
+import static
+from render import CHART, HERE, Refused
+from static import put, schema, values
 
 BASE = {"allNamespaces": True}
-# Flags of the operator that are not the chart's to set, and why.
-NOT_OFFERED = {
-    "lease-name": "the Role and `kubectl quorate` know the Lease by its name",
-    "lease-namespace": "the Role is in the release's namespace",
-}
-
-
-def values():
-    return render.file(CHART / "values.yaml")
-
-
-def schema():
-    """With its references resolved."""
-    whole = json.loads((CHART / "values.schema.json").read_text())
-
-    def resolved(part):
-        if isinstance(part, list):
-            return [resolved(one) for one in part]
-        if not isinstance(part, dict):
-            return part
-        if "$ref" in part:
-            return resolved(whole["definitions"][part["$ref"].rsplit("/", 1)[-1]])
-        return {key: resolved(inner) for key, inner in part.items()}
-
-    return resolved(whole)
-
-
-def put(into, path, value):
-    """The values with one more, given by its dotted path."""
-    first, _, rest = path.partition(".")
-    inner = put(into.get(first, {}), rest, value) if rest else value
-    return {**into, first: inner}
-
-
-# --- without helm
-
-
-def schema_has_every_value():
-    def compare(given, part, path):
-        known = set(part["properties"]) - ({"global"} if not path else set())
-        for key in sorted(known ^ set(given)):
-            yield f"{path}{key} is in the schema or in values.yaml alone"
-        for key in sorted(known & set(given)):
-            inner = part["properties"][key]
-            if isinstance(given[key], dict) and "properties" in inner and not render.free_form(inner):
-                yield from compare(given[key], inner, f"{path}{key}.")
-
-    yield from compare(values(), schema(), "")
-
-
-# Where the schema lets any key in: Kubernetes' own objects, which the API server checks, and maps of strings.
-FREE = {
-    "global",
-    "affinity",
-    "commonAnnotations",
-    "commonLabels",
-    "extraEnv[].valueFrom",
-    "metricsService.annotations",
-    "metricsService.labels",
-    "networkPolicy.from[].ipBlock",
-    "networkPolicy.from[].namespaceSelector",
-    "networkPolicy.from[].podSelector",
-    "nodeSelector",
-    "podAnnotations",
-    "podLabels",
-    "podMonitor.annotations",
-    "podMonitor.authorization",
-    "podMonitor.labels",
-    "podMonitor.metricRelabelings[]",
-    "podMonitor.relabelings[]",
-    "podSecurityContext",
-    "resources.claims[]",
-    "resources.limits",
-    "resources.requests",
-    "securityContext",
-    "serviceAccount.annotations",
-    "serviceMonitor.annotations",
-    "serviceMonitor.authorization",
-    "serviceMonitor.labels",
-    "serviceMonitor.metricRelabelings[]",
-    "serviceMonitor.relabelings[]",
-    "strategy.rollingUpdate",
-    "tolerations[]",
-    "topologySpreadConstraints[]",
-}
-
-
-def schema_is_strict():
-    found = set()
-
-    def walk(part, path):
-        for one in part.get("oneOf", [part]):
-            if one.get("type") == "object":
-                if one.get("additionalProperties") is not False:
-                    found.add(path)
-                for key, inner in one.get("properties", {}).items():
-                    walk(inner, f"{path}.{key}".lstrip("."))
-            elif one.get("type") == "array":
-                walk(one["items"], f"{path}[]")
-
-    walk(schema(), "")
-    yield from (f"{path} lets any key in, or does not any more" for path in sorted(found ^ FREE))
-
-
-def readme_is_as_written():
-    if readme.whole() != (CHART / "README.md").read_text():
-        yield "charts/quorate/README.md is not what the comments of values.yaml say: run tests/chart/readme.py"
-    yield from readme.without_meaning()
-
-
-def every_value_has_a_change():
-    known = {path for path, _ in render.leaves(values(), schema())}
-    listed = set(render.file(HERE / "changes.yaml"))
-    yield from (f"{path} is in changes.yaml or in values.yaml alone" for path in sorted(known ^ listed))
-
-
-def every_flag_is_offered():
-    known = facts.flags_of_the_operator((ROOT / "src/cli/operator.rs").read_text())
-    text = (CHART / "templates/deployment.yaml").read_text()
-    offered = {flag for flag in known if f"--{flag}=" in text}
-    yield from (f"--{flag} is no value, and NOT_OFFERED has no reason" for flag in sorted(known - offered - set(NOT_OFFERED)))
-    yield from (f"--{flag} is no flag of the operator, or it is offered" for flag in sorted(set(NOT_OFFERED) - (known - offered)))
-    taken = (CHART / "templates/_checks.tpl").read_text()
-    yield from (f"extraArgs does not refuse --{flag}" for flag in sorted(known) if f'"{flag}"' not in taken)
-
-
-def metadata():
-    chart = render.file(CHART / "Chart.yaml")
-    version = (ROOT / "Cargo.toml").read_text().split('\nversion = "', 1)[1].split('"', 1)[0]
-    if {chart["version"], chart["appVersion"]} != {version}:
-        yield f"Chart.yaml is of {chart['version']} and {chart['appVersion']}, the programs are of {version}"
-    if chart["kubeVersion"] != f">={render.OLDEST}-0":
-        yield f"kubeVersion is {chart['kubeVersion']}"
-    listed = {(one["name"], one["kind"], one["version"]) for one in render.read(chart["annotations"]["artifacthub.io/crds"])}
-    served = set()
-    for one in render.read_all((CHART / "files/crds.yaml").read_text()):
-        served |= {(one["metadata"]["name"], one["spec"]["names"]["kind"], version["name"]) for version in one["spec"]["versions"]}
-    yield from (f"{name} is in Chart.yaml or in files/crds.yaml alone" for name, _, _ in sorted(listed ^ served))
-
-
-# --- with helm
 
 
 def text_of(path):
@@ -185,8 +46,27 @@ def case(path):
         yield from list(difference)[:60]
         yield "read the difference (60 lines of it are here); tests/chart/check.py --write keeps it"
     objects = render.read_all(text_of(path))
-    for fact in facts.ALWAYS:
+    for fact in facts.ALWAYS + ([openapi.fits] if openapi.document() else []):
         yield from (f"{fact.__name__}: {wrong}" for wrong in fact(objects))
+
+
+def schemas_refuse():
+    """Kubernetes' schemas, as openapi.py reads them, can refuse."""
+    objects = render.read_all(text_of(HERE / "cases/standbys.yaml"))
+    for kind, path, value, says in [
+        ("Deployment", "spec.template.spec.hostnetwork", True, "hostnetwork is no field"),
+        ("Deployment", "spec.template.spec.securityContext.runAsUser", 1.00068e09, "not of type integer"),
+        ("Deployment", "spec.template.spec.terminationGracePeriodSeconds", "30", "not of type integer"),
+        ("Deployment", "spec.selector", None, "spec.selector is missing"),
+        ("PodDisruptionBudget", "spec.maxUnavailable", [], "not of type string"),
+        ("NetworkPolicy", "metadata.labels", {"a": 1}, "not of type string"),
+        ("ClusterRole", "apiVersion", "rbac.authorization.k8s.io/v2", "is not served"),
+        ("ClusterRoleBinding", "roleRef", {"kind": "Role", "name": "a"}, "roleRef.apiGroup is missing"),
+    ]:
+        changed = put(facts.of(objects, kind)[0], path, value)
+        found = list(openapi.fits([changed]))
+        if len(found) != 1 or says not in "".join(found):
+            yield f"{kind} {path}: {found}"
 
 
 def namespaced():
@@ -215,6 +95,7 @@ def definitions():
         if "example.org/owner" not in one["metadata"]["annotations"]:
             yield f"{facts.name(one)} lacks a common annotation"
     yield from facts.users_may_what_is_served(objects, source)
+    yield from openapi.fits(objects) if openapi.document() else []
 
 
 def change(path, row):
@@ -316,6 +197,8 @@ def page_blocks():
 def rendered():
     for path in render.cases():
         yield f"case {path.stem}", lambda path=path: case(path)
+    if openapi.document():
+        yield "Kubernetes' schemas refuse", schemas_refuse
     yield "namespaced: nothing is cluster-scoped", namespaced
     yield "definitions, and rights to them", definitions
     yield "lint", lint
@@ -335,7 +218,7 @@ def rendered():
 
 
 def checks():
-    for one in (schema_has_every_value, schema_is_strict, readme_is_as_written, every_value_has_a_change, every_flag_is_offered, metadata):
+    for one in static.CHECKS:
         yield one.__name__.replace("_", " "), one
     if render.HELM.exists():
         yield from rendered()
@@ -363,8 +246,10 @@ def main(words):
     print(f"tests/chart: {ran} checks, {failed} failed" if ran else "tests/chart: no check has such a name")
     if not render.HELM.exists():
         print("tests/chart: nothing was rendered, since target/kubernetes/bin/helm is missing: make chart builds it")
-    needed = os.environ.get("QUORATE_REQUIRE_HELM") and not render.HELM.exists()
-    return 1 if failed or needed or not ran else 0
+    if not openapi.document():
+        print("tests/chart: nothing was compared with Kubernetes' schemas, since its Go module is missing: make chart gets it")
+    lacking = not render.HELM.exists() or not openapi.document()
+    return 1 if failed or not ran or (lacking and os.environ.get("QUORATE_REQUIRE_HELM")) else 0
 
 
 if __name__ == "__main__":
