@@ -65,6 +65,8 @@ FREE = {
     "extraEnv[].valueFrom",
     "metricsService.annotations",
     "metricsService.labels",
+    "networkPolicy.egress[].ports[]",
+    "networkPolicy.egress[].to[]",
     "networkPolicy.from[].ipBlock",
     "networkPolicy.from[].namespaceSelector",
     "networkPolicy.from[].podSelector",
