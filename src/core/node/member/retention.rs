@@ -25,6 +25,7 @@ pub struct CheckpointPolicy {
     /// Due as well so many milliseconds after the last one, or after the start, once the log since exceeds `slow_bytes`, or a
     /// quarter of the size of the last checkpoint if that is more.
     pub slow_ms: u64,
+    /// Bytes of log, see `slow_ms`.
     pub slow_bytes: u64,
     /// While a checkpoint is being written, no more is applied than this many bytes of log.
     pub behind_bytes: u64,
