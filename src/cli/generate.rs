@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 
+use crate::operator::metrics::names;
 use crate::server::flags::feature_gates::GATES;
 use crate::server::flags::table::{Class, FLAGS, Kind};
 use crate::{build, crd};
@@ -42,6 +43,8 @@ enum What {
     BackupReference,
     /// The fields of EtcdRecovery as a Markdown page.
     RecoveryReference,
+    /// The operator's metrics as a Markdown page.
+    Metrics,
 }
 
 /// Runs the subcommand.
@@ -63,6 +66,7 @@ fn write_files(arguments: &Arguments) -> Result<(), String> {
         Some(What::Reference) => print!("{}", api_reference::page()?),
         Some(What::BackupReference) => print!("{}", api_reference::backups()?),
         Some(What::RecoveryReference) => print!("{}", api_reference::recovery()?),
+        Some(What::Metrics) => print!("{}", names::page()),
         None => {}
     }
     if !arguments.write && !arguments.check {
@@ -111,6 +115,7 @@ fn files() -> Result<Vec<(String, String)>, String> {
         ("docs/api-reference.md", api_reference::page()?),
         ("docs/api-reference-backups.md", api_reference::backups()?),
         ("docs/api-reference-recovery.md", api_reference::recovery()?),
+        ("docs/operator-metrics.md", names::page()),
     ];
     files.extend(others.map(|(path, text)| (path.to_owned(), text)));
     Ok(files)

@@ -831,6 +831,12 @@ faults! {
     /// What was read of a Secret's certificates counts for its next version.
     CertificatesReadOnce "certificates-read-once" in "operator/kubernetes/kept_secret.rs",
         Test("operator::kubernetes::kept_secret::tests::certificates_are_verified_once_a_version");
+    /// A cluster whose quorum nobody has seen is said to tolerate so many failures.
+    ToleranceUnseen "tolerance-unseen" in "operator/metrics/figures.rs",
+        Test("operator::metrics::figures::tests::what_is_not_known_is_absent");
+    /// Whatever PDB has a cluster's name says how many evictions it allows.
+    AnyPdbCounts "any-pdb-counts" in "operator/kubernetes/scrape.rs",
+        Test("operator::kubernetes::scrape::tests::only_the_own_counted_pdb_is_believed");
     /// Another leader is no change of a description.
     DigestWithoutLeader "digest-without-leader" in "server/operator_api/digest.rs",
         Test("server::operator_api::digest::tests::what_is_acted_on_counts");

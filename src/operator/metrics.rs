@@ -1,24 +1,46 @@
-//! The operator's own metrics. Labels are bounded: steps and outcomes, and of objects only the names of Secrets with
-//! certificates, of schedules of backups and of clusters that follow others, for as long as they exist.
+//! The operator's own metrics: what it counts while it works, and what is known of schedules of backups. Those of clusters
+//! are not kept here: a scrape finds them in the caches (`clusters`). Labels are bounded: steps, outcomes, and of objects
+//! the names of schedules, for as long as they exist.
 
-use std::collections::{BTreeMap, BTreeSet};
+pub(crate) mod clusters;
+pub(crate) mod figures;
+pub(crate) mod names;
+
 use std::hash::Hash;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Metric, Registry};
 
 /// Seconds of a reconcile: a cached reconcile takes milliseconds, one with a dial that times out seconds.
 const RECONCILE_BUCKETS: [f64; 8] = [0.005, 0.02, 0.1, 0.5, 1.0, 3.0, 10.0, 30.0];
 
-/// How a reconcile ended.
+/// What is reconciled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Controller {
+    /// EtcdClusters.
+    Cluster,
+    /// Everything about backups, restores and followed clusters.
+    Backup,
+}
+
+impl Controller {
+    fn labels(self) -> ReconcileLabels {
+        let controller = match self {
+            Controller::Cluster => "cluster",
+            Controller::Backup => "backup",
+        };
+        ReconcileLabels { controller }
+    }
+}
+
+/// What was reconciled.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ReconcileLabels {
-    outcome: &'static str,
+    controller: &'static str,
 }
 
 /// What a step was and how it ended.
@@ -26,14 +48,6 @@ struct ReconcileLabels {
 struct StepLabels {
     step: String,
     outcome: &'static str,
-}
-
-/// A Secret with a certificate.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct CertificateLabels {
-    namespace: String,
-    cluster: String,
-    secret: String,
 }
 
 /// A schedule of backups.
@@ -46,6 +60,8 @@ struct ScheduleLabels {
 /// What is known of a schedule's backups: Unix seconds, and seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BackupFigures {
+    /// Whether the schedule is Ready.
+    pub ready: Option<bool>,
     /// When the data of the newest good one were read.
     pub last_success: Option<i64>,
     /// When those of the newest verified one were read.
@@ -56,131 +72,65 @@ pub struct BackupFigures {
     pub archived: Option<i64>,
 }
 
-/// A cluster that follows another one.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ClusterLabels {
-    namespace: String,
-    cluster: String,
-}
-
-/// How far a cluster is behind the one that it follows; nothing while it follows none.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FollowFigures {
-    /// Revisions that are not applied yet.
-    pub lag_revisions: Option<i64>,
-    /// For how many seconds it has not had everything.
-    pub lag_seconds: Option<i64>,
-}
-
-/// The exported Secrets, by namespace and cluster.
-type ExportedSecrets = BTreeMap<(String, String), BTreeSet<String>>;
+/// The metrics of a schedule, in the order of [`BackupFigures`].
+const OF_SCHEDULES: [&names::Metric; 5] = [
+    &names::SCHEDULE_READY,
+    &names::SCHEDULE_SUCCESS,
+    &names::SCHEDULE_VERIFIED,
+    &names::SCHEDULE_RECOVERY,
+    &names::SCHEDULE_ARCHIVED,
+];
 
 /// The operator's own figures.
 #[derive(Clone, Debug)]
 pub struct Metrics {
-    reconciles: Family<ReconcileLabels, Counter>,
-    seconds: Histogram,
+    errors: Family<ReconcileLabels, Counter>,
+    seconds: Family<ReconcileLabels, Histogram, fn() -> Histogram>,
     steps: Family<StepLabels, Counter>,
     status_writes: Counter,
     leading: Gauge,
-    certificates: Family<CertificateLabels, Gauge>,
-    exported: Arc<Mutex<ExportedSecrets>>,
-    /// Of the newest good backup, the newest verified one, its restore, and the archive.
-    backups: [Family<ScheduleLabels, Gauge>; 4],
-    /// How far behind, in revisions and in seconds.
-    follows: [Family<ClusterLabels, Gauge>; 2],
+    /// By [`OF_SCHEDULES`].
+    backups: [Family<ScheduleLabels, Gauge>; 5],
 }
 
 impl Metrics {
     /// Registers the figures.
     pub fn new(registry: &mut Registry) -> Self {
         let metrics = Self {
-            reconciles: Family::default(),
-            seconds: Histogram::new(RECONCILE_BUCKETS),
+            errors: Family::default(),
+            seconds: Family::new_with_constructor(|| Histogram::new(RECONCILE_BUCKETS)),
             steps: Family::default(),
             status_writes: Counter::default(),
             leading: Gauge::default(),
-            certificates: Family::default(),
-            exported: Arc::default(),
             backups: Default::default(),
-            follows: Default::default(),
         };
-        let [success, verified, recovery, archived] = &metrics.backups;
-        for (name, help, gauge) in [
-            (
-                "quorate_backup_last_success_timestamp_seconds",
-                "Unix time of the data in a schedule's newest good backup",
-                success,
-            ),
-            (
-                "quorate_backup_last_verified_timestamp_seconds",
-                "Unix time of the data in its newest verified backup",
-                verified,
-            ),
-            (
-                "quorate_backup_recovery_seconds",
-                "Seconds that the restore of that one took",
-                recovery,
-            ),
-            (
-                "quorate_backup_archived_timestamp_seconds",
-                "Unix time up to which everything committed is in the archive, to half a minute",
-                archived,
-            ),
-        ] {
-            registry.register(name, help, gauge.clone());
+        // No error is a figure as well: a rate needs a first value.
+        for controller in [Controller::Cluster, Controller::Backup] {
+            drop(metrics.errors.get_or_create(&controller.labels()));
+            drop(metrics.seconds.get_or_create(&controller.labels()));
         }
-        let [revisions, seconds] = &metrics.follows;
-        registry.register(
-            "quorate_follow_lag_revisions",
-            "Revisions of the followed cluster that are not applied yet; absent after the cutover",
-            revisions.clone(),
-        );
-        registry.register(
-            "quorate_follow_lag_seconds",
-            "Seconds for which not everything of the followed cluster is known to be applied; 0 below ten",
-            seconds.clone(),
-        );
-        registry.register(
-            "quorate_certificate_expiry_seconds",
-            "Unix time at which the certificate in a Secret ends",
-            metrics.certificates.clone(),
-        );
-        let registry = registry.sub_registry_with_prefix("quorate_operator");
-        registry.register(
-            "passes",
-            "Reconciles by outcome",
-            metrics.reconciles.clone(),
-        );
-        registry.register(
-            "pass_seconds",
-            "Duration of a reconcile",
-            metrics.seconds.clone(),
-        );
-        registry.register(
-            "steps",
-            "Steps executed, by kind and outcome",
-            metrics.steps.clone(),
-        );
-        registry.register(
-            "status_writes",
-            "Writes of a resource's status; none at rest",
+        register(registry, &names::LEADING, metrics.leading.clone());
+        register(registry, &names::RECONCILE_ERRORS, metrics.errors.clone());
+        register(registry, &names::RECONCILE_SECONDS, metrics.seconds.clone());
+        register(registry, &names::STEPS, metrics.steps.clone());
+        register(
+            registry,
+            &names::STATUS_WRITES,
             metrics.status_writes.clone(),
         );
-        registry.register(
-            "leading",
-            "1 while this operator holds the Lease",
-            metrics.leading.clone(),
-        );
+        for (name, family) in OF_SCHEDULES.into_iter().zip(&metrics.backups) {
+            register(registry, name, family.clone());
+        }
         metrics
     }
 
     /// Counts a reconcile that took this many seconds.
-    pub fn reconciled(&self, outcome: &'static str, seconds: f64) {
-        self.reconciles
-            .get_or_create(&ReconcileLabels { outcome })
-            .inc();
-        self.seconds.observe(seconds);
+    pub fn reconciled(&self, controller: Controller, failed: bool, seconds: f64) {
+        let labels = controller.labels();
+        if failed {
+            self.errors.get_or_create(&labels).inc();
+        }
+        self.seconds.get_or_create(&labels).observe(seconds);
     }
 
     /// Counts an executed step.
@@ -198,33 +148,6 @@ impl Metrics {
         self.status_writes.inc();
     }
 
-    /// Sets the expiry of a cluster's certificates, by Secret, in Unix seconds: exactly these.
-    pub fn certificates(&self, (namespace, cluster): (&str, &str), ends: &BTreeMap<String, i64>) {
-        let labels = |secret: &String| CertificateLabels {
-            namespace: namespace.to_owned(),
-            cluster: cluster.to_owned(),
-            secret: secret.clone(),
-        };
-        let mut exported = self.exported.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = (namespace.to_owned(), cluster.to_owned());
-        let now = ends.keys().cloned().collect::<BTreeSet<_>>();
-        let before = if now.is_empty() {
-            exported.remove(&key)
-        } else {
-            exported.insert(key, now)
-        };
-        for gone in before
-            .iter()
-            .flatten()
-            .filter(|one| !ends.contains_key(*one))
-        {
-            self.certificates.remove(&labels(gone));
-        }
-        for (secret, end) in ends {
-            self.certificates.get_or_create(&labels(secret)).set(*end);
-        }
-    }
-
     /// Sets what is known of a schedule's backups; nothing of one that is gone.
     pub fn backups(&self, (namespace, schedule): (&str, &str), figures: BackupFigures) {
         let labels = ScheduleLabels {
@@ -232,29 +155,32 @@ impl Metrics {
             schedule: schedule.to_owned(),
         };
         let BackupFigures {
+            ready,
             last_success,
             last_verified,
             recovery_seconds,
             archived,
         } = figures;
-        let values = [last_success, last_verified, recovery_seconds, archived];
+        let ready = ready.map(i64::from);
+        let values = [
+            ready,
+            last_success,
+            last_verified,
+            recovery_seconds,
+            archived,
+        ];
         set_known(&self.backups, &labels, values);
-    }
-
-    /// Sets how far behind a cluster is; nothing of one that follows none.
-    pub fn follows(&self, (namespace, cluster): (&str, &str), figures: FollowFigures) {
-        let labels = ClusterLabels {
-            namespace: namespace.to_owned(),
-            cluster: cluster.to_owned(),
-        };
-        let values = [figures.lag_revisions, figures.lag_seconds];
-        set_known(&self.follows, &labels, values);
     }
 
     /// Sets whether this operator is active.
     pub fn leading(&self, leading: bool) {
         self.leading.set(i64::from(leading));
     }
+}
+
+/// Registers a metric as the table describes it.
+fn register(registry: &mut Registry, name: &names::Metric, metric: impl Metric) {
+    registry.register(name.family(), name.help(), metric);
 }
 
 /// Sets each figure that is known, and removes the others.
@@ -279,6 +205,8 @@ fn set_known<L, const N: usize>(
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     fn encoded(registry: &Registry) -> String {
@@ -293,13 +221,18 @@ mod tests {
         let metrics = Metrics::new(&mut registry);
         let schedule = ("prod", "nightly");
         let figures = BackupFigures {
+            ready: Some(false),
             last_success: Some(7),
             ..BackupFigures::default()
         };
         metrics.backups(schedule, figures);
-        let line = "quorate_backup_last_success_timestamp_seconds{namespace=\"prod\",schedule=\"nightly\"} 7";
         let text = encoded(&registry);
-        assert!(text.contains(line), "{text}");
+        for (name, value) in [("last_success_timestamp_seconds", 7), ("schedule_ready", 0)] {
+            let line = format!(
+                "quorate_backup_{name}{{namespace=\"prod\",schedule=\"nightly\"}} {value}\n"
+            );
+            assert!(text.contains(&line), "{text}");
+        }
         assert!(!text.contains("quorate_backup_recovery_seconds{"), "{text}");
         metrics.backups(schedule, BackupFigures::default());
         let text = encoded(&registry);
@@ -307,36 +240,44 @@ mod tests {
     }
 
     #[test]
-    fn lag_is_reported_while_a_cluster_follows() {
+    fn reconciles_are_counted_from_zero() {
         let mut registry = Registry::default();
         let metrics = Metrics::new(&mut registry);
-        let figures = FollowFigures {
-            lag_revisions: Some(12),
-            lag_seconds: Some(0),
+        let errors = |count: u64| {
+            format!("quorate_reconcile_errors_total{{controller=\"cluster\"}} {count}\n")
         };
-        metrics.follows(("prod", "demo"), figures);
+        assert!(encoded(&registry).contains(&errors(0)));
+        metrics.reconciled(Controller::Cluster, false, 0.01);
+        metrics.reconciled(Controller::Cluster, true, 4.0);
         let text = encoded(&registry);
-        for (name, value) in [("revisions", 12), ("seconds", 0)] {
-            let line =
-                format!("quorate_follow_lag_{name}{{namespace=\"prod\",cluster=\"demo\"}} {value}");
-            assert!(text.contains(&line), "{text}");
-        }
-        metrics.follows(("prod", "demo"), FollowFigures::default());
-        assert!(!encoded(&registry).contains("demo"));
+        assert!(text.contains(&errors(1)), "{text}");
+        let count = "quorate_reconcile_duration_seconds_count{controller=\"cluster\"} 2\n";
+        assert!(text.contains(count), "{text}");
+        assert!(text.contains("quorate_reconcile_errors_total{controller=\"backup\"} 0\n"));
     }
 
+    /// The page is made of the table, and so is what is registered: each of these names, and no other.
     #[test]
-    fn certificates_are_reported_while_present() {
+    fn registered_metrics_are_those_of_the_table() {
         let mut registry = Registry::default();
         let metrics = Metrics::new(&mut registry);
-        let encoded = || encoded(&registry);
-        let two = BTreeMap::from([("a".to_owned(), 5), ("b".to_owned(), 6)]);
-        metrics.certificates(("prod", "demo"), &two);
-        let line = "quorate_certificate_expiry_seconds{namespace=\"prod\",cluster=\"demo\",secret=\"a\"} 5";
-        assert!(encoded().contains(line), "{}", encoded());
-        metrics.certificates(("prod", "demo"), &BTreeMap::from([("b".to_owned(), 7)]));
-        assert!(!encoded().contains(line) && encoded().contains("secret=\"b\"} 7"));
-        metrics.certificates(("prod", "demo"), &BTreeMap::new());
-        assert!(!encoded().contains("secret="), "{}", encoded());
+        metrics.step("Promote", "done");
+        let all = BackupFigures {
+            ready: Some(true),
+            last_success: Some(1),
+            last_verified: Some(1),
+            recovery_seconds: Some(1),
+            archived: Some(1),
+        };
+        metrics.backups(("prod", "nightly"), all);
+        let text = encoded(&registry);
+        let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+        let types: BTreeSet<String> = types.map(str::to_owned).collect();
+        let ours = names::OPERATOR.metrics.iter().chain(names::BACKUPS.metrics);
+        // That one is counted in a scrape.
+        let ours = ours.filter(|metric| metric.name != names::UNREADABLE.name);
+        let table = ours.map(|metric| format!("{} {}", metric.family(), metric.kind.as_str()));
+        let table: BTreeSet<String> = table.collect();
+        assert_eq!(types, table);
     }
 }

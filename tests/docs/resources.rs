@@ -12,6 +12,7 @@ const OTHERS: &[(&str, &str)] = &[
     ("cert-manager.io/v1", "Certificate"),
     ("kamaji.clastix.io/v1alpha1", "DataStore"),
     ("kubeadm.k8s.io/v1beta4", "ClusterConfiguration"),
+    ("monitoring.coreos.com/v1", "PodMonitor"),
     ("rbac.authorization.k8s.io/v1", "ClusterRole"),
 ];
 

@@ -92,6 +92,8 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- define "quorate.scrape" -}}
 port: http
 path: /metrics
+{{- /* The namespace of a figure is its cluster's. */}}
+honorLabels: true
 {{- range $key := list "interval" "scrapeTimeout" "authorization" "bearerTokenFile" "relabelings" "metricRelabelings" }}
 {{- with get $ $key }}
 {{ dict $key . | toYaml }}

@@ -219,6 +219,16 @@ where
         chosen
     }
 
+    /// Calls with each object, one at a time, for callers that want little of many.
+    pub fn each(&self, mut visit: impl FnMut(&K)) {
+        if self.is_denied() {
+            return;
+        }
+        for store in &self.stores {
+            store.each(&mut visit);
+        }
+    }
+
     /// The objects of a namespace that fit, by name.
     pub fn in_namespace(&self, namespace: &str, fits: impl Fn(&K) -> bool) -> Vec<Arc<K>> {
         if self.is_denied() {

@@ -31,7 +31,7 @@ use crate::crd::{EtcdCluster, EtcdClusterStatus, EtcdRecovery};
 use crate::operator::clock::{Clock, Moment};
 use crate::operator::held::{Asked, Asker, Hold};
 use crate::operator::members::{Dial, Members};
-use crate::operator::metrics::{FollowFigures, Metrics};
+use crate::operator::metrics::Metrics;
 
 use super::platform::OneCluster;
 
@@ -185,10 +185,6 @@ impl Context {
     pub(crate) fn forget(&self, key: &Key) {
         self.backup_notes.forget(key);
         self.held.ask(Asked::Release(key.clone()));
-        self.metrics
-            .certificates((&key.0, &key.1), &BTreeMap::new());
-        self.metrics
-            .follows((&key.0, &key.1), FollowFigures::default());
         self.memories
             .lock()
             .unwrap_or_else(PoisonError::into_inner)

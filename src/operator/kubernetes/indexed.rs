@@ -121,6 +121,12 @@ impl<K: Prune> Indexed<K> {
         read_all(all)
     }
 
+    /// Calls with each of them, by namespace and name: one is a structure at a time.
+    pub(super) fn each(&self, mut visit: impl FnMut(&K)) {
+        let all: Vec<Kept<K>> = self.read().kept.values().cloned().collect();
+        all.into_iter().for_each(|kept| visit(&kept.read()));
+    }
+
     /// Those of a namespace, by name.
     pub(super) fn in_namespace(&self, namespace: &str) -> Vec<Arc<K>> {
         let first = key(namespace, "");
@@ -480,6 +486,9 @@ mod tests {
         assert!(pods.read().kept.values().all(is_text));
         assert_eq!(pods.get("here", "a").as_deref(), Some(&whole));
         assert_eq!(pods.all().len(), 1);
+        let mut seen = Vec::new();
+        pods.each(|pod| seen.push(pod.clone()));
+        assert_eq!(seen, [whole]);
     }
 
     /// What an event tells of: each object as its name, its cluster, and whether it is gone.

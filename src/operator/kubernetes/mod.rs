@@ -32,6 +32,7 @@ mod report;
 mod revisions;
 mod routes;
 mod run;
+mod scrape;
 pub(crate) mod triggers;
 mod user_certificates;
 pub mod workers;

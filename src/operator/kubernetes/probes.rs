@@ -3,19 +3,23 @@
 //! a standby replica is ready too. Alive means that no reconcile has been stuck. Nothing here changes anything.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::Router;
+use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use futures::stream;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use prometheus_client::registry::Registry;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::callers::{Callers, Refusal, Wish};
 use crate::server::listen::listen_at;
@@ -28,6 +32,12 @@ const CONNECTIONS: usize = 64;
 const HEAD: Duration = Duration::from_secs(5);
 /// The longest that a connection is kept: kubelets and scrapers make new ones.
 const CONNECTION: Duration = Duration::from_secs(60);
+/// Answers to scrapes that are made or sent at the same time: with ten thousand clusters one is some 70 MB.
+const SCRAPES: usize = 2;
+/// How long a scrape waits for its turn.
+const TURN: Duration = Duration::from_secs(5);
+/// An answer is sent in parts of so many bytes.
+const PART: usize = 64 << 10;
 /// After an accept that failed: the usual cause, no free descriptors, passes.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -93,6 +103,9 @@ struct ProbeState {
     health: Arc<Health>,
     registry: Arc<Registry>,
     metered: Metered,
+    scrapes: Arc<Semaphore>,
+    /// Bytes of the last answer: of the next one about as many.
+    scraped: Arc<AtomicUsize>,
 }
 
 /// Binds the endpoint; the returned future serves it, with these further routes. Fails at once if the port is in use.
@@ -107,6 +120,8 @@ pub(super) fn bind(
         health,
         registry,
         metered,
+        scrapes: Arc::new(Semaphore::new(SCRAPES)),
+        scraped: Arc::default(),
     }));
     Ok(serve(listener, routes))
 }
@@ -201,14 +216,44 @@ async fn metrics(State(shared): State<ProbeState>, headers: HeaderMap) -> Respon
             }
         }
     }
-    let mut text = String::new();
-    match prometheus_client::encoding::text::encode(&mut text, &shared.registry) {
-        Ok(()) => {
+    let turn = tokio::time::timeout(TURN, shared.scrapes.clone().acquire_owned());
+    let Ok(Ok(turn)) = turn.await else {
+        let why = "other scrapes take too long: try again".to_owned();
+        return refused(StatusCode::SERVICE_UNAVAILABLE, why);
+    };
+    match encoded(&shared).await {
+        Ok(text) => {
             let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-            ([(header::CONTENT_TYPE, kind)], text).into_response()
+            ([(header::CONTENT_TYPE, kind)], in_parts(text, turn)).into_response()
         }
-        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error).into_response(),
     }
+}
+
+/// The text of a scrape. With many clusters it takes long, in which nothing else would run on the same thread.
+async fn encoded(shared: &ProbeState) -> Result<String, String> {
+    let registry = shared.registry.clone();
+    let about = shared.scraped.load(Ordering::Relaxed);
+    let encoding = tokio::task::spawn_blocking(move || {
+        let mut text = String::with_capacity(about + about / 16);
+        prometheus_client::encoding::text::encode(&mut text, &registry).map(|()| text)
+    });
+    let text = encoding.await.map_err(|error| error.to_string())?;
+    let text = text.map_err(|error| error.to_string())?;
+    shared.scraped.store(text.len(), Ordering::Relaxed);
+    Ok(text)
+}
+
+/// A body that keeps its turn until all of it is taken: one that is read slowly holds one text, and others no more.
+fn in_parts(text: String, turn: OwnedSemaphorePermit) -> Body {
+    let rest = (Bytes::from(text), turn);
+    Body::from_stream(stream::unfold(rest, |(mut text, turn)| async move {
+        if text.is_empty() {
+            return None;
+        }
+        let part = text.split_to(text.len().min(PART));
+        Some((Ok::<_, Infallible>(part), (text, turn)))
+    }))
 }
 
 #[cfg(test)]
@@ -226,6 +271,8 @@ mod tests {
             health: health.clone(),
             registry: Arc::new(registry),
             metered: Metered::Everybody,
+            scrapes: Arc::new(Semaphore::new(SCRAPES)),
+            scraped: Arc::default(),
         };
 
         assert_eq!(
@@ -249,5 +296,22 @@ mod tests {
         let text = String::from_utf8_lossy(&body);
         let line = "quorate_operator_steps_total{step=\"Promote\",outcome=\"done\"} 1";
         assert!(text.contains(line), "{text}");
+    }
+
+    /// Whoever reads slowly would keep a text of all clusters for each of its connections.
+    #[tokio::test]
+    async fn an_answer_keeps_its_turn_until_it_is_sent() {
+        use futures::StreamExt as _;
+        let turns = Arc::new(Semaphore::new(1));
+        let turn = turns.clone().try_acquire_owned().expect("free");
+        let length = 2 * PART + 1;
+        let mut parts = in_parts("x".repeat(length), turn).into_data_stream();
+        let mut sizes = Vec::new();
+        while let Some(part) = parts.next().await {
+            assert_eq!(turns.available_permits(), 0);
+            sizes.push(part.expect("a part").len());
+        }
+        assert_eq!(sizes, [PART, PART, 1]);
+        assert_eq!(turns.available_permits(), 1);
     }
 }

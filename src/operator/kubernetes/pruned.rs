@@ -168,6 +168,7 @@ impl Prune for PodDisruptionBudget {
         let status = self.status.take();
         self.status = status.map(|status| PodDisruptionBudgetStatus {
             current_healthy: status.current_healthy,
+            disruptions_allowed: status.disruptions_allowed,
             observed_generation: status.observed_generation,
             ..Default::default()
         });

@@ -1,36 +1,22 @@
-//! Writes what one reconcile reports: status, events, metrics. Never fails a reconcile for an event.
+//! Writes what one reconcile reports: status and events. Never fails a reconcile for an event.
 
 use kube::runtime::events::{Event as KubeEvent, EventType};
 use kube::{Resource, ResourceExt};
 
 use super::objects::apply_status;
 use crate::crd::{EtcdCluster, EtcdClusterStatus};
-use crate::operator::metrics::FollowFigures;
 use crate::operator::platform::{Failure, Report, Severity};
 
 use super::context::Written;
 use super::platform::OneCluster;
 
 impl OneCluster {
-    /// Writes events, metrics and the status of one reconcile.
+    /// Writes events and the status of one reconcile.
     pub(super) async fn write_report(&mut self, report: &Report) -> Result<(), Failure> {
         if let Some(failure) = &report.failure {
             let (namespace, cluster) = (&self.key.0, &self.key.1);
             tracing::warn!(%namespace, %cluster, %failure, "the step was not carried out");
         }
-        let ends = report.plan.status.certificates.iter();
-        let ends = ends.filter_map(|one| {
-            let end: jiff::Timestamp = one.not_after.parse().ok()?;
-            Some((one.secret.clone(), end.as_second()))
-        });
-        let metrics = &self.shared.metrics;
-        metrics.certificates((&self.key.0, &self.key.1), &ends.collect());
-        let follow = report.plan.status.follow.as_ref();
-        let figures = follow.map(|follow| FollowFigures {
-            lag_revisions: follow.lag_revisions,
-            lag_seconds: follow.lag_seconds,
-        });
-        metrics.follows((&self.key.0, &self.key.1), figures.unwrap_or_default());
         for event in &report.events {
             self.publish(event).await;
         }

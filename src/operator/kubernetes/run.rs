@@ -24,6 +24,7 @@ use super::deletion_policy;
 use super::dry_run::{self, Acting};
 use super::lease::{self, Candidate};
 use super::probes::{self, Health, Metered};
+use super::scrape::Scraped;
 use super::triggers;
 use super::workers::{self, Key};
 use crate::build::{self, Settings};
@@ -31,7 +32,7 @@ use crate::crd::{EtcdRecovery, LABEL_CLUSTER_UID, MANAGER};
 use crate::operator::clock::Clock;
 use crate::operator::held;
 use crate::operator::members;
-use crate::operator::metrics::Metrics;
+use crate::operator::metrics::{Controller, Metrics};
 use crate::operator::queue::Ended;
 use crate::operator::reconcile::{Rules, reconcile};
 
@@ -160,6 +161,7 @@ pub async fn run(options: Options) -> Result<(), Error> {
     let mut registry = Registry::default();
     let metrics = Metrics::new(&mut registry);
     let acting = Acting::default();
+    registry.register_collector(Box::new(Scraped(acting.clone())));
     let callers = Arc::new(Callers::new(client.clone(), Clock::machine()));
     let further = if options.forecasts {
         dry_run::route(acting.clone(), callers.clone())
@@ -276,14 +278,11 @@ async fn reconcile_one(shared: Arc<Context>, health: Arc<Health>, key: Key) -> E
     let entropy = uuid::Uuid::new_v4().simple().to_string();
     let mut cluster = shared.cluster(&key);
     let ended = Box::pin(reconcile(&mut cluster, Rules::SHIPPED, &entropy)).await;
-    let outcome = match ended {
-        Ended::After(_) => "done",
-        Ended::Failed => "failed",
-        Ended::Gone => "gone",
-    };
-    shared
-        .metrics
-        .reconciled(outcome, started.elapsed().as_secs_f64());
+    shared.metrics.reconciled(
+        Controller::Cluster,
+        ended == Ended::Failed,
+        started.elapsed().as_secs_f64(),
+    );
     if ended == Ended::Gone {
         shared.forget(&key);
         Box::pin(shared.report_without_cluster(&key)).await;

@@ -14,6 +14,7 @@ mod status;
 pub(crate) mod triggers;
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
@@ -36,7 +37,7 @@ use crate::crd::backups::{
     EtcdBackup, EtcdBackupSchedule, EtcdBackupScheduleStatus, EtcdBackupStatus, EtcdBackupStore,
     LastBackup,
 };
-use crate::operator::metrics::BackupFigures;
+use crate::operator::metrics::{BackupFigures, Controller};
 use crate::operator::platform::{Failure, Freshness};
 use crate::operator::queue::Ended;
 use triggers::owner_of;
@@ -74,7 +75,14 @@ pub(super) async fn run(reader: Client, namespaces: Namespaces, shared: Arc<Cont
     let backups = Arc::new(Backups::new(shared, caches, trigger));
     let reconciling = move |key: Key| {
         let backups = backups.clone();
-        async move { Box::pin(backups.reconcile(&key)).await }
+        async move {
+            let started = Instant::now();
+            let ended = Box::pin(backups.reconcile(&key)).await;
+            let (failed, seconds) = (ended == Ended::Failed, started.elapsed().as_secs_f64());
+            let metrics = &backups.shared.metrics;
+            metrics.reconciled(Controller::Backup, failed, seconds);
+            ended
+        }
     };
     // No member is asked here.
     let told = mpsc::unbounded_channel().1;
@@ -139,9 +147,17 @@ fn with_failure(
     status
 }
 
-fn figures(status: &EtcdBackupScheduleStatus) -> BackupFigures {
+/// `stored`: the status as it is read, which says also whether the last step failed.
+fn figures(status: &EtcdBackupScheduleStatus, stored: &EtcdBackupScheduleStatus) -> BackupFigures {
+    let mut conditions = stored.conditions.iter();
+    let ready = conditions.find(|condition| condition.type_ == "Ready");
     let taken = |last: &Option<LastBackup>| last.as_ref().map(|last| last.time.0.as_second());
     BackupFigures {
+        ready: ready.and_then(|ready| match ready.status.as_str() {
+            "True" => Some(true),
+            "False" => Some(false),
+            _ => None,
+        }),
         last_success: taken(&status.last_success),
         last_verified: taken(&status.last_verified),
         recovery_seconds: status.recovery_seconds,
@@ -261,7 +277,7 @@ impl Backups {
             return Ok(Ended::Gone);
         };
         let plan = plan_schedule(&cached);
-        metrics.backups((namespace, name), figures(&plan.status));
+        metrics.backups((namespace, name), figures(&plan.status, &cached.status));
         if plan.status == cached.status && plan.step.is_none() {
             return Ok(Ended::After(plan.again_ms.unwrap_or(PERIOD_MS)));
         }
