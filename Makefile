@@ -7,7 +7,7 @@ SIM_PROFILE ?= sim
 SCENARIO ?=
 
 SCALE ?= 100
-.PHONY: help demo test check lint files chart fix generate sim sim-operator scale raft mutants robustness differential fuzz soak attack topology e2e interop h2spec kubernetes image bench bench-growth instructions
+.PHONY: help demo test check lint files chart fix generate sim sim-operator scale raft mutants robustness differential fuzz soak attack topology e2e interop h2spec kubernetes image bench bench-growth instructions alerts
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -54,6 +54,11 @@ fix: ## formats and applies the lints' suggestions
 	cargo fmt --manifest-path tests/interop/rust/Cargo.toml
 	cargo fmt --manifest-path tests/fuzz/Cargo.toml
 	cargo clippy --fix --allow-dirty --allow-staged --all-targets
+
+alerts: ## the rules of deploy/monitoring, and what fires when, by Prometheus' promtool
+	@tests/needs.sh promtool
+	promtool check rules deploy/monitoring/rules.yaml
+	promtool test rules deploy/monitoring/rules-test.yaml
 
 generate: ## CRD, rights, references, images, the chart's README and the one-file install, from the code, the chart and docs/data
 	@tests/needs.sh rust cc go python yaml

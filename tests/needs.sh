@@ -2,7 +2,7 @@
 # Names what a command of CONTRIBUTING.md lacks on this machine and how to get it, before the command has worked
 # for minutes. Installs nothing except the Rust target of the image, if rustup is available.
 #
-#   tests/needs.sh NAME...    of: rust cc c++ go deny musl python yaml valgrind root
+#   tests/needs.sh NAME...    of: rust cc c++ go deny musl promtool python yaml valgrind root
 set -euo pipefail
 lacks=()
 have() { command -v "$1" >/dev/null 2>&1; }
@@ -39,6 +39,7 @@ for name in "$@"; do
     cc) have cc || lacks+=("cc, a C compiler: apt-get install gcc libc6-dev") ;;
     c++) have "${CXX:-c++}" || lacks+=("${CXX:-c++}, a C++ compiler: apt-get install g++") ;;
     go) have go || lacks+=("Go 1.25 or newer: https://go.dev/doc/install") ;;
+    promtool) have promtool || lacks+=("promtool: apt-get install prometheus") ;;
     python) have python3 || lacks+=("python3, 3.9 or newer: apt-get install python3") ;;
     yaml) have python3 && python3 -c 'import yaml' 2>/dev/null || lacks+=("Python's yaml: apt-get install python3-yaml, or pip install pyyaml") ;;
     valgrind) have valgrind || lacks+=("valgrind: apt-get install valgrind") ;;

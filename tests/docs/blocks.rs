@@ -57,7 +57,12 @@ fn pages() -> Vec<PathBuf> {
     .iter()
     .map(|page| super::root().join(page))
     .collect();
-    for folder in ["docs/tasks", "deploy/systemd", "deploy/static-pod"] {
+    for folder in [
+        "docs/tasks",
+        "docs/runbooks",
+        "deploy/systemd",
+        "deploy/static-pod",
+    ] {
         let entries = fs::read_dir(super::root().join(folder)).expect("a folder");
         let paths = entries.map(|entry| entry.expect("an entry").path());
         pages.extend(paths.filter(|path| path.extension().is_some_and(|end| end == "md")));

@@ -1,6 +1,7 @@
 //! Checks the fenced blocks of the pages for users, by their language, against what the programs accept; blocks of
 //! output are exempt. A block marked `sh run` is also run. Prose is not checked.
 
+mod alerts;
 mod blocks;
 mod commands;
 mod helps;

@@ -21,6 +21,7 @@ node nodejs
 npm npm
 curl curl
 valgrind valgrind
+promtool prometheus
 EOF
 # Debian's python3 comes without the module that creates virtual environments.
 python3 -c 'import ensurepip' 2>/dev/null || need+=(python3-venv)
