@@ -831,6 +831,9 @@ faults! {
     /// What was read of a Secret's certificates counts for its next version.
     CertificatesReadOnce "certificates-read-once" in "operator/kubernetes/kept_secret.rs",
         Test("operator::kubernetes::kept_secret::tests::certificates_are_verified_once_a_version");
+    /// A hash has to be done within the time of a usual request.
+    HashInAHurry "hash-in-a-hurry" in "server/etcd/call.rs",
+        Test("server::etcd::call::tests::a_hash_may_take_longer_than_a_request");
     /// A cluster whose quorum nobody has seen is said to tolerate so many failures.
     ToleranceUnseen "tolerance-unseen" in "operator/metrics/figures.rs",
         Test("operator::metrics::figures::tests::what_is_not_known_is_absent");

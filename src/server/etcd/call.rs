@@ -15,6 +15,7 @@ use tonic::{Code, Request, Response, Status};
 use super::caller::Caller;
 use super::concurrency::Behalf;
 use super::convert;
+use crate::mutants::mutant;
 use crate::node::MembershipError;
 use crate::raft::Index;
 use crate::server::auth::Issuer;
@@ -54,8 +55,12 @@ static SLOW: Quiet = Quiet::new();
 /// Snapshots that may be sent at once: each holds a file on the member's disk.
 const SNAPSHOTS: usize = 4;
 
-/// Requests that wait for a large sort or hash.
+/// Requests that wait for a large sort.
 const SCANS_WAITING: usize = 256;
+/// Requests that wait for a hash.
+const HASHES_WAITING: usize = 16;
+/// How long a hash may take, and be waited for: every value is read for it, and there may be more of them than memory holds.
+const HASHING: Duration = Duration::from_secs(600);
 /// Requests that wait to gather a list of more than a page.
 const LISTS_WAITING: usize = 4096;
 /// Leases that may be in the log pipeline at once.
@@ -89,8 +94,10 @@ pub(super) struct CallContext {
     /// Issues tokens and checks signed ones.
     pub(super) issuer: Issuer,
     pub(super) passwords: Passwords,
-    /// The queue of requests for a large sort or hash.
+    /// The queue of requests for a large sort.
     pub(super) scans: Arc<Aside>,
+    /// The queue of requests for a hash: one at a time, and nothing else waits for it.
+    pub(super) hashes: Arc<Aside>,
     /// The queue of requests for a long list.
     pub(super) lists: Arc<Aside>,
     /// The queue of requests for a lease.
@@ -151,6 +158,7 @@ impl Services {
                     password::PATIENCE,
                 ),
                 scans: Aside::new("scans", host_facts::cores() / 2, SCANS_WAITING, timeout),
+                hashes: Aside::new("hashes", 1, HASHES_WAITING, HASHING),
                 lists: Aside::new("lists", 2 * host_facts::cores(), LISTS_WAITING, timeout),
                 grants: Aside::new("leases", GRANTS, GRANTS_WAITING, timeout / 2),
                 bodies,
@@ -187,6 +195,7 @@ impl Services {
         let lines = [
             &shared.passwords.aside,
             &shared.scans,
+            &shared.hashes,
             &shared.lists,
             &shared.grants,
         ];
@@ -601,10 +610,11 @@ pub(super) fn wants_leader(metadata: &MetadataMap) -> bool {
         .is_some_and(|value| value.as_bytes() == b"true")
 }
 
-/// How long a call may be queued before it begins, in addition to the usual limit.
+/// How long a call may be queued before it begins, or take, in addition to the usual limit. A client's own limit holds as well.
 fn patience(method: Method) -> Duration {
     match method {
         Method::Authenticate | Method::UserAdd | Method::UserChangePassword => password::PATIENCE,
+        Method::Hash | Method::HashKv if !mutant!(HashInAHurry) => HASHING,
         _ => Duration::ZERO,
     }
 }
@@ -692,10 +702,20 @@ fn membership(error: &MembershipError) -> Status {
 
 #[cfg(test)]
 mod tests {
-    use super::{client_timeout, failed, wants_leader};
+    use super::{HASHING, client_timeout, failed, patience, wants_leader};
     use crate::server::core::handle::RequestError;
+    use crate::server::metrics::client::Method;
     use std::time::Duration;
     use tonic::metadata::MetadataMap;
+
+    /// A member with 8 GiB of values could not be hashed at all: the call ended after nine seconds as unavailable, and the next one found
+    /// the only place for such work taken by what went on.
+    #[test]
+    fn a_hash_may_take_longer_than_a_request() {
+        assert_eq!(patience(Method::HashKv), HASHING);
+        assert_eq!(patience(Method::Hash), HASHING);
+        assert_eq!(patience(Method::Range), Duration::ZERO);
+    }
 
     fn metadata(name: &'static str, value: &'static str) -> MetadataMap {
         let mut metadata = MetadataMap::new();

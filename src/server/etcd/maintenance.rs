@@ -311,7 +311,8 @@ impl Services {
         }
         let state = self.shared.member.published();
         let hash = move || state.view.hash_kv_paced(revision, &host_facts::pace());
-        let hashed = self.aside(hash).await?;
+        let caller = Caller::current().host();
+        let hashed = self.shared.hashes.run(caller, hash).await?;
         hashed.map_err(|error| refused(&error))
     }
 }
