@@ -378,9 +378,6 @@ faults! {
     /// The machine goes on although the checkpoint that is being written is far behind it.
     CheckpointOutrun "checkpoint-outrun" in "core/node/member/retention.rs",
         Test("node::tests::life::machine_waits_for_its_checkpoint");
-    /// No checkpoint is due for a small log, however long ago the last one was.
-    SlowLogKept "slow-log-kept" in "core/node/member/retention.rs",
-        Test("node::member::retention::tests::small_log_is_enough_a_while_after_the_last_checkpoint");
     /// The log is dropped up to the newest checkpoint, so that the older one is of no use.
     DropsOlderLog "drops-older-log" in "core/node/member/retention.rs",
         Test("node::member::retention::tests::log_since_the_older_checkpoint_stays");

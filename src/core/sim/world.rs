@@ -313,8 +313,6 @@ impl World {
             log_bytes,
             entries,
             most_log_bytes: 8 * log_bytes,
-            slow_ms: u64::MAX,
-            slow_bytes: u64::MAX,
             behind_bytes: [log_bytes, u64::MAX][(entries % 2) as usize],
             hold_bytes: [0, 2_000, 100_000][random.random_range(0..3)],
         };

@@ -22,10 +22,6 @@ use crate::server::process::exit::Stop;
 const TAIL_BYTES: u64 = 32 << 20;
 /// Values of at least so many bytes go to files, if any do: the place of a value takes as much memory as a shorter one.
 const VALUES_FROM: usize = 64;
-/// A checkpoint is due so long after the last one for this much log: a member that is written to slowly, or was started again, has that
-/// and no more in memory, and starts faster.
-const SLOW_MS: u64 = 30_000;
-const SLOW_BYTES: u64 = 8 << 20;
 /// Bytes of an entry beside a client's request.
 const ENTRY_EXTRA: u64 = 64 << 10;
 
@@ -130,8 +126,6 @@ pub(crate) fn open(
     if config.maintenance.values_on_disk != ValuesOnDisk::Never {
         // What a checkpoint has not moved to a file yet is in memory, and read again by a start, however few entries it came with.
         policy.most_log_bytes = 2 * policy.log_bytes;
-        policy.slow_ms = SLOW_MS;
-        policy.slow_bytes = SLOW_BYTES.min(policy.log_bytes);
     }
     if config.maintenance.values_on_disk == ValuesOnDisk::Always {
         policy.behind_bytes = 2 * policy.log_bytes;

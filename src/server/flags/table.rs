@@ -104,7 +104,7 @@ pub const FLAGS: &[Flag] = &[
     flag("name", Member, Text, "default", Effect, "Name of this member, unique in its cluster."),
     flag("data-dir", Member, Text, "", Effect, "Directory for log, checkpoints and identity; '<name>.etcd' if not given."),
     flag("wal-dir", Member, Text, "", Refused("the log lives in --data-dir: put that directory on the fast volume"), "Directory for the log alone."),
-    flag("snapshot-count", Member, Number, "10000", Effect, "Fewest entries between two checkpoints, 10000 if 0; the size of the log decides above that. Unless the feature gate ValuesOnDisk is false, so much log that it should not stay in memory makes one due before that, and half a minute after the last one 8 MiB of it, or a quarter of the last checkpoint."),
+    flag("snapshot-count", Member, Number, "10000", Effect, "Fewest entries between two checkpoints, 10000 if 0; the size of the log decides above that. Unless the feature gate ValuesOnDisk is false, so much log that it should not stay in memory makes one due before that."),
     flag("snapshot-catchup-entries", Member, Number, "5000", Accepted("the log is kept by size, for as long as an active member needs it"), "Entries kept for a slow member."),
     flag("heartbeat-interval", Member, Number, "100", Effect, "Milliseconds between heartbeats."),
     flag("election-timeout", Member, Number, "1000", Effect, "Milliseconds without a leader before an election; at least five heartbeats."),

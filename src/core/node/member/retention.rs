@@ -22,11 +22,6 @@ pub struct CheckpointPolicy {
     pub entries: u64,
     /// Due beyond this many bytes however few the entries are.
     pub most_log_bytes: u64,
-    /// Due as well so many milliseconds after the last one, or after the start, once the log since exceeds `slow_bytes`, or a
-    /// quarter of the size of the last checkpoint if that is more.
-    pub slow_ms: u64,
-    /// Bytes of log, see `slow_ms`.
-    pub slow_bytes: u64,
     /// While a checkpoint is being written, no more is applied than this many bytes of log.
     pub behind_bytes: u64,
     /// The most bytes of log kept for others beyond the older checkpoint.
@@ -39,8 +34,6 @@ impl Default for CheckpointPolicy {
             log_bytes: 64 << 20,
             entries: 10_000,
             most_log_bytes: u64::MAX,
-            slow_ms: u64::MAX,
-            slow_bytes: u64::MAX,
             behind_bytes: u64::MAX,
             hold_bytes: 256 << 20,
         }
@@ -61,8 +54,6 @@ pub(super) struct Retention {
     /// While a checkpoint is being written: the bytes that were counted when it began.
     taking: Option<u64>,
     not_before: u64,
-    /// When the last one ended, or the account began.
-    since: Option<u64>,
     /// The index of the checkpoint that is being sent to another member.
     sending: Option<Index>,
     /// The first index that [`Retention::droppable`] has not released yet.
@@ -88,7 +79,6 @@ impl Retention {
             marks: VecDeque::new(),
             taking: None,
             not_before: 0,
-            since: None,
             sending: None,
             keeps_from,
         }
@@ -128,17 +118,8 @@ impl Retention {
         let entries = applied.saturating_sub(self.newest.index);
         let enough = log > self.policy.log_bytes.max(self.newest.bytes / 2);
         let many = entries >= self.policy.entries.max(1) || log > self.policy.most_log_bytes;
-        let due = (enough && many) || self.is_due_slowly(now, log);
+        let due = enough && many;
         due && self.take(now)
-    }
-
-    /// Whether one is due because the last was long ago. What is written slowly would be in memory, and read again by each
-    /// start, for hours otherwise.
-    fn is_due_slowly(&mut self, now: u64, log: u64) -> bool {
-        let since = *self.since.get_or_insert(now);
-        let long_ago = now >= since.saturating_add(self.policy.slow_ms);
-        let long_ago = long_ago && !mutant!(SlowLogKept);
-        long_ago && log > self.policy.slow_bytes.max(self.newest.bytes / 4)
     }
 
     /// Begins a checkpoint regardless of the policy; false if one is being taken.
@@ -161,7 +142,6 @@ impl Retention {
     /// A checkpoint is durable, or failed: then it is retried after `retry` milliseconds.
     pub(super) fn done(&mut self, now: u64, retry: u64, info: Option<CheckpointInfo>) {
         self.taking = None;
-        self.since = Some(now);
         match info {
             Some(info) if info.index > self.newest.index => {
                 self.older = self.newest;
@@ -182,7 +162,6 @@ impl Retention {
         self.last = self.last.max(info.index);
         self.keeps_from = info.index + 1;
         self.marks.clear();
-        self.since = None;
     }
 
     /// A checkpoint is being sent to another member, or no longer is.
@@ -233,8 +212,6 @@ mod tests {
         log_bytes: 1 << 20,
         entries: 4,
         most_log_bytes: 8 << 20,
-        slow_ms: u64::MAX,
-        slow_bytes: u64::MAX,
         behind_bytes: 512 << 10,
         hold_bytes: 2 << 20,
     };
@@ -285,43 +262,6 @@ mod tests {
         assert!(!retention.due(0, 13), "1.5 MiB of log, 2 MiB are needed");
         retention.note(&entries(14, 18));
         assert!(retention.due(0, 18));
-    }
-
-    /// A member that was written to slowly, or that had been started again, kept up to 64 MiB of log in memory, some 140 MiB of
-    /// it, for as long as nobody wrote more.
-    #[test]
-    fn small_log_is_enough_a_while_after_the_last_checkpoint() {
-        let slow = CheckpointPolicy {
-            slow_ms: 30_000,
-            slow_bytes: 300 << 10,
-            ..POLICY
-        };
-        let mut retention = Retention::new(slow, &[info(1)], 2);
-        retention.note(&entries(2, 4));
-        assert!(!retention.due(5_000, 4), "the account has just begun");
-        assert!(!retention.due(34_999, 4));
-        assert!(retention.due(35_000, 4));
-        retention.done(36_000, 1000, Some(info(4)));
-        retention.note(&entries(5, 6));
-        assert!(!retention.due(80_000, 6), "a quarter of a MiB is less");
-        retention.note(&entries(7, 7));
-        assert!(!retention.due(65_999, 7));
-        assert!(retention.due(66_000, 7));
-        retention.done(67_000, 1000, None);
-        assert!(!retention.due(90_000, 7), "one that failed counts too");
-        let large = CheckpointInfo {
-            bytes: 2 << 20,
-            ..info(7)
-        };
-        retention.done(100_000, 1000, Some(large));
-        retention.note(&entries(8, 10));
-        assert!(!retention.due(200_000, 10), "it is not worth it");
-        retention.note(&entries(11, 12));
-        assert!(retention.due(200_000, 12), "more than a quarter of it");
-        let mut never = Retention::new(POLICY, &[info(1)], 2);
-        never.note(&entries(2, 8));
-        assert!(!never.due(0, 8));
-        assert!(!never.due(u64::MAX - 1, 8));
     }
 
     #[test]

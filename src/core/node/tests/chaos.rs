@@ -31,8 +31,6 @@ fn config(id: MemberId, config: &mut MemberConfig) {
         log_bytes: 3 << 10,
         entries: 10,
         most_log_bytes: u64::MAX,
-        slow_ms: u64::MAX,
-        slow_bytes: u64::MAX,
         behind_bytes: u64::MAX,
         hold_bytes: 2 << 10,
     };

@@ -10,8 +10,6 @@ fn three() -> (Cluster, [MemberId; 3]) {
             log_bytes: 3 << 10,
             entries: 10,
             most_log_bytes: u64::MAX,
-            slow_ms: u64::MAX,
-            slow_bytes: u64::MAX,
             behind_bytes: u64::MAX,
             hold_bytes: 2 << 10,
         };

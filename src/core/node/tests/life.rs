@@ -452,8 +452,6 @@ fn small_checkpoints(_: MemberId, config: &mut MemberConfig) {
         log_bytes: 8 << 10,
         entries: 10,
         most_log_bytes: u64::MAX,
-        slow_ms: u64::MAX,
-        slow_bytes: u64::MAX,
         behind_bytes: u64::MAX,
         hold_bytes: 4 << 10,
     };
