@@ -374,6 +374,12 @@ impl Import {
     pub fn push(&mut self, chunk: &[u8]) -> Result<(), Error> {
         let mut items = std::mem::take(&mut self.items);
         items.push(chunk);
+        let taken = self.take_all(&mut items);
+        self.items = items;
+        taken
+    }
+
+    fn take_all(&mut self, items: &mut Items) -> Result<(), Error> {
         while let Some(item) = items.next()? {
             let item = items.get(item);
             match RowBytes::of(item).filter(|_| self.started) {
@@ -384,7 +390,6 @@ impl Import {
                 }
             }
         }
-        self.items = items;
         Ok(())
     }
 

@@ -110,6 +110,8 @@ impl<'a> RowBytes<'a> {
                 let (sum, behind) = rest.split_first_chunk()?;
                 (self.sum, *rest) = (u32::from_le_bytes(*sum), behind);
             }
+            // Of another type than it is written: the general decoder refuses it.
+            (1..=12, _) => return None,
             (tag, wire) => skip_field(wire, tag, rest, DecodeContext::default()).ok()?,
         }
         Some(())
@@ -158,4 +160,79 @@ fn take_bytes<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     let (bytes, behind) = rest.split_at_checked(length)?;
     *rest = behind;
     Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message as _;
+
+    use super::super::pieces::{Kind, Piece};
+    use super::*;
+
+    fn item(row: Row) -> Vec<u8> {
+        let kind = Some(Kind::Row(row));
+        Piece { kind }.encode_to_vec()
+    }
+
+    /// Every field, and each of them left out: what is read of the bytes is what the general decoder gives.
+    #[test]
+    fn a_row_is_read_as_the_general_decoder_reads_it() {
+        let full = Row {
+            key: b"key".as_slice().into(),
+            value: b"value".as_slice().into(),
+            create: 5,
+            main: 1 << 40,
+            version: -1,
+            lease: 1 << 62,
+            sub: 300,
+            tombstone: true,
+            file: 7,
+            offset: 1 << 50,
+            length: 70_000,
+            sum: u32::MAX,
+        };
+        let mut rows = vec![full.clone(), Row::default()];
+        let without: [fn(&mut Row); 12] = [
+            |row| row.key.clear(),
+            |row| row.value.clear(),
+            |row| row.create = 0,
+            |row| row.main = 0,
+            |row| row.version = 0,
+            |row| row.lease = 0,
+            |row| row.sub = 0,
+            |row| row.tombstone = false,
+            |row| row.file = 0,
+            |row| row.offset = 0,
+            |row| row.length = 0,
+            |row| row.sum = 0,
+        ];
+        rows.extend(without.map(|less| {
+            let mut row = full.clone();
+            less(&mut row);
+            row
+        }));
+        for row in rows {
+            let bytes = item(row.clone());
+            let read = RowBytes::of(&bytes).expect("a row");
+            let expected = RowBytes {
+                rest: read.rest,
+                ..RowBytes::decoded(&row)
+            };
+            assert_eq!(format!("{read:?}"), format!("{expected:?}"));
+            assert!(bytes.ends_with(read.rest), "it ends with its item");
+        }
+    }
+
+    /// A field of another type than it is written with was skipped, where the general decoder refuses the row.
+    #[test]
+    fn other_rows_are_left_to_the_general_decoder() {
+        // A lease (6) as bytes; a length beyond the end; bytes behind the row.
+        let lease: &[u8] = &[0x1a, 3, 0x32, 1, 9];
+        assert!(Piece::decode(lease).is_err());
+        let long: &[u8] = &[0x1a, 3, 0x0a, 9, b'k'];
+        let more: &[u8] = &[0x1a, 2, 0x18, 4, 0];
+        for bytes in [lease, long, more] {
+            assert!(RowBytes::of(bytes).is_none(), "{bytes:?}");
+        }
+    }
 }
