@@ -25,8 +25,8 @@ use crate::snapshot::Changes;
 use crate::wire::etcd::HashKvRequest;
 use crate::wire::etcd::maintenance_client::MaintenanceClient;
 
-/// A member whose files were just made serves within this, however large it is.
-const START: Duration = Duration::from_secs(300);
+/// A member whose files were just made serves and is hashed within this, however large it is: as long as a member takes for a hash.
+const START: Duration = Duration::from_secs(600);
 /// Longest path of a directory with a socket in it: the system's limit is 107 bytes with the socket's name.
 const SOCKET_BYTES: usize = 95;
 /// Between two attempts to reach it.

@@ -24,8 +24,8 @@ use crate::wire::etcd::{
 
 /// A member answers within this.
 const ANSWER: Duration = Duration::from_secs(10);
-/// It reads all its keys for a hash.
-const HASH: Duration = Duration::from_secs(300);
+/// It reads all its keys and values for a hash.
+const HASH: Duration = Duration::from_secs(600);
 /// The largest answer: an event of the watch may be as large as a request.
 pub(super) const LARGEST: usize = 64 << 20;
 /// The upper half of the member ID in the alarms by which a followed cluster is closed: the letters "foll". The lower half

@@ -59,8 +59,10 @@ const SNAPSHOTS: usize = 4;
 const SCANS_WAITING: usize = 256;
 /// Requests that wait for a hash.
 const HASHES_WAITING: usize = 16;
-/// How long a hash may take, and be waited for: every value is read for it, and there may be more of them than memory holds.
+/// How long a hash may take, its turn included: every value is read for it, and there may be more of them than memory holds.
 const HASHING: Duration = Duration::from_secs(600);
+/// How much of that it may wait for its turn.
+const HASH_PATIENCE: Duration = Duration::from_secs(300);
 /// Requests that wait to gather a list of more than a page.
 const LISTS_WAITING: usize = 4096;
 /// Leases that may be in the log pipeline at once.
@@ -158,7 +160,7 @@ impl Services {
                     password::PATIENCE,
                 ),
                 scans: Aside::new("scans", host_facts::cores() / 2, SCANS_WAITING, timeout),
-                hashes: Aside::new("hashes", 1, HASHES_WAITING, HASHING),
+                hashes: Aside::new("hashes", 1, HASHES_WAITING, HASH_PATIENCE),
                 lists: Aside::new("lists", 2 * host_facts::cores(), LISTS_WAITING, timeout),
                 grants: Aside::new("leases", GRANTS, GRANTS_WAITING, timeout / 2),
                 bodies,

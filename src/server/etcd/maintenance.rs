@@ -1,6 +1,7 @@
 //! The Maintenance service of this one member.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Instant;
 
 use futures::Stream;
@@ -309,8 +310,12 @@ impl Services {
             let revision = self.shared.member.published().view.revision();
             return Ok(crate::store::KeyHash { revision, ..hash });
         }
-        let state = self.shared.member.published();
-        let hash = move || state.view.hash_kv_paced(revision, &host_facts::pace());
+        // The state of when its turn comes: one that waits must not keep what is compacted meanwhile.
+        let shared = Arc::clone(&self.shared);
+        let hash = move || {
+            let state = shared.member.published();
+            state.view.hash_kv_paced(revision, &host_facts::pace())
+        };
         let caller = Caller::current().host();
         let hashed = self.shared.hashes.run(caller, hash).await?;
         hashed.map_err(|error| refused(&error))
