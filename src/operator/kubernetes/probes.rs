@@ -221,8 +221,8 @@ async fn metrics(State(shared): State<ProbeState>, headers: HeaderMap) -> Respon
         let why = "other scrapes take too long: try again".to_owned();
         return refused(StatusCode::SERVICE_UNAVAILABLE, why);
     };
-    match encoded(&shared).await {
-        Ok(text) => {
+    match encoded(&shared, turn).await {
+        Ok((text, turn)) => {
             let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
             ([(header::CONTENT_TYPE, kind)], in_parts(text, turn)).into_response()
         }
@@ -230,18 +230,23 @@ async fn metrics(State(shared): State<ProbeState>, headers: HeaderMap) -> Respon
     }
 }
 
-/// The text of a scrape. With many clusters it takes long, in which nothing else would run on the same thread.
-async fn encoded(shared: &ProbeState) -> Result<String, String> {
+/// The text of a scrape. With many clusters it takes long, in which nothing else would run on the same thread. It keeps its turn also
+/// if the caller goes away, as it does not end then: one who asks and leaves in a loop had the memory of hundreds of answers taken.
+async fn encoded(
+    shared: &ProbeState,
+    turn: OwnedSemaphorePermit,
+) -> Result<(String, OwnedSemaphorePermit), String> {
     let registry = shared.registry.clone();
     let about = shared.scraped.load(Ordering::Relaxed);
     let encoding = tokio::task::spawn_blocking(move || {
         let mut text = String::with_capacity(about + about / 16);
-        prometheus_client::encoding::text::encode(&mut text, &registry).map(|()| text)
+        let encoded = prometheus_client::encoding::text::encode(&mut text, &registry);
+        encoded.map(|()| (text, turn))
     });
-    let text = encoding.await.map_err(|error| error.to_string())?;
-    let text = text.map_err(|error| error.to_string())?;
+    let encoded = encoding.await.map_err(|error| error.to_string())?;
+    let (text, turn) = encoded.map_err(|error| error.to_string())?;
     shared.scraped.store(text.len(), Ordering::Relaxed);
-    Ok(text)
+    Ok((text, turn))
 }
 
 /// A body that keeps its turn until all of it is taken: one that is read slowly holds one text, and others no more.
