@@ -159,7 +159,7 @@ metrics! {
         SCHEDULE_VERIFIED Gauge "quorate_backup_last_verified_timestamp_seconds" ["namespace", "schedule"];
         /// Seconds that the restore of that one took
         SCHEDULE_RECOVERY Gauge "quorate_backup_recovery_seconds" ["namespace", "schedule"];
-        /// Unix time up to which everything committed is in the archive, to half a minute
+        /// Unix time up to which everything committed is in the archive, to half a minute; absent while nothing is to be archived
         SCHEDULE_ARCHIVED Gauge "quorate_backup_archived_timestamp_seconds" ["namespace", "schedule"];
     }
 }

@@ -34,8 +34,8 @@ use crate::backup_plan::{
 };
 use crate::crd::LABEL_BACKUP_OWNER;
 use crate::crd::backups::{
-    EtcdBackup, EtcdBackupSchedule, EtcdBackupScheduleStatus, EtcdBackupStatus, EtcdBackupStore,
-    LastBackup,
+    ArchivePhase, ArchiveStatus, EtcdBackup, EtcdBackupSchedule, EtcdBackupScheduleStatus,
+    EtcdBackupStatus, EtcdBackupStore, LastBackup,
 };
 use crate::operator::metrics::{BackupFigures, Controller};
 use crate::operator::platform::{Failure, Freshness};
@@ -152,18 +152,23 @@ fn figures(status: &EtcdBackupScheduleStatus, stored: &EtcdBackupScheduleStatus)
     let mut conditions = stored.conditions.iter();
     let ready = conditions.find(|condition| condition.type_ == "Ready");
     let taken = |last: &Option<LastBackup>| last.as_ref().map(|last| last.time.0.as_second());
+    let ready = ready.and_then(|ready| match ready.status.as_str() {
+        "True" => Some(true),
+        "False" => Some(false),
+        _ => None,
+    });
+    // A schedule that is suspended, or whose cluster hibernates, is not behind.
+    let wanted =
+        |archive: &&ArchiveStatus| archive.phase == ArchivePhase::Archiving || ready == Some(false);
     BackupFigures {
-        ready: ready.and_then(|ready| match ready.status.as_str() {
-            "True" => Some(true),
-            "False" => Some(false),
-            _ => None,
-        }),
+        ready,
         last_success: taken(&status.last_success),
         last_verified: taken(&status.last_verified),
         recovery_seconds: status.recovery_seconds,
         archived: status
             .archive
             .as_ref()
+            .filter(wanted)
             .and_then(|archive| archive.through.as_ref())
             .map(|through| through.0.as_second()),
     }
@@ -367,5 +372,29 @@ impl Backups {
                 Ok(Ended::After(PERIOD_MS))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A schedule that was suspended, or whose cluster hibernated, was said to be behind for as long as that lasted.
+    #[test]
+    fn an_archive_that_is_not_wanted_now_is_not_behind() {
+        let figures_of = |phase: &str, ready: &str| {
+            let status = serde_json::json!({
+                "archive": {"phase": phase, "through": "2026-03-01T00:00:00Z"},
+                "conditions": [{"type": "Ready", "status": ready, "reason": "AsPlanned", "message": "",
+                    "lastTransitionTime": "2026-03-01T00:00:00Z"}],
+            });
+            let status: EtcdBackupScheduleStatus =
+                serde_json::from_value(status).expect("a status");
+            figures(&status, &status)
+        };
+        assert_eq!(figures_of("Pending", "True").archived, None);
+        assert!(figures_of("Archiving", "True").archived.is_some());
+        assert!(figures_of("Pending", "False").archived.is_some());
+        assert_eq!(figures_of("Pending", "False").ready, Some(false));
     }
 }
