@@ -70,10 +70,7 @@ const MANY: usize = 100;
 
 fn number(name: &str) -> Option<usize> {
     let given = std::env::var(name).ok();
-    given.map(|text| {
-        text.parse()
-            .unwrap_or_else(|_| panic!("{name} is a number"))
-    })
+    given.map(|text| text.parse().expect("CLUSTERS and TLS are numbers"))
 }
 
 /// The CPU time of this thread.
