@@ -4,13 +4,14 @@
 #
 #   tests/docs/profile.sh           builds, measures and prints; nothing else should run
 #   tests/docs/profile.sh --record  writes the file as well
+#   QUORATE_BINARY=file             measures this one, built with symbols
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 seconds=${SECONDS_A_LOAD:-10} lines=${LINES_A_LOAD:-24}
 command -v perf >/dev/null || { echo "profile.sh: perf is missing (Debian: linux-perf)" >&2; exit 1; }
 # With symbols, and otherwise as shipped but for link-time optimisation.
-cargo build --locked --quiet --profile instructions --bin quorate
-quorate=target/instructions/quorate
+quorate=${QUORATE_BINARY:-target/instructions/quorate}
+[ -n "${QUORATE_BINARY:-}" ] || cargo build --locked --quiet --profile instructions --bin quorate
 work=$(mktemp -d)
 pids=()
 cleanup() {
@@ -60,6 +61,6 @@ load() { # load TITLE put|get ARGUMENT...: a load while the members are sampled
   load "gets, 1,000 clients on 100 connections" get --key-space=1000000 --clients=1000 --connections=100
   load "puts, 1 client" put --key-space=1000000 --clients=1 --connections=1
   load "gets, 1 client" get --key-space=1000000 --clients=1 --connections=1
-} >"$work/profiles"
+} | sed -E 's/ +-( +-)? *$//; s/ +$//' >"$work/profiles"
 cat "$work/profiles"
 if [ "${1:-}" = --record ]; then cp "$work/profiles" docs/transcripts/profiles.txt; fi
