@@ -14,7 +14,7 @@ use crate::mutants::mutant;
 use crate::raft::{
     Configuration, ConfigurationChange, Entry, EntryKind, Index, MemberId, SnapshotMeta, Term,
 };
-use crate::store::{self, DamagedValue, Export, Response, Store, ValueFile, View};
+use crate::store::{self, DamagedValue, Export, Overview, Response, Store, ValueFile, View};
 
 use super::api::{CheckpointInfo, LeaseEvent, Report};
 use super::bootstrap::FOUNDING_INDEX;
@@ -469,6 +469,11 @@ impl StateMachine {
     /// Freezes the store for readers. O(1); called once a batch.
     pub fn view(&self) -> Arc<View> {
         self.store.publish()
+    }
+
+    /// What is small of the store's state.
+    pub fn overview(&self) -> Overview {
+        self.store.overview()
     }
 
     /// The revision at which the store was last compacted, -1 if it never was.

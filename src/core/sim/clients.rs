@@ -86,8 +86,8 @@ impl World {
         let Some(process) = &self.hosts[host].process else {
             return Ok(None);
         };
-        let view = process.machine.view();
-        if let Err(error) = store::check(&command, &self.hosts[host].limits, &view) {
+        let overview = process.machine.overview();
+        if let Err(error) = store::check(&command, &self.hosts[host].limits, &overview) {
             self.counters.refused += 1;
             self.linear.refused(&wish)?;
             if error == store::Error::NoSpace {

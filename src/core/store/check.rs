@@ -7,10 +7,9 @@ use bytes::Bytes;
 
 use super::follow;
 use super::span::Span;
-use super::view::View;
 use super::{
-    Command, Compare, DeleteRange, Error, Op, Operation, Put, Range, RequestOp, SortOrder,
-    SortTarget, Txn,
+    Command, Compare, DeleteRange, Error, Op, Operation, Overview, Put, Range, RequestOp,
+    SortOrder, SortTarget, Txn,
 };
 
 /// Limits that a member sets for what it proposes.
@@ -42,9 +41,9 @@ impl Default for Limits {
 ///
 /// # Errors
 /// What is wrong with the command.
-pub fn check(command: &Command, limits: &Limits, view: &View) -> Result<(), Error> {
+pub fn check(command: &Command, limits: &Limits, overview: &Overview) -> Result<(), Error> {
     let operation = command.operation.as_ref().ok_or(Error::UnknownCommand)?;
-    view.check_following(operation)?;
+    overview.check_following(operation)?;
     match operation {
         Operation::Put(put) => check_put(put)?,
         Operation::DeleteRange(delete) => check_delete(delete)?,
@@ -60,7 +59,7 @@ pub fn check(command: &Command, limits: &Limits, view: &View) -> Result<(), Erro
         | Operation::Auth(_) => {}
     }
     let cost = cost(operation);
-    if limits.quota_bytes > 0 && cost > 0 && view.db_size() + cost >= limits.quota_bytes {
+    if limits.quota_bytes > 0 && cost > 0 && overview.db_size() + cost >= limits.quota_bytes {
         return Err(Error::NoSpace);
     }
     Ok(())

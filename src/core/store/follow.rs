@@ -202,40 +202,35 @@ impl View {
     pub fn following(&self) -> Option<Following> {
         self.state.following
     }
+}
 
-    /// Refuses what a cluster that follows another one leaves to that one.
-    ///
-    /// # Errors
-    /// [`Error::Following`].
-    pub fn check_following(&self, operation: &Operation) -> Result<(), Error> {
-        self.state.check_following(operation)
+/// Refuses what a cluster that follows another one leaves to that one.
+pub(super) fn check_following(
+    following: Option<&Following>,
+    operation: &Operation,
+) -> Result<(), Error> {
+    if following.is_none() || mutant!(FollowerWrites) {
+        return Ok(());
+    }
+    match operation {
+        Operation::Follow(_) | Operation::SetAlarm(_) => Ok(()),
+        // Both keep the leases' clocks, and do nothing here.
+        Operation::LeaseExpire(_) | Operation::LeaseCheckpoint(_) => Ok(()),
+        // A request for a token changes no user.
+        Operation::Auth(AuthCommand {
+            operation: Some(AuthOperation::Authenticate(_)),
+        }) => Ok(()),
+        Operation::Put(_)
+        | Operation::DeleteRange(_)
+        | Operation::Txn(_)
+        | Operation::Compact(_)
+        | Operation::LeaseGrant(_)
+        | Operation::LeaseRevoke(_)
+        | Operation::Auth(_) => Err(Error::Following),
     }
 }
 
 impl State {
-    /// The same, when it is applied.
-    pub(super) fn check_following(&self, operation: &Operation) -> Result<(), Error> {
-        if self.following.is_none() || mutant!(FollowerWrites) {
-            return Ok(());
-        }
-        match operation {
-            Operation::Follow(_) | Operation::SetAlarm(_) => Ok(()),
-            // Both keep the leases' clocks, and do nothing here.
-            Operation::LeaseExpire(_) | Operation::LeaseCheckpoint(_) => Ok(()),
-            // A request for a token changes no user.
-            Operation::Auth(AuthCommand {
-                operation: Some(AuthOperation::Authenticate(_)),
-            }) => Ok(()),
-            Operation::Put(_)
-            | Operation::DeleteRange(_)
-            | Operation::Txn(_)
-            | Operation::Compact(_)
-            | Operation::LeaseGrant(_)
-            | Operation::LeaseRevoke(_)
-            | Operation::Auth(_) => Err(Error::Following),
-        }
-    }
-
     /// Carries a step out. What comes before the part that is refused stays, on every member alike.
     pub(super) fn advance(&mut self, step: &Follow) -> Result<FollowResponse, Error> {
         let followed = self.following.map(|it| it.source);

@@ -4,6 +4,7 @@
 use crate::mutants::mutant;
 use std::sync::Arc;
 
+use super::follow::check_following;
 use super::lease::LeaseInfo;
 use super::state::State;
 use super::txn::Change;
@@ -69,7 +70,7 @@ impl Store {
         let operation = command.operation.as_ref().ok_or(Error::UnknownCommand)?;
         let state = &mut self.state;
         state.alarms.check(operation)?;
-        state.check_following(operation)?;
+        check_following(state.following.as_ref(), operation)?;
         state.permit(operation, command.actor.as_ref())?;
         match operation {
             Operation::Put(put) => {

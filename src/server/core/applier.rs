@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::handle::Published;
+use super::short::is_short;
 use super::state::{RuntimeState, Thread};
+use super::views::Taken;
 use super::{Worker, disk_stop, open, persist_stop};
 use crate::disk::{self, Class, ValueFiles};
 use crate::node::{Applied, ApplyError, Checkpoint, Input, StateMachine, StopReason};
@@ -18,8 +20,9 @@ use crate::server::process::clock;
 use crate::server::process::exit::Stop;
 use crate::store::{DamagedValue, Revision};
 
-/// Entries between two beats.
-const BEAT_EVERY: usize = 256;
+/// Entries that are applied and published at once: a reader may wait for them, and a thread may not go without a beat for
+/// longer than many of them take.
+const AT_ONCE: usize = 256;
 
 /// A job of the applier.
 #[derive(Debug)]
@@ -50,7 +53,7 @@ pub(super) struct Applier {
 impl Applier {
     /// Publishes what was loaded.
     pub(super) fn begin(&self) {
-        publish(&self.shared, &self.machine);
+        publish(&self.shared, &self.machine, None);
     }
 
     /// Examines so many records for memory to free; says how many are left.
@@ -59,43 +62,62 @@ impl Applier {
     }
 
     pub(super) fn run_jobs(&mut self, jobs: Vec<ApplyJob>) -> Result<(), Stop> {
-        let mut done = Vec::new();
+        // What is committed in several steps is applied at once.
+        let mut waiting = Vec::new();
         for job in jobs {
             match job {
-                ApplyJob::Entries(entries) => {
-                    for (number, entry) in entries.into_iter().enumerate() {
-                        // A batch that gathered during a pause may take longer than a thread may go
-                        // without a beat.
-                        if number % BEAT_EVERY == 0 {
-                            self.shared.beat(Thread::Applier);
-                        }
-                        let before = self.machine.compacted();
-                        let applied = self.apply(&entry).map_err(not_applied)?;
-                        if self.machine.compacted() > before {
-                            self.compactions.push((before, self.machine.compacted()));
-                        }
-                        // Before the applied entry can be observed.
-                        self.shared.tokens.learn(&applied, clock::unix_ms());
-                        done.push(applied);
-                    }
-                }
+                ApplyJob::Entries(entries) if waiting.is_empty() => waiting = entries,
+                ApplyJob::Entries(entries) => waiting.extend(entries),
                 ApplyJob::Checkpoint => {
-                    self.finish(&mut done);
+                    self.apply_all(&mut waiting)?;
                     self.checkpoint();
                 }
                 ApplyJob::Install(meta) => {
-                    self.finish(&mut done);
+                    self.apply_all(&mut waiting)?;
                     self.install(&meta)?;
                 }
-                ApplyJob::Part => done.extend(self.machine.part()),
+                ApplyJob::Part => {
+                    self.apply_all(&mut waiting)?;
+                    let answer = self.machine.part();
+                    self.finish(answer.into_iter().collect(), None);
+                }
             }
         }
-        self.finish(&mut done);
+        self.apply_all(&mut waiting)
+    }
+
+    /// Applies and publishes these, some at a time.
+    fn apply_all(&mut self, waiting: &mut Vec<Entry>) -> Result<(), Stop> {
+        let entries = std::mem::take(waiting);
+        for some in entries.chunks(AT_ONCE) {
+            self.shared.beat(Thread::Applier);
+            let shared = Arc::clone(&self.shared);
+            let taken = some.iter().all(is_short).then(|| shared.views.take_back());
+            let mut done = Vec::with_capacity(some.len());
+            let applied = some.iter().try_for_each(|entry| {
+                done.push(self.apply(entry)?);
+                Ok(())
+            });
+            // What was applied before an entry that cannot be is seen, as it is committed: what is short is never half done.
+            self.finish(done, taken.flatten());
+            applied.map_err(not_applied)?;
+        }
         Ok(())
     }
 
-    /// Applies an entry. One that needs a damaged value waits a while for it to be healed, unless it is half done.
     fn apply(&mut self, entry: &Entry) -> Result<Applied, ApplyError> {
+        let before = self.machine.compacted();
+        let applied = self.apply_patiently(entry)?;
+        if self.machine.compacted() > before {
+            self.compactions.push((before, self.machine.compacted()));
+        }
+        // Before the applied entry can be observed.
+        self.shared.tokens.learn(&applied, clock::unix_ms());
+        Ok(applied)
+    }
+
+    /// Applies an entry. One that needs a damaged value waits a while for it to be healed, unless it is half done.
+    fn apply_patiently(&mut self, entry: &Entry) -> Result<Applied, ApplyError> {
         let values = self.saver.checkpoints().values();
         let mut patience = Patience::new(values);
         loop {
@@ -112,8 +134,8 @@ impl Applier {
     }
 
     /// Publishes what was applied, then answers and reports.
-    fn finish(&mut self, done: &mut Vec<Applied>) {
-        if done.is_empty() {
+    fn finish(&mut self, done: Vec<Applied>, taken: Option<Taken<'_>>) {
+        if done.is_empty() && taken.is_none() {
             return;
         }
         if !self.compactions.is_empty() {
@@ -125,10 +147,10 @@ impl Applier {
                 &self.machine.view(),
             );
         }
-        publish(&self.shared, &self.machine);
+        publish(&self.shared, &self.machine, taken);
         let (member, nonce) = (self.shared.phase.load().1.member_id, self.shared.boot_nonce);
         // Only proposals that this member made in this start.
-        let answers = done.drain(..).filter_map(|applied| {
+        let answers = done.into_iter().filter_map(|applied| {
             let id = applied.request?;
             let own = (id.member, id.boot_nonce) == (member, nonce);
             own.then_some((id.counter, Ok(applied)))
@@ -173,7 +195,7 @@ impl Applier {
         if !self.machine.view().auth().is_enabled() {
             self.shared.tokens.clear();
         }
-        publish(&self.shared, &self.machine);
+        publish(&self.shared, &self.machine, None);
         self.shared
             .report(Input::Installed(self.machine.take_report()));
         Ok(())
@@ -237,11 +259,12 @@ fn not_applied(error: ApplyError) -> Stop {
     }
 }
 
-fn publish(shared: &RuntimeState, machine: &StateMachine) {
-    shared.publish(Published {
+fn publish(shared: &RuntimeState, machine: &StateMachine, taken: Option<Taken<'_>>) {
+    let published = Published {
         view: machine.view(),
         membership: Arc::clone(machine.membership()),
         applied: machine.index(),
         term: machine.term(),
-    });
+    };
+    shared.publish(published, taken);
 }

@@ -22,8 +22,8 @@ use crate::server::metrics::CoreMetrics;
 use crate::server::scheduling::within::within;
 use crate::server::tls::ports::Ports;
 use crate::store::{
-    Alarm, AlarmKind, Command, Error as StoreError, KeyHash, Operation, Response, Revision,
-    SetAlarm, View,
+    Alarm, AlarmKind, Command, Error as StoreError, KeyHash, Operation, Overview, Response,
+    Revision, SetAlarm, View,
 };
 
 /// How long a call that has timed out waits for the raft thread to report whether its proposal was
@@ -118,6 +118,31 @@ pub(crate) struct Published {
     pub applied: u64,
     /// The term of the last applied entry.
     pub term: u64,
+}
+
+/// What is small of the published state. Whoever needs no more asks for this: it keeps no view.
+#[derive(Debug, Clone)]
+pub(crate) struct Latest {
+    /// What is small of the store.
+    pub overview: Overview,
+    /// The replicated membership at this point.
+    pub membership: Arc<Membership>,
+    /// The last applied index.
+    pub applied: u64,
+    /// The term of the last applied entry.
+    pub term: u64,
+}
+
+impl Latest {
+    /// What is small of this state.
+    pub(super) fn of(published: &Published) -> Latest {
+        Latest {
+            overview: published.view.overview(),
+            membership: Arc::clone(&published.membership),
+            applied: published.applied,
+            term: published.term,
+        }
+    }
 }
 
 /// A membership change, as requested through etcd's Cluster service or `quorate.v1`.
@@ -263,7 +288,7 @@ impl MemberHandle {
     ) -> Result<(Response, Index), RequestError> {
         self.member()?;
         if let Some(operation) = &command.operation {
-            self.published().view.check_following(operation)?;
+            self.latest().overview.check_following(operation)?;
         }
         let request = self.shared.request();
         let data = LogPayload::command(Some(request), command);
@@ -304,7 +329,7 @@ impl MemberHandle {
             member: self.status().member_id,
         };
         let raising = &self.shared.raising;
-        if self.published().view.alarms().contains(&alarm) {
+        if self.latest().overview.alarms().contains(&alarm) {
             return true;
         }
         if raising.swap(true, Ordering::AcqRel) {
@@ -317,7 +342,7 @@ impl MemberHandle {
             member: alarm.member,
             on: true,
         };
-        let size = self.published().view.db_size();
+        let size = self.latest().overview.db_size();
         match self.set_alarm(change).await {
             Ok(_) => {
                 let then = "raised the alarm NOSPACE; then switch the alarm off";
@@ -350,14 +375,15 @@ impl MemberHandle {
     /// need the removed member's vote, and a caller that sees the new list may delete that member's
     /// disk.
     pub(crate) async fn settled(&self) -> Result<Arc<Published>, RequestError> {
-        let mut published = self.shared.published.subscribe();
+        let mut latest = self.shared.latest.subscribe();
         let mut now = self.linearizable().await?;
         let settled = async {
             while !now.membership.is_settled() {
-                if published.changed().await.is_err() {
+                if latest.changed().await.is_err() {
                     return Err(RequestError::Stopped);
                 }
-                now = published.borrow_and_update().clone();
+                latest.mark_unchanged();
+                now = self.published();
             }
             Ok(now)
         };
@@ -365,9 +391,14 @@ impl MemberHandle {
         timed.map_err(|_| RequestError::Timeout)?
     }
 
-    /// The state that this member has applied, for serializable reads. Never blocks.
+    /// The state that this member has applied, for serializable reads. Waits for a short batch at most.
     pub(crate) fn published(&self) -> Arc<Published> {
-        Arc::clone(&self.shared.published.borrow())
+        self.shared.views.latest()
+    }
+
+    /// What is small of it. Never waits.
+    pub(crate) fn latest(&self) -> Arc<Latest> {
+        Arc::clone(&self.shared.latest.borrow())
     }
 
     /// The hash at the revision of a compaction, computed from before it; `None` at any other
@@ -376,9 +407,9 @@ impl MemberHandle {
         self.shared.compaction_hashes.at(revision).await
     }
 
-    /// The latest published state and a wake-up whenever there is a newer one.
-    pub(crate) fn subscribe(&self) -> watch::Receiver<Arc<Published>> {
-        self.shared.published.subscribe()
+    /// What is small of the published state, and a wake-up whenever there is a newer one.
+    pub(crate) fn subscribe(&self) -> watch::Receiver<Arc<Latest>> {
+        self.shared.latest.subscribe()
     }
 
     /// The watchers of a new watch stream, which is woken only for what they watch. They keep the revision that they have

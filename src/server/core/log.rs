@@ -130,7 +130,7 @@ impl Writer {
         if reading.is_empty() || self.reading.swap(true, Ordering::AcqRel) {
             return;
         }
-        let view = Arc::clone(&self.shared.published.borrow().view);
+        let view = Arc::clone(&self.shared.views.latest().view);
         let done = Arc::clone(&self.reading);
         self.reader.run(move || {
             let mut ahead = ReadAhead::new(view);

@@ -17,6 +17,7 @@ pub(in crate::server) mod queue;
 pub(in crate::server) mod spool;
 pub(in crate::server) mod state;
 pub(in crate::server) mod tail;
+pub(in crate::server) mod views;
 pub(in crate::server) mod wakes;
 
 mod applier;

@@ -51,7 +51,8 @@ pub(super) fn are_short(entries: &[Entry]) -> bool {
     entries.len() <= MOST && bytes <= MOST_BYTES && all.all(is_short)
 }
 
-fn is_short(entry: &Entry) -> bool {
+/// Whether this one is a change of single keys that reads no value.
+pub(super) fn is_short(entry: &Entry) -> bool {
     // What cannot be decoded is found when it is applied.
     let Ok(Some(payload)) = LogPayload::of(entry) else {
         return false;

@@ -14,8 +14,9 @@ use std::time::{Duration, Instant};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::handle::{Health, Phase, Published, RequestError, Role, Status};
+use super::handle::{Health, Latest, Phase, Published, RequestError, Role, Status};
 use super::queue::{Patient, TaskQueue};
+use super::views::{Taken, Views};
 use super::wakes::Wakes;
 use crate::node::{
     Applied, Input, LeaseTimes, MemberStatus, Membership, ProposalError, Report, RequestId,
@@ -161,7 +162,9 @@ pub(crate) struct RuntimeState {
     /// Waiting leadership transfers.
     pub transfers: Waiters<u64>,
     /// The published state.
-    pub published: watch::Sender<Arc<Published>>,
+    pub views: Views,
+    /// What is small of it; wakes whoever follows it.
+    pub latest: watch::Sender<Arc<Latest>>,
     /// Wakes the watch streams for which something was published.
     pub wakes: Arc<Wakes>,
     /// The membership of the published state. Changes with the membership alone, so whoever follows that is not woken
@@ -241,7 +244,8 @@ impl RuntimeState {
             transfers: Waiters::default(),
             wakes: Arc::new(Wakes::new(&published.view)),
             membership: watch::channel(Arc::clone(&published.membership)).0,
-            published: watch::channel(Arc::new(published)).0,
+            latest: watch::channel(Arc::new(Latest::of(&published))).0,
+            views: Views::new(Arc::new(published)),
             phase: ArcSwap::from_pointee((Phase::Standby, Who::default())),
             consensus: ArcSwap::from_pointee(None),
             leader_changes: AtomicU64::new(0),
@@ -322,13 +326,22 @@ impl RuntimeState {
         }
     }
 
-    /// Makes a state the one that readers see.
-    pub(crate) fn publish(&self, published: Published) {
+    /// Makes a state the one that readers see. `taken`: they wait for it.
+    pub(super) fn publish(&self, published: Published, taken: Option<Taken<'_>>) {
         let membership = Arc::clone(&published.membership);
-        let view = Arc::clone(&published.view);
+        let latest = Arc::new(Latest::of(&published));
         let published = Arc::new(published);
-        self.wakes
-            .publish(&view, || self.published.send_replace(published));
+        self.wakes.publish(&published.view, || {
+            let replaced = match taken {
+                Some(taken) => {
+                    taken.give(Arc::clone(&published));
+                    None
+                }
+                None => self.views.replace(Arc::clone(&published)),
+            };
+            self.latest.send_replace(latest);
+            replaced
+        });
         // After the state: whoever is woken by the membership may look at both.
         if !Arc::ptr_eq(&self.membership.borrow(), &membership) {
             self.membership.send_replace(membership);
@@ -396,13 +409,13 @@ impl RuntimeState {
         let phase = self.phase.load();
         let (phase, who) = (phase.0, &phase.1);
         let consensus = self.consensus.load();
-        let published = Arc::clone(&self.published.borrow());
-        let learner = published
+        let latest = Arc::clone(&self.latest.borrow());
+        let learner = latest
             .membership
             .member(who.member_id)
             // Before its first checkpoint a joiner is not in its own membership: it serves as a
             // learner. A removed member does not: its phase changes once the others no longer need it.
-            .map_or(!published.membership.is_removed(who.member_id), |member| {
+            .map_or(!latest.membership.is_removed(who.member_id), |member| {
                 member.learner
             });
         let mut status = Status {
@@ -413,7 +426,7 @@ impl RuntimeState {
             term: 0,
             leader: 0,
             commit: 0,
-            applied: published.applied,
+            applied: latest.applied,
             last_index: 0,
             last_term: 0,
             leader_changes: self.leader_changes.load(Ordering::Relaxed),
@@ -425,8 +438,8 @@ impl RuntimeState {
             status.leader = consensus.raft.leader.unwrap_or(0);
             // The consensus status is refreshed once a tick: what was applied since was committed
             // before.
-            status.commit = consensus.raft.commit.max(published.applied);
-            let applied = (published.applied, published.term);
+            status.commit = consensus.raft.commit.max(latest.applied);
+            let applied = (latest.applied, latest.term);
             let log = (consensus.raft.last_index, consensus.raft.last_term);
             (status.last_index, status.last_term) = log.max(applied);
         }
@@ -503,12 +516,12 @@ impl RuntimeState {
 
     /// The applied membership has removed this member, which still helps the others to settle.
     fn is_removed(&self, own: u64) -> bool {
-        self.published.borrow().membership.is_removed(own)
+        self.latest.borrow().membership.is_removed(own)
     }
 
     /// The alarm CORRUPT is on for this member, or for no particular one.
     pub(crate) fn is_corrupt(&self, own: u64) -> bool {
-        let alarms = self.published.borrow().view.alarms();
+        let alarms = self.latest.borrow().overview.alarms();
         let mut corrupt = alarms
             .iter()
             .filter(|alarm| alarm.kind == AlarmKind::Corrupt);

@@ -417,8 +417,8 @@ impl Services {
 
     /// The auth revision at which the password was correct.
     async fn check_password(&self, request: &etcd::AuthenticateRequest) -> Result<u64, Status> {
-        let state = self.shared.member.published();
-        let auth = state.view.auth();
+        let latest = self.shared.member.latest();
+        let auth = latest.overview.auth();
         if !auth.is_enabled() {
             return Err(EtcdError::AuthNotEnabled.into());
         }
@@ -428,7 +428,7 @@ impl Services {
         }
         let (hash, revision) = (user.password.clone(), auth.revision());
         let password = request.password.clone();
-        drop(state);
+        drop(latest);
         // By host, and within it by user: attempts at one user's password delay neither other users
         // nor the same user on other hosts.
         let who = Who {

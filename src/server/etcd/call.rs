@@ -21,7 +21,7 @@ use crate::raft::Index;
 use crate::server::auth::Issuer;
 use crate::server::auth::password::{self, Passwords};
 use crate::server::core::handle::{
-    self, Health, MemberHandle, Phase, Published, QUOTA_IS_USED_UP, RequestError, Role, VERDICT,
+    self, Health, Latest, MemberHandle, Phase, QUOTA_IS_USED_UP, RequestError, Role, VERDICT,
 };
 use crate::server::flags::config::{ClientPort, Config, Formation, Limits};
 use crate::server::listen::bodies::Bodies;
@@ -366,7 +366,7 @@ impl Services {
     ) -> Result<(), Status> {
         let member = &self.shared.member;
         {
-            let (status, state) = (member.status(), member.published());
+            let (status, state) = (member.status(), member.latest());
             if self.serves(&status, &state) {
                 return may_answer(&status, &state, learner, metadata);
             }
@@ -382,7 +382,7 @@ impl Services {
     /// Refuses what this member may not answer now.
     pub(super) fn admit_now(&self, learner: Learner, metadata: &MetadataMap) -> Result<(), Status> {
         let member = &self.shared.member;
-        may_answer(&member.status(), &member.published(), learner, metadata)
+        may_answer(&member.status(), &member.latest(), learner, metadata)
     }
 
     /// Whether the cluster knows this member's URLs, or has had time to learn them. As in etcd,
@@ -397,7 +397,7 @@ impl Services {
             return false;
         }
         let status = shared.member.status();
-        let state = shared.member.published();
+        let state = shared.member.latest();
         let known = state
             .membership
             .member(status.member_id)
@@ -408,7 +408,7 @@ impl Services {
     }
 
     /// Whether this server is a member that serves clients.
-    fn serves(&self, status: &handle::Status, state: &Published) -> bool {
+    fn serves(&self, status: &handle::Status, state: &Latest) -> bool {
         status.phase == Phase::Member && state.membership.cluster_id != 0 && self.is_settled()
     }
 
@@ -436,19 +436,19 @@ impl Services {
     /// Waits until this server is a member and clients are served; false if that will not happen:
     /// it stops first, or was removed.
     pub(crate) async fn served(&self) -> bool {
-        let mut published = self.shared.member.subscribe();
+        let mut latest = self.shared.member.subscribe();
         loop {
             let status = self.shared.member.status();
-            if self.serves(&status, &self.shared.member.published()) {
+            if self.serves(&status, &self.shared.member.latest()) {
                 return true;
             }
             let gone = status.phase == Phase::Removed
-                || published.borrow().membership.is_removed(status.member_id);
+                || latest.borrow().membership.is_removed(status.member_id);
             if gone {
                 return false;
             }
             // It may also become true by the passing of time.
-            if let Ok(Err(_gone)) = tokio::time::timeout(SETTLE / 50, published.changed()).await {
+            if let Ok(Err(_gone)) = tokio::time::timeout(SETTLE / 50, latest.changed()).await {
                 return false;
             }
         }
@@ -505,8 +505,8 @@ impl Services {
     }
 
     async fn check(&self, command: &store::Command) -> Result<(), Status> {
-        let view = self.shared.member.published().view.clone();
-        match store::check(command, &self.shared.store_limits, &view) {
+        let latest = self.shared.member.latest();
+        match store::check(command, &self.shared.store_limits, &latest.overview) {
             Ok(()) => Ok(()),
             Err(error) => {
                 if error == store::Error::NoSpace {
@@ -585,7 +585,7 @@ pub(super) enum Learner {
 /// Refuses what a member in this state may not answer.
 fn may_answer(
     status: &handle::Status,
-    state: &Published,
+    state: &Latest,
     learner: Learner,
     metadata: &MetadataMap,
 ) -> Result<(), Status> {

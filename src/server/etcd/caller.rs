@@ -102,22 +102,22 @@ impl Services {
     /// Refuses a caller that may not call this method at all.
     pub(super) async fn authorize(&self, method: Method, caller: &Caller) -> Result<(), Status> {
         let needs = needs(method);
-        if needs == Needs::Nothing || !self.shared.member.published().view.auth().is_enabled() {
+        if needs == Needs::Nothing || !self.shared.member.latest().overview.auth().is_enabled() {
             return Ok(());
         }
         let actor = self.actor_of(caller).await?;
-        let state = self.shared.member.published();
+        let latest = self.shared.member.latest();
         permitted(match needs {
-            Needs::Admin => state.view.auth().require_admin(actor.as_ref()),
-            _ => state.view.auth().require_user(actor.as_ref()),
+            Needs::Admin => latest.overview.auth().require_admin(actor.as_ref()),
+            _ => latest.overview.auth().require_user(actor.as_ref()),
         })
     }
 
     /// Refuses the caller of the present call unless it has the role `root`.
     pub(super) async fn require_admin(&self) -> Result<(), Status> {
         let actor = self.actor().await?;
-        let state = self.shared.member.published();
-        permitted(state.view.auth().require_admin(actor.as_ref()))
+        let latest = self.shared.member.latest();
+        permitted(latest.overview.auth().require_admin(actor.as_ref()))
     }
 
     /// The user of the present unary call; `None` while authentication is disabled, or if the
@@ -129,7 +129,7 @@ impl Services {
     /// The user of a caller.
     pub(super) async fn actor_of(&self, caller: &Caller) -> Result<Option<Actor>, Status> {
         let shared = &self.shared;
-        if !shared.member.published().view.auth().is_enabled() {
+        if !shared.member.latest().overview.auth().is_enabled() {
             return Ok(None);
         }
         let user = match (&caller.token, &caller.certificate) {
@@ -147,7 +147,7 @@ impl Services {
             (None, Some(name)) if shared.certificate_names => name.0.to_string(),
             _ => return Ok(None),
         };
-        let revision = shared.member.published().view.auth().revision();
+        let revision = shared.member.latest().overview.auth().revision();
         Ok(Some(Actor { user, revision }))
     }
 
@@ -158,7 +158,7 @@ impl Services {
     async fn holder(&self, token: &str) -> Option<String> {
         let member = &self.shared.member;
         let index = simple::index(token)?;
-        if member.published().applied < index {
+        if member.latest().applied < index {
             // Any client can make up a token: one lookup per round of the thread.
             turns::pass().await;
             let committed = member.linearizable();

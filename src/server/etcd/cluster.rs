@@ -71,8 +71,8 @@ impl Cluster for Services {
             request,
             |request| async move {
                 let peer_urls = peer_urls(&request.peer_ur_ls).map_err(|refusal| {
-                    let state = self.shared.member.published();
-                    match state.membership.member(request.id) {
+                    let latest = self.shared.member.latest();
+                    match latest.membership.member(request.id) {
                         Some(_) => refusal,
                         // etcd looks for the member first.
                         None => EtcdError::MemberNotFound.into(),

@@ -4,14 +4,11 @@
 //! Every request goes through the KV and Lease services with the caller's own metadata, so that the
 //! caller's permissions apply. Never holds state of its own.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use tonic::metadata::MetadataMap;
 use tonic::{Extensions, Request, Status};
 
 use super::call::Services;
-use crate::server::core::handle::Published;
 use crate::store;
 use crate::wire::error::EtcdError;
 use crate::wire::etcd::kv_server::Kv as _;
@@ -103,10 +100,12 @@ impl Behalf {
 
     /// Waits until this key, with its create revision, is deleted.
     async fn wait_for_end(&self, key: &KeyValue) -> Result<(), Status> {
-        let mut published = self.services.shared.member.subscribe();
+        let member = &self.services.shared.member;
+        let mut latest = member.subscribe();
         let mut stopping = self.services.shared.stopping.clone();
         loop {
-            let state: Arc<Published> = published.borrow_and_update().clone();
+            latest.mark_unchanged();
+            let state = member.published();
             let own = store::Range {
                 key: key.key.clone(),
                 ..Default::default()
@@ -122,10 +121,12 @@ impl Behalf {
             if !same {
                 return Ok(());
             }
+            // Not kept while waiting: the applier takes back what nobody has.
+            drop(state);
             tokio::select! {
                 biased;
                 () = crate::server::listen::until(&mut stopping) => return Err(EtcdError::Stopped.into()),
-                changed = published.changed() => if changed.is_err() {
+                changed = latest.changed() => if changed.is_err() {
                     return Err(EtcdError::Stopped.into());
                 },
             }

@@ -14,7 +14,7 @@ use tonic::{Request, Response, Status};
 use super::call::{Services, StreamCall};
 use super::concurrency::{self, Behalf, Undo};
 use super::convert;
-use crate::server::core::handle::Published;
+use crate::server::core::handle::{Latest, MemberHandle};
 use crate::server::metrics::client::Method;
 use crate::store::{CatchUp, Event, EventKind, Slice, WatchSpec, Watchers};
 use crate::wire::election::election_server::Election;
@@ -233,19 +233,22 @@ impl Observer {
 /// One watcher, pulled event by event.
 struct Follow {
     watchers: Watchers,
-    published: watch::Receiver<Arc<Published>>,
+    member: MemberHandle,
+    latest: watch::Receiver<Arc<Latest>>,
     stopping: watch::Receiver<bool>,
     events: VecDeque<Event>,
 }
 
 impl Follow {
     fn new(services: &Services, spec: WatchSpec) -> Option<Follow> {
-        let published = services.shared.member.subscribe();
-        let mut watchers = Watchers::new(&published.borrow().view);
+        let member = services.shared.member.clone();
+        let latest = member.subscribe();
+        let mut watchers = Watchers::new(&member.published().view);
         watchers.create(0, spec).ok()?;
         Some(Follow {
             watchers,
-            published,
+            member,
+            latest,
             stopping: services.shared.stopping.clone(),
             events: VecDeque::new(),
         })
@@ -257,7 +260,8 @@ impl Follow {
             if let Some(event) = self.events.pop_front() {
                 return Some(event);
             }
-            let state = self.published.borrow_and_update().clone();
+            self.latest.mark_unchanged();
+            let state = self.member.published();
             let events = &mut self.events;
             self.watchers.advance(&state.view, &mut |_, shown| {
                 events.extend(shown.iter().cloned());
@@ -276,10 +280,12 @@ impl Follow {
             if !self.events.is_empty() {
                 continue;
             }
+            // Not kept while waiting: the applier takes back what nobody has.
+            drop(state);
             tokio::select! {
                 biased;
                 () = crate::server::listen::until(&mut self.stopping) => return None,
-                changed = self.published.changed() => changed.ok()?,
+                changed = self.latest.changed() => changed.ok()?,
             }
         }
     }

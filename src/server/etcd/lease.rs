@@ -1,7 +1,6 @@
 //! The Lease service. Any member answers; renewals and remaining TTLs come from the leader.
 
 use std::pin::Pin;
-use std::sync::Arc;
 
 use futures::{Stream, StreamExt as _};
 use tonic::{Request, Response, Status, Streaming};
@@ -240,17 +239,20 @@ impl Services {
             Ok(actor) => actor,
             Err(error) => return Some(Err(error)),
         };
-        let view = Arc::clone(&self.shared.member.published().view);
-        if view.following().is_some() {
+        let latest = self.shared.member.latest();
+        if latest.overview.following().is_some() {
             // A client would take for alive what only the followed cluster keeps alive.
             return Some(Err(EtcdError::Following.into()));
         }
-        if let Err(error) = permitted(view.permit_renewal(actor.as_ref(), id)) {
-            return Some(Err(error));
+        if latest.overview.auth().is_enabled() {
+            let view = &self.shared.member.published().view;
+            if let Err(error) = permitted(view.permit_renewal(actor.as_ref(), id)) {
+                return Some(Err(error));
+            }
         }
         // The header is from before the renewal, so that a client never sees the lease alive at a
         // revision at which it was revoked.
-        let header = self.header(self.shared.member.published().view.revision());
+        let header = self.header(latest.overview.revision());
         let renewed = self.shared.member.lease_keepalive(id).await;
         Some(
             renewed

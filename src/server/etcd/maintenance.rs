@@ -14,7 +14,7 @@ use crate::server::core::handle::Role;
 use crate::server::listen::quiet::{self, Quiet};
 use crate::server::metrics::client::Method;
 use crate::server::process::host_facts;
-use crate::store::{Alarm, AlarmKind, SetAlarm, View};
+use crate::store::{Alarm, AlarmKind, Overview, SetAlarm};
 use crate::wire::error::EtcdError;
 use crate::wire::etcd::downgrade_request::DowngradeAction;
 use crate::wire::etcd::maintenance_server::Maintenance;
@@ -45,7 +45,7 @@ impl Maintenance for Services {
                 }
                 let alarms = match request.action() {
                     AlarmAction::Get => {
-                        let mut alarms = alarms_of(&self.state(false).await?.view);
+                        let mut alarms = alarms_of(&self.state(false).await?.view.overview());
                         alarms.retain(|alarm| {
                             request.alarm() == AlarmType::None || request.alarm == alarm.alarm
                         });
@@ -54,7 +54,7 @@ impl Maintenance for Services {
                     action => self.set_alarm(&request, action).await?,
                 };
                 Ok(etcd::AlarmResponse {
-                    header: self.header(self.shared.member.published().view.revision()),
+                    header: self.header(self.shared.member.latest().overview.revision()),
                     alarms,
                 })
             },
@@ -154,8 +154,8 @@ impl Maintenance for Services {
                 if member.status().role != Role::Leader {
                     return Err(EtcdError::NotLeader.into());
                 }
-                let state = member.published();
-                let voter = state
+                let latest = member.latest();
+                let voter = latest
                     .membership
                     .member(request.target_id)
                     .is_some_and(|target| !target.learner);
@@ -188,7 +188,7 @@ impl Maintenance for Services {
                     }
                     // There is never a downgrade in progress; etcd also answers that with success.
                     DowngradeAction::Cancel => Ok(etcd::DowngradeResponse {
-                        header: self.header(self.shared.member.published().view.revision()),
+                        header: self.header(self.shared.member.latest().overview.revision()),
                         version: CLUSTER_LEVEL.to_owned(),
                     }),
                 }
@@ -233,8 +233,8 @@ fn is_version(text: &str) -> bool {
 }
 
 /// The alarms that are on.
-pub(in crate::server) fn alarms_of(view: &View) -> Vec<etcd::AlarmMember> {
-    view.alarms().into_iter().map(shown).collect()
+pub(in crate::server) fn alarms_of(overview: &Overview) -> Vec<etcd::AlarmMember> {
+    overview.alarms().into_iter().map(shown).collect()
 }
 
 fn shown(alarm: Alarm) -> etcd::AlarmMember {
@@ -257,16 +257,17 @@ impl Services {
     /// The response of `Status`.
     fn describe(&self) -> etcd::StatusResponse {
         let status = self.shared.member.status();
-        let state = self.shared.member.published();
-        let size = i64::try_from(state.view.db_size().max(LEAST_SIZE)).unwrap_or(i64::MAX);
+        let latest = self.shared.member.latest();
+        let overview = &latest.overview;
+        let size = i64::try_from(overview.db_size().max(LEAST_SIZE)).unwrap_or(i64::MAX);
         let mut errors = Vec::new();
         if status.leader == 0 {
             errors.push(EtcdError::NoLeader.text().to_owned());
         }
-        errors.extend(alarms_of(&state.view).iter().map(in_words));
+        errors.extend(alarms_of(overview).iter().map(in_words));
         let quota = self.shared.limits.quota_bytes;
         etcd::StatusResponse {
-            header: self.header(state.view.revision()),
+            header: self.header(overview.revision()),
             version: VERSION.to_owned(),
             db_size: size,
             leader: status.leader,
@@ -307,7 +308,7 @@ impl Services {
     /// and after a compaction can be compared.
     async fn hash_of(&self, revision: i64) -> Result<crate::store::KeyHash, Status> {
         if let Some(hash) = self.shared.member.hash_before_compaction(revision).await {
-            let revision = self.shared.member.published().view.revision();
+            let revision = self.shared.member.latest().overview.revision();
             return Ok(crate::store::KeyHash { revision, ..hash });
         }
         // The state of when its turn comes: one that waits must not keep what is compacted meanwhile.

@@ -369,13 +369,13 @@ impl Conversation {
     /// created stays, whatever happens to its user.
     async fn permitted(&self, request: &etcd::WatchCreateRequest) -> Result<(), Status> {
         let actor = self.services.actor_of(&self.caller).await?;
-        let state = self.services.shared.member.published();
+        let latest = self.services.shared.member.latest();
         let key = match &request.key[..] {
             // As in the watch itself: from the smallest key on.
             [] => &[0],
             key => key,
         };
-        let auth = state.view.auth();
+        let auth = latest.overview.auth();
         permitted(auth.require_read(actor.as_ref(), key, &request.range_end))
     }
 

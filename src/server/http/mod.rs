@@ -81,13 +81,13 @@ async fn unhealthy(
 ) -> Option<String> {
     let member = services.member();
     let status = member.status();
-    if status.phase != Phase::Member || member.published().membership.cluster_id == 0 {
+    if status.phase != Phase::Member || member.latest().membership.cluster_id == 0 {
         return Some("NOT A MEMBER YET".to_owned());
     }
     if !services.is_settled() {
         return Some("STARTING".to_owned());
     }
-    let alarms = alarms_of(&member.published().view);
+    let alarms = alarms_of(&member.latest().overview);
     let active = alarms.iter().map(|alarm| alarm.alarm().as_str_name());
     if let Some(alarm) = active.clone().find(|name| !excluded.contains(name)) {
         return Some(format!("ALARM {alarm}"));
@@ -120,7 +120,7 @@ fn ready_checks(services: &Services) -> Checks {
         (Phase::Member, _) => Ok(()),
         _ => Err("not a member yet".to_owned()),
     };
-    let corrupt = match member.published().view.alarmed(AlarmKind::Corrupt) {
+    let corrupt = match member.latest().overview.alarmed(AlarmKind::Corrupt) {
         true => Err("alarm activated: CORRUPT".to_owned()),
         false => Ok(()),
     };

@@ -44,8 +44,8 @@ pub(super) async fn compare_again(local: &MemberRuntime) {
         let began = Instant::now();
         match gather(local, What::Everything, PATIENCE).await {
             Ok(Some((own, answers))) => {
-                let published = local.handle.published();
-                let voters = published.membership.voters().map(|voter| voter.id);
+                let latest = local.handle.latest();
+                let voters = latest.membership.voters().map(|voter| voter.id);
                 let me = local.who().member_id;
                 let sides = verdict::sides(me, own, &answers, &voters.collect());
                 let compared = Compared::new(Instant::now(), status.term, own, sides);
@@ -65,7 +65,7 @@ fn rest(took: Duration) -> Duration {
 
 /// Whether the alarm CORRUPT is on.
 pub(super) fn is_corrupt(local: &MemberRuntime) -> bool {
-    let alarms = local.handle.published().view.alarms();
+    let alarms = local.handle.latest().overview.alarms();
     alarms.iter().any(|alarm| alarm.kind == AlarmKind::Corrupt)
 }
 

@@ -52,7 +52,7 @@ impl Entries {
         let busy = "too many archives are reading this member: try another one, or later";
         let one = self.calls.try_acquire();
         let _one = one.map_err(|_| Status::resource_exhausted(busy))?;
-        if local.handle.published().view.following().is_some() {
+        if local.handle.latest().overview.following().is_some() {
             return Err(Status::failed_precondition(
                 "this cluster follows another one, which has the archive: its own begins after the cutover",
             ));
@@ -69,7 +69,7 @@ impl Entries {
         let confirmed = tokio::time::timeout(CONFIRMED, local.handle.linearizable()).await;
         let (applied, confirmed) = match confirmed {
             Ok(Ok(state)) => (state.applied, true),
-            _ => (local.handle.published().applied, false),
+            _ => (local.handle.latest().applied, false),
         };
         let entries = self.entries(log, &asked, applied).await?;
         continues(log, &asked)?;
@@ -143,8 +143,8 @@ fn continues(log: &LogReader, asked: &proto::EntriesRequest) -> Result<(), Statu
 
 /// Until there is something new, or the caller has waited for long enough.
 async fn wait(local: &MemberRuntime, asked: &proto::EntriesRequest) {
-    let mut published = local.shared.published.subscribe();
-    let new = published.wait_for(|state| state.applied >= asked.from);
+    let mut latest = local.shared.latest.subscribe();
+    let new = latest.wait_for(|state| state.applied >= asked.from);
     let patience = Duration::from_millis(asked.wait_ms);
     // Also when the server ends meanwhile.
     let _ = tokio::time::timeout(patience, new).await;

@@ -11,7 +11,7 @@ use super::MemberRuntime;
 use crate::server::core::handle::{Published, QUOTA_IS_USED_UP, RequestError};
 use crate::server::operator_api::auth::{Verified, Verifier};
 use crate::server::operator_api::follow_client::STEP;
-use crate::store::{self, Error as StoreError, Follow as Step, Operation, Revision, View};
+use crate::store::{self, Error as StoreError, Follow as Step, Operation, Overview, Revision};
 use crate::wire::member as proto;
 use crate::wire::member::follow_server::{Follow, FollowServer};
 
@@ -51,7 +51,7 @@ impl Follow for Service {
         Ok(Response::new(proto::PositionResponse {
             cluster_id: who.cluster_id,
             member_id: who.member_id,
-            following: described(&self.local, view),
+            following: described(&self.local, &view.overview()),
             revision: view.revision(),
             compact_revision: view.compacted(),
             leases: view.leases().iter().map(|lease| lease.id).collect(),
@@ -69,7 +69,7 @@ impl Follow for Service {
             self.note(told)?;
         }
         if step.is_empty() {
-            let revision = self.local.handle.published().view.revision();
+            let revision = self.local.handle.latest().overview.revision();
             return Ok(Response::new(proto::AdvanceResponse { revision }));
         }
         let step = Step::decode(&step[..])
@@ -98,12 +98,12 @@ impl Service {
             quota_bytes: limits.quota_bytes.unwrap_or(0),
             ..store::Limits::default()
         };
-        let view = Arc::clone(&handle.published().view);
+        let latest = handle.latest();
         // Nothing of it gets into the log of a cluster that follows none, or another one.
-        if view.following().map(|it| it.source) != Some(cluster) {
+        if latest.overview.following().map(|it| it.source) != Some(cluster) {
             return Err(status(&StoreError::NotFollowed { cluster }.into()));
         }
-        if let Err(error) = store::check(&command, &limits, &view) {
+        if let Err(error) = store::check(&command, &limits, &latest.overview) {
             if error == StoreError::NoSpace {
                 handle.raise_no_space(QUOTA_IS_USED_UP).await;
             }
@@ -117,8 +117,8 @@ impl Service {
 }
 
 /// What this cluster follows, and what this member was told of it.
-pub(super) fn described(local: &MemberRuntime, view: &View) -> Option<proto::Following> {
-    let following = view.following()?;
+pub(super) fn described(local: &MemberRuntime, overview: &Overview) -> Option<proto::Following> {
+    let following = overview.following()?;
     let told = local.shared.following.load();
     let (told, told_ms) = match told.as_deref() {
         Some((told, at)) => (told.clone(), at.elapsed().as_millis().max(1)),

@@ -174,9 +174,9 @@ fn heal_by(local: &MemberRuntime, lost: &LostValue, answer: &ValueOf) -> Healed 
 /// The other members that know of such requests, and whose data is not known to differ from the majority's: 0.1.0 shows no
 /// start.
 fn others(local: &MemberRuntime) -> Vec<u64> {
-    let published = local.handle.published();
+    let latest = local.handle.latest();
     let (own, standing) = (local.who().member_id, local.standing());
-    let ids = published.membership.members.keys().copied();
+    let ids = latest.membership.members.keys().copied();
     let asked = |id: &u64| *id != own && standing.contains_key(id) && !local.shared.is_corrupt(*id);
     ids.filter(asked).collect()
 }

@@ -13,7 +13,7 @@ use super::{MemberRuntime, alarmed, healing, key_memory, lock, values};
 use crate::disk::{self, Class, Disk, Reserve};
 use crate::node::Input;
 use crate::persist::Saver;
-use crate::server::core::handle::{QUOTA_IS_USED_UP, RequestError, Role};
+use crate::server::core::handle::{Latest, QUOTA_IS_USED_UP, RequestError, Role};
 use crate::server::core::state::VolumeSpace;
 use crate::server::flags::config::{AutoCompaction, ValuesOnDisk};
 use crate::server::link::hello::{HashAt, HashOf, PeerResponse, RequestKind};
@@ -93,7 +93,7 @@ pub(super) fn start(local: &Arc<MemberRuntime>, returns: bool) {
 async fn watch_size(local: &MemberRuntime, quota: u64) {
     let mut before = u64::MAX;
     loop {
-        let size = local.handle.published().view.db_size();
+        let size = local.handle.latest().overview.db_size();
         if size >= quota && size > before {
             local.handle.raise_no_space(QUOTA_IS_USED_UP).await;
         }
@@ -140,7 +140,7 @@ async fn watch_volume(local: &MemberRuntime) {
         sleep(SIZE).await;
     }
     loop {
-        let stored = local.handle.published().view.db_size();
+        let stored = local.handle.latest().overview.db_size();
         let needed = stored.saturating_add(2 * segment);
         let saver = local.saver.get().cloned();
         let free = on_disk(&disk, move |disk| room(disk, saver.as_deref()));
@@ -217,12 +217,12 @@ async fn on_disk<T: Send + 'static, E: std::fmt::Display + Send + 'static>(
 async fn compact(local: &MemberRuntime, mode: AutoCompaction) {
     let began = Instant::now();
     let mut compactor = Compactor::new(mode, Duration::ZERO);
-    let revision = || local.handle.published().view.revision();
+    let revision = || local.handle.latest().overview.revision();
     loop {
         compactor.record(revision());
         sleep(compactor.interval()).await;
         // A cluster that follows another one is compacted where that one is.
-        let follows = local.handle.published().view.following().is_some();
+        let follows = local.handle.latest().overview.following().is_some();
         let leads = local.shared.status().role == Role::Leader && !follows;
         let Some(at) = compactor.due(began.elapsed(), revision(), leads) else {
             continue;
@@ -251,7 +251,7 @@ async fn check(local: &MemberRuntime, what: What, every: Duration) {
         if what == What::Everything && alarmed::is_corrupt(local) {
             continue;
         }
-        let compacted = local.handle.published().view.compacted();
+        let compacted = local.handle.latest().overview.compacted();
         // The result of one compaction never changes.
         if what == What::Compaction && compacted <= checked {
             continue;
@@ -298,7 +298,7 @@ async fn alarm(local: &MemberRuntime, member: u64) {
     }
     let kind = AlarmKind::Corrupt;
     let raised = Alarm { kind, member };
-    if local.handle.published().view.alarms().contains(&raised) {
+    if local.handle.latest().overview.alarms().contains(&raised) {
         return;
     }
     let (kind, on) = (kind.into(), true);
@@ -308,8 +308,8 @@ async fn alarm(local: &MemberRuntime, member: u64) {
 }
 
 fn name_of(local: &MemberRuntime, member: u64) -> String {
-    let published = local.handle.published();
-    let known = published.membership.member(member);
+    let latest = local.handle.latest();
+    let known = latest.membership.member(member);
     known.map(|known| known.name.clone()).unwrap_or_default()
 }
 
@@ -384,8 +384,8 @@ async fn compare(local: &MemberRuntime, what: What) -> Result<Verdict, RequestEr
     let Some((own, answers)) = gather(local, what, ROUND).await? else {
         return Ok(Verdict::Unclear);
     };
-    let published = local.handle.published();
-    let voters = published.membership.voters().map(|voter| voter.id);
+    let latest = local.handle.latest();
+    let voters = latest.membership.voters().map(|voter| voter.id);
     let me = local.who().member_id;
     Ok(verdict::judge(me, own, &answers, &voters.collect()))
 }
@@ -511,12 +511,13 @@ async fn hash_response(cluster_id: u64, view: &Arc<View>, revision: i64) -> Peer
 impl MemberRuntime {
     /// Answers another member that compares data.
     pub(super) async fn hash(&self, at: HashAt) -> PeerResponse {
-        let mut published = self.shared.published.subscribe();
-        let reached = |state: &Arc<crate::server::core::handle::Published>| {
-            state.view.revision() >= at.revision && state.view.compacted() >= at.compacted
+        let mut latest = self.shared.latest.subscribe();
+        let reached = |latest: &Arc<Latest>| {
+            let overview = &latest.overview;
+            overview.revision() >= at.revision && overview.compacted() >= at.compacted
         };
         // On a timeout the answer contains how far this member has applied.
-        let _ = timeout(CATCH_UP, published.wait_for(reached)).await;
+        let _ = timeout(CATCH_UP, latest.wait_for(reached)).await;
         let view = Arc::clone(&self.handle.published().view);
         hash_response(self.who().cluster_id, &view, at.revision).await
     }

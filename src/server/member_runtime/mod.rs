@@ -199,9 +199,9 @@ impl MemberRuntime {
     /// The members that this server knows by itself: those of the applied membership; before it has
     /// one, those of its flags or of the list by which it joined.
     fn expected(&self) -> BTreeSet<u64> {
-        let published = self.shared.published.borrow().clone();
-        if published.membership.cluster_id != 0 {
-            return published.membership.members.keys().copied().collect();
+        let latest = self.shared.latest.borrow().clone();
+        if latest.membership.cluster_id != 0 {
+            return latest.membership.members.keys().copied().collect();
         }
         let new = matches!(
             self.config.formation,
@@ -284,8 +284,8 @@ impl MemberRuntime {
     /// member.
     fn known_members(&self) -> Known {
         let who = self.who();
-        let published = self.shared.published.borrow().clone();
-        let membership = &published.membership;
+        let latest = self.shared.latest.borrow().clone();
+        let membership = &latest.membership;
         let mut disks = BTreeMap::new();
         for (id, pin) in self.identity().peer_pins {
             if let Ok(uuid) = uuid::Uuid::from_slice(&pin) {
@@ -414,11 +414,11 @@ impl MemberRuntime {
     /// The voters besides this server, as it last knew them.
     fn others(&self) -> BTreeSet<u64> {
         let own = self.who().member_id;
-        let published = self.shared.published.borrow().clone();
-        let mut others = match published.membership.cluster_id {
+        let latest = self.shared.latest.borrow().clone();
+        let mut others = match latest.membership.cluster_id {
             0 => self.expected(),
             _ => {
-                let voters = published.membership.voters();
+                let voters = latest.membership.voters();
                 voters.map(|voter| voter.id).collect()
             }
         };
@@ -466,14 +466,14 @@ impl MemberRuntime {
     /// older than its addition: the present leader may not be in it, and without a link no answer
     /// reaches that leader, so no link is dropped until the log has caught up.
     fn link_members(self: &Arc<Self>) {
-        let published = self.shared.published.borrow().clone();
+        let latest = self.shared.latest.borrow().clone();
         let own = self.who().member_id;
-        let members = published.membership.members.values();
+        let members = latest.membership.members.values();
         let peers = members
             .filter(|member| member.id != own)
             .map(|member| peer(member.id, &member.peer_urls));
         let mut peers: Vec<Peer> = peers.collect();
-        if !published.membership.members.contains_key(&own) {
+        if !latest.membership.members.contains_key(&own) {
             let links = self.links.read().unwrap_or_else(PoisonError::into_inner);
             let present = links.values().map(|(peer, _)| peer.clone());
             let unknown = |present: &Peer| !peers.iter().any(|peer| peer.id == present.id);
@@ -481,7 +481,7 @@ impl MemberRuntime {
             peers.extend(present);
         }
         let mut unknown_peers = lock(&self.unknown_peers);
-        let membership = &published.membership;
+        let membership = &latest.membership;
         unknown_peers.retain(|id| {
             !membership.members.contains_key(&id) && !membership.is_removed(id) && id != own
         });
@@ -523,9 +523,9 @@ fn peer(id: u64, urls: &[String]) -> Peer {
 impl Listener for MemberRuntime {
     fn hello(&self, to: u64, purpose: Purpose) -> Hello {
         let who = self.who();
-        let published = self.shared.published.borrow().clone();
+        let latest = self.shared.latest.borrow().clone();
         // The cluster may have changed this member's peer URLs since its flags were written.
-        let own = published.membership.member(who.member_id);
+        let own = latest.membership.member(who.member_id);
         let peer_urls = own.map_or(&self.config.advertise_peer_urls, |own| &own.peer_urls);
         Hello {
             format: FORMAT,

@@ -57,8 +57,8 @@ impl Host for MemberRuntime {
             Phase::Standby | Phase::Joining => true,
             // The members are not known before the log is read: the peer has to retry.
             Phase::Member => {
-                let published = self.shared.published.borrow().clone();
-                let members = published.membership.members.values();
+                let latest = self.shared.latest.borrow().clone();
+                let members = latest.membership.members.values();
                 let mut urls = members.flat_map(|member| &member.peer_urls);
                 urls.any(|url| !url.starts_with("https://"))
             }
@@ -68,12 +68,12 @@ impl Host for MemberRuntime {
 
     fn ends(&self, linked: &Linked) -> Option<&'static str> {
         let from = linked.from;
-        let published = self.shared.published.borrow();
-        let membership = &published.membership;
+        let latest = self.shared.latest.borrow();
+        let membership = &latest.membership;
         if membership.member(from).is_none() && membership.is_removed(from) {
             return Some("a removed member");
         }
-        drop(published);
+        drop(latest);
         if self.is_superseded(linked) {
             return Some("its disk is there in another start");
         }
@@ -153,8 +153,8 @@ impl MemberRuntime {
     fn ignores(&self, from: u64) -> bool {
         let consensus = self.shared.consensus.load();
         let led = consensus.as_ref().as_ref().is_some_and(|it| it.led);
-        let published = self.shared.published.borrow();
-        let membership = &published.membership;
+        let latest = self.shared.latest.borrow();
+        let membership = &latest.membership;
         led && membership.cluster_id != 0
             && membership.member(from).is_none()
             && !membership.is_removed(from)
@@ -205,8 +205,8 @@ impl MemberRuntime {
     }
 
     fn list(&self) -> PeerResponse {
-        let published = self.shared.published.borrow().clone();
-        let membership = &published.membership;
+        let latest = self.shared.latest.borrow().clone();
+        let membership = &latest.membership;
         if self.phase() != Phase::Member || membership.cluster_id == 0 {
             return PeerResponse {
                 error: "this server is not a member yet".to_owned(),
@@ -235,8 +235,8 @@ impl MemberRuntime {
     /// Binds a disk to a member that was added. A member that has joined already is sent the list
     /// of members and changes nothing: each change is an entry of the log, and any host may ask.
     async fn join(&self, join: Join) -> PeerResponse {
-        let published = self.shared.published.borrow().clone();
-        let Some(member) = published.membership.member(join.id) else {
+        let latest = self.shared.latest.borrow().clone();
+        let Some(member) = latest.membership.member(join.id) else {
             return self.refused("this server knows no member of this ID yet, or it was removed");
         };
         let bound = member.disk_uuid.as_str();

@@ -230,7 +230,7 @@ impl Service {
     }
 
     fn membership(&self) -> Arc<crate::node::Membership> {
-        self.local.handle.published().membership.clone()
+        self.local.handle.latest().membership.clone()
     }
 
     async fn change(
@@ -337,8 +337,8 @@ fn already(
 fn describe(local: &MemberRuntime) -> proto::DescribeResponse {
     let identity = local.identity();
     let status = local.shared.status();
-    let published = local.handle.published();
-    let membership = &published.membership;
+    let latest = local.handle.latest();
+    let membership = &latest.membership;
     let consensus = local.shared.consensus.load();
     let consensus = consensus.as_ref().as_ref();
     let operated = &local.config.operated;
@@ -406,12 +406,12 @@ fn describe(local: &MemberRuntime) -> proto::DescribeResponse {
             .collect(),
         ready,
         unready_reason,
-        alarms: published.view.alarms().iter().map(in_words).collect(),
+        alarms: latest.overview.alarms().iter().map(in_words).collect(),
         claim_uid: identity.claim_uid,
         activity: activity.clone(),
         last_index: status.last_index,
-        revision: published.view.revision(),
-        db_size: i64::try_from(published.view.db_size()).unwrap_or(i64::MAX),
+        revision: latest.overview.revision(),
+        db_size: i64::try_from(latest.overview.db_size()).unwrap_or(i64::MAX),
         peer_urls: local.config.advertise_peer_urls.clone(),
         retiring_ms: local.shared.retiring_ms(),
         peer_security: local.shared.ports.peer.get().map(|read| secured(read())),
@@ -426,7 +426,7 @@ fn describe(local: &MemberRuntime) -> proto::DescribeResponse {
         last_term: status.last_term,
         last_append_ms: local.log.get().and_then(LogReader::grown_ms).unwrap_or(0),
         archived: local.shared.archived.load().as_deref().cloned(),
-        following: follow::described(local, &published.view),
+        following: follow::described(local, &latest.overview),
         digest: 0,
     }
 }

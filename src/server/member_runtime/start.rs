@@ -248,8 +248,8 @@ pub(super) async fn retire(local: &MemberRuntime) -> u64 {
     if status.role != Role::Leader {
         return status.leader;
     }
-    let published = local.handle.published();
-    if published.membership.voters().count() < 2 {
+    let latest = local.handle.latest();
+    if latest.membership.voters().count() < 2 {
         return status.leader;
     }
     let moved = timeout(HAND_OVER, async {
@@ -583,8 +583,8 @@ async fn prove_ready(local: &MemberRuntime) {
 async fn publish_self(local: &MemberRuntime) {
     loop {
         let who = local.who();
-        let published = local.handle.published();
-        let member = published.membership.member(who.member_id);
+        let latest = local.handle.latest();
+        let member = latest.membership.member(who.member_id);
         if let Some(member) = member {
             let published = member.started
                 && member.name == local.config.name

@@ -29,7 +29,7 @@ pub(super) async fn allow_files(local: &MemberRuntime) {
         }
         // After a start the membership is the checkpoint's until the log is applied: there may have been one member then.
         current = current || local.handle.linearizable().await.is_ok();
-        let members = &local.handle.published().membership.members;
+        let members = &local.handle.latest().membership.members;
         let members = members.keys().copied().collect();
         let can = current && all_can(&members, local.who().member_id, &local.standing());
         saver.allow_files(can);

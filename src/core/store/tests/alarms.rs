@@ -202,7 +202,7 @@ fn alarm_precedes_timeout_warnings() {
         let grant = Operation::LeaseGrant(LeaseGrant { id: 5, ttl });
         let command = grant.clone().into();
         assert_eq!(
-            check(&command, &Limits::default(), &store.publish()),
+            check(&command, &Limits::default(), &store.overview()),
             Ok(())
         );
         run(&mut store, grant).expect_err("it is refused")

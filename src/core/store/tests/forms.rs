@@ -5,9 +5,9 @@ use crate::store::*;
 
 #[test]
 fn requests_are_validated_before_proposal() {
-    let view = Store::new().publish();
+    let overview = Store::new().overview();
     let checked =
-        |operation: Operation| check(&Command::from(operation), &Limits::default(), &view);
+        |operation: Operation| check(&Command::from(operation), &Limits::default(), &overview);
     assert_eq!(checked(Operation::Put(put("", "v"))), Err(Error::EmptyKey));
     let value = Put {
         ignore_value: true,

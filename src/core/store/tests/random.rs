@@ -99,14 +99,14 @@ impl Run {
             _ => return self.watch(at),
         };
         let command = Command::from(operation);
-        let view = self.store.publish();
+        let overview = self.store.overview();
         if check(
             &command,
             &Limits {
                 max_txn_ops: 6,
                 quota_bytes: 0,
             },
-            &view,
+            &overview,
         )
         .is_ok()
         {

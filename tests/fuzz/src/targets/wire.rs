@@ -49,12 +49,14 @@ pub(crate) fn requests(bytes: &[u8]) {
         });
         store.apply(&put.into(), at(number)).unwrap();
     }
-    let view = store.publish();
+    let overview = store.overview();
     match decoders::request(kind, body) {
         Some(Request::Read(range)) if check_range(&range).is_ok() => {
-            let _ = view.range(&range);
+            let _ = store.publish().range(&range);
         }
-        Some(Request::Propose(command)) if check(&command, &Limits::default(), &view).is_ok() => {
+        Some(Request::Propose(command))
+            if check(&command, &Limits::default(), &overview).is_ok() =>
+        {
             let _ = store.apply(&command, at(4));
             let _ = store.publish().hash_kv(0);
         }

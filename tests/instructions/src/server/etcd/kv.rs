@@ -62,7 +62,7 @@ fn range(view: &Arc<View>, came: Bytes) -> Bytes {
 }
 
 pub(crate) fn puts(count: u64) {
-    let view = filled().0.publish();
+    let overview = filled().0.overview();
     let limits = Limits {
         max_txn_ops: 128,
         quota_bytes: 2 << 30,
@@ -79,7 +79,7 @@ pub(crate) fn puts(count: u64) {
     for number in 0..count {
         let put = convert::put(decoded(came.of(number).clone()));
         let command = Operation::Put(put).into();
-        store::check(&command, &limits, &view).expect("it may be written");
+        store::check(&command, &limits, &overview).expect("it may be written");
         let request = RequestId {
             member: 1,
             boot_nonce: 1,

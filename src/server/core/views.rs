@@ -1,0 +1,113 @@
+//! The published state. Readers share it; the applier takes it back for a short batch if nobody reads it, so that the
+//! batch changes the store in place instead of copying what a view would keep
+//! ([decision 80](../../../docs/decisions/080-a-short-batch-takes-the-view-back.md)).
+//!
+//! Never has the applier wait for a reader that keeps a view. Has a reader wait for a short batch, and for nothing else.
+
+use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
+
+use super::handle::Published;
+
+/// The newest published state; there is none only while it is taken back.
+#[derive(Debug)]
+pub(crate) struct Views(RwLock<Option<Arc<Published>>>);
+
+/// The published state was dropped, and readers wait for the next one.
+#[derive(Debug)]
+pub(super) struct Taken<'a>(RwLockWriteGuard<'a, Option<Arc<Published>>>);
+
+impl Views {
+    pub(super) fn new(published: Arc<Published>) -> Self {
+        Views(RwLock::new(Some(published)))
+    }
+
+    /// The newest one. Waits while it is taken back.
+    pub(crate) fn latest(&self) -> Arc<Published> {
+        let published = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let published = published.as_ref();
+        // Whoever takes it back keeps the lock until there is another, unless it panics, which ends the process.
+        Arc::clone(published.expect("a state is published"))
+    }
+
+    /// Replaces it; returns what was there.
+    pub(super) fn replace(&self, published: Arc<Published>) -> Option<Arc<Published>> {
+        let mut latest = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        latest.replace(published)
+    }
+
+    /// Drops it, if nobody else has it or its view.
+    pub(super) fn take_back(&self) -> Option<Taken<'_>> {
+        let mut latest = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let published = Arc::get_mut(latest.as_mut()?)?;
+        Arc::get_mut(&mut published.view)?;
+        *latest = None;
+        Some(Taken(latest))
+    }
+}
+
+impl Taken<'_> {
+    /// Readers go on with this one.
+    pub(super) fn give(mut self, published: Arc<Published>) {
+        *self.0 = Some(published);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Weak;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::node::StateMachine;
+
+    fn published(applied: u64) -> Arc<Published> {
+        let machine = StateMachine::default();
+        Arc::new(Published {
+            view: machine.view(),
+            membership: Arc::clone(machine.membership()),
+            applied,
+            term: 1,
+        })
+    }
+
+    #[test]
+    fn state_is_dropped_when_it_is_taken_back() {
+        let first = published(1);
+        let (state, view) = (Arc::downgrade(&first), Arc::downgrade(&first.view));
+        let views = Views::new(first);
+        let taken = views.take_back().expect("nobody has it");
+        assert_eq!((state.strong_count(), view.strong_count()), (0, 0));
+        taken.give(published(2));
+        assert_eq!(views.latest().applied, 2);
+    }
+
+    #[test]
+    fn what_is_read_is_not_taken_back() {
+        let views = Views::new(published(1));
+        let state = views.latest();
+        assert!(views.take_back().is_none(), "it is read");
+        let view = Arc::clone(&state.view);
+        drop(state);
+        assert!(views.take_back().is_none(), "a part of it is");
+        assert_eq!(views.latest().applied, 1, "and it stays");
+        let kept: Weak<_> = Arc::downgrade(&view);
+        drop(views.replace(published(2)));
+        assert_eq!(kept.strong_count(), 1, "the reader has it still");
+        assert!(views.take_back().is_some(), "nobody has the next one");
+    }
+
+    #[test]
+    fn reader_waits_for_the_next_one() {
+        let views = Arc::new(Views::new(published(1)));
+        let taken = views.take_back().expect("nobody has it");
+        let (sender, receiver) = mpsc::channel();
+        let reads = Arc::clone(&views);
+        let reader = std::thread::spawn(move || sender.send(reads.latest().applied));
+        let early = receiver.recv_timeout(Duration::from_millis(50));
+        assert_eq!(early, Err(mpsc::RecvTimeoutError::Timeout));
+        taken.give(published(2));
+        assert_eq!(receiver.recv(), Ok(2));
+        reader.join().unwrap().unwrap();
+    }
+}
