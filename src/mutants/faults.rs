@@ -480,6 +480,9 @@ faults! {
     /// What is applied at once overtakes what is queued.
     OvertakesQueue "overtakes-queue" in "server/core/turns.rs",
         Test("server::core::turns::tests::what_is_queued_comes_first");
+    /// What reads a value counts as short: consensus, and whoever reads another key, waits for a disk.
+    ShortReadsValues "short-reads-values" in "server/core/short.rs",
+        Test("server::core::short::tests::what_reads_a_value_is_not");
     /// A damaged place is forgotten when the file is closed that has it.
     DamageClosed "damage-closed" in "core/disk/values/known.rs",
         Test("persist::tests::damage_that_only_a_checkpoint_names_is_known");

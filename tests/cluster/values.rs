@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use quorate::wire::etcd::maintenance_client::MaintenanceClient;
 use quorate::wire::etcd::{
@@ -425,8 +426,15 @@ async fn damaged_value_that_nobody_has_stops_its_member() {
     }
     assert!(read(server, 1).await.expect("another one") == value(1));
     assert_eq!(hash(server).await, None, "a hash would need it");
-    let answer = compare(server, 0, value(0)).await;
+    // The entry waits for somebody to have the value, and no reader of another one waits with it.
+    let meanwhile = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        tokio::time::timeout(Duration::from_secs(2), read(server, 1)).await
+    };
+    let (answer, meanwhile) = tokio::join!(compare(server, 0, value(0)), meanwhile);
     assert!(answer.is_err(), "{answer:?}");
+    let meanwhile = meanwhile.expect("a reader waits");
+    assert!(meanwhile.expect("it is not damaged") == value(1));
     let status = server.ended().await;
     assert_eq!(status.code(), Some(20), "{}", server.log());
 }

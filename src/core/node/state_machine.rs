@@ -294,18 +294,39 @@ impl StateMachine {
     /// must stop, unless the value is healed, nothing was changed before, and the entry is applied again.
     /// A refusal by the store or the membership is an outcome, not an error.
     pub fn apply(&mut self, entry: &Entry) -> Result<Applied, ApplyError> {
+        let payload = LogPayload::of(entry)?;
+        self.apply_payload(entry, payload.as_ref())
+    }
+
+    /// Loads what applying these will look at, for up to [`TOUCHED`](store::TOUCHED) of them. Changes nothing.
+    pub fn touch<'a>(&self, payloads: impl Iterator<Item = &'a LogPayload>) {
+        let operations = payloads.filter_map(|payload| match &payload.body {
+            Some(PayloadBody::Command(command)) => command.operation.as_ref(),
+            _ => None,
+        });
+        self.store.touch(operations);
+    }
+
+    /// The same of an entry whose payload is this.
+    ///
+    /// # Errors
+    /// As [`StateMachine::apply`].
+    pub fn apply_payload(
+        &mut self,
+        entry: &Entry,
+        payload: Option<&LogPayload>,
+    ) -> Result<Applied, ApplyError> {
         if entry.index != self.index + 1 || entry.term < self.term {
             let why = format!("{} of term {} was the last one", self.index, self.term);
             return Err(unknown(entry, why));
         }
-        let payload = LogPayload::of(entry)?;
-        let mut request = payload.as_ref().and_then(|payload| payload.request);
-        let outcome = match payload.and_then(|payload| payload.body) {
+        let mut request = payload.and_then(|payload| payload.request);
+        let outcome = match payload.and_then(|payload| payload.body.as_ref()) {
             None => Outcome::Started,
-            Some(PayloadBody::Command(command)) => Outcome::Store(self.command(entry, &command)?),
+            Some(PayloadBody::Command(command)) => Outcome::Store(self.command(entry, command)?),
             Some(PayloadBody::Membership(command)) => {
-                let outcome = self.change_membership(entry, &command);
-                let waits = Membership::configuration_change(&command).is_some_and(must_settle);
+                let outcome = self.change_membership(entry, command);
+                let waits = Membership::configuration_change(command).is_some_and(must_settle);
                 let outcome = Outcome::Membership(outcome);
                 if waits && matches!(outcome, Outcome::Membership(Ok(_))) {
                     self.hold_answer(entry, request.take(), &outcome);

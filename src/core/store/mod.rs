@@ -78,6 +78,7 @@ pub use read_ahead::ReadAhead;
 pub use rows::{Rebuild, Row};
 pub use state_machine::Store;
 pub use stream::{Inline, Outline};
+pub use tree::TOGETHER as TOUCHED;
 pub use value::{DamagedValue, Healed, ReadFailure, ValueBytes, ValueFile};
 pub use view::View;
 pub use watch::{CatchUp, Slice, WatchError, WatchSpec, WatcherId, Watchers};

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::span::Span;
 use super::view::View;
-use super::{CompareTarget, DeleteRange, Op, Operation, Put, Range, Revision, Txn};
+use super::{CompareTarget, DeleteRange, Op, Operation, Put, Range, Revision, SortTarget, Txn};
 
 /// Keys that are looked at for one batch of commands at most, deleted ones included.
 const MOST: usize = 1000;
@@ -124,7 +124,9 @@ fn reads_previous(put: &Put) -> bool {
 }
 
 fn has_values(range: &Range) -> bool {
-    !range.keys_only && !range.count_only
+    // What sorts by value reads it, shown or not.
+    let reads = !range.keys_only || range.sort_target() == SortTarget::Value;
+    reads && !range.count_only
 }
 
 /// Whichever of its branches is taken.

@@ -15,6 +15,16 @@ use super::{
     MAX_LEASE_TTL, Operation, Position, Response, Revision, SetAlarmResponse,
 };
 
+/// The key that a command changes, if it is one; of a transaction the first that it compares.
+fn only_key(operation: &Operation) -> Option<&[u8]> {
+    match operation {
+        Operation::Put(put) => Some(&put.key),
+        Operation::DeleteRange(delete) => Some(&delete.key),
+        Operation::Txn(txn) => txn.compare.first().map(|compare| &compare.key[..]),
+        _ => None,
+    }
+}
+
 /// The store of a member.
 #[derive(Debug, Default)]
 pub struct Store {
@@ -57,6 +67,11 @@ impl Store {
         Arc::new(View {
             state: self.state.clone(),
         })
+    }
+
+    /// Loads what applying these will look at, for up to [`TOUCHED`](super::TOUCHED) single keys. Changes nothing.
+    pub fn touch<'a>(&self, operations: impl Iterator<Item = &'a Operation>) {
+        self.state.keys.touch(operations.filter_map(only_key));
     }
 
     /// Carries out a command of the log. A refused command changes nothing; that it was refused

@@ -1,16 +1,18 @@
-//! The applier: sole owner of the machine. Applies everything that is given to it at once, publishes once, then
-//! answers the waiting requests. Never waits for readers, and knows nothing of the thread that it runs on.
+//! The applier: sole owner of the machine. Applies everything that is given to it at once, publishes once or, if that is short,
+//! every few hundred entries, then answers the waiting requests. Never waits for whoever reads a view, and knows nothing of the thread that it runs on.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use super::handle::Published;
-use super::short::is_short;
+use super::short::{Decoded, Lately, MOST_IN_PLACE, may_wait_for};
 use super::state::{RuntimeState, Thread};
-use super::views::Taken;
+use super::views::Held;
 use super::{Worker, disk_stop, open, persist_stop};
 use crate::disk::{self, Class, ValueFiles};
-use crate::node::{Applied, ApplyError, Checkpoint, Input, StateMachine, StopReason};
+use crate::node::{
+    Applied, ApplyError, Checkpoint, Input, LogPayload, StateMachine, StopReason, UnknownEntry,
+};
 use crate::persist::{self, Saver};
 use crate::raft::{Entry, SnapshotMeta};
 use crate::server::maintenance::compaction_hashes::CompactionHashes;
@@ -18,11 +20,7 @@ use crate::server::maintenance::healing::Waited;
 use crate::server::process::allocator;
 use crate::server::process::clock;
 use crate::server::process::exit::Stop;
-use crate::store::{DamagedValue, Revision};
-
-/// Entries that are applied and published at once: a reader may wait for them, and a thread may not go without a beat for
-/// longer than many of them take.
-const AT_ONCE: usize = 256;
+use crate::store::{DamagedValue, Revision, TOUCHED};
 
 /// A job of the applier.
 #[derive(Debug)]
@@ -37,6 +35,14 @@ pub(crate) enum ApplyJob {
     Part,
 }
 
+/// Whether an entry that needs a damaged value waits for it.
+#[derive(Clone, Copy, Debug)]
+enum Wait {
+    /// Readers wait.
+    Never,
+    ForHealing,
+}
+
 /// The applier's own state.
 pub(super) struct Applier {
     pub(super) machine: StateMachine,
@@ -46,6 +52,10 @@ pub(super) struct Applier {
     /// Compactions that were applied and not published yet: the compacted revision before and after
     /// each.
     pub(super) compactions: Vec<(Revision, Revision)>,
+    /// Something was reclaimed that the published state has.
+    pub(super) reclaimed: bool,
+    /// Whether readers have waited for long.
+    pub(super) in_place: Lately,
     /// A job failed: what comes after it is not applied, as that would be another state than the other members'.
     pub(super) stopped: bool,
 }
@@ -58,7 +68,9 @@ impl Applier {
 
     /// Examines so many records for memory to free; says how many are left.
     pub(super) fn reclaim(&mut self, number: usize) -> usize {
-        self.machine.reclaim(number)
+        let left = self.machine.reclaim(number);
+        self.reclaimed |= left > 0;
+        left
     }
 
     pub(super) fn run_jobs(&mut self, jobs: Vec<ApplyJob>) -> Result<(), Stop> {
@@ -86,28 +98,97 @@ impl Applier {
         self.apply_all(&mut waiting)
     }
 
-    /// Applies and publishes these, some at a time.
+    /// Applies these, and publishes them: short ones in place as long as nobody reads what was published before.
     fn apply_all(&mut self, waiting: &mut Vec<Entry>) -> Result<(), Stop> {
-        let entries = std::mem::take(waiting);
-        for some in entries.chunks(AT_ONCE) {
+        let mut left = std::mem::take(waiting).into_iter();
+        let mut done = Vec::new();
+        loop {
+            // A batch that gathered during a pause may take longer than a thread may go without a beat.
             self.shared.beat(Thread::Applier);
-            let shared = Arc::clone(&self.shared);
-            let taken = some.iter().all(is_short).then(|| shared.views.take_back());
-            let mut done = Vec::with_capacity(some.len());
-            let applied = some.iter().try_for_each(|entry| {
-                done.push(self.apply(entry)?);
-                Ok(())
+            let some = left.by_ref().take(MOST_IN_PLACE).map(|entry| {
+                let payload = LogPayload::of(&entry);
+                (entry, payload)
             });
-            // What was applied before an entry that cannot be is seen, as it is committed: what is short is never half done.
-            self.finish(done, taken.flatten());
+            let some: Vec<(Entry, Decoded)> = some.collect();
+            if some.is_empty() {
+                break;
+            }
+            let shared = Arc::clone(&self.shared);
+            let applied = match self.take_back(&shared, &some, &done) {
+                Some(held) => self.apply_in_place(&some, &mut done, held),
+                None => self.apply_some(&some, &mut done, Wait::ForHealing),
+            };
             applied.map_err(not_applied)?;
+        }
+        self.finish(done, None);
+        Ok(())
+    }
+
+    /// Takes the published state back, if readers may wait for these. What was applied by copying is published with the rest of the batch.
+    fn take_back<'a>(
+        &self,
+        shared: &'a RuntimeState,
+        some: &[(Entry, Decoded)],
+        done: &[Applied],
+    ) -> Option<Held<'a>> {
+        // What was reclaimed since is in the published state alone, and dropping that would take as long as reclaiming did.
+        let may = done.is_empty() && !self.reclaimed && self.in_place.was_short(Instant::now());
+        if !may || !may_wait_for(some) {
+            return None;
+        }
+        shared.views.take_back()
+    }
+
+    fn apply_in_place(
+        &mut self,
+        some: &[(Entry, Decoded)],
+        done: &mut Vec<Applied>,
+        held: Held<'_>,
+    ) -> Result<(), ApplyError> {
+        let began = Instant::now();
+        let mut now = Vec::with_capacity(some.len());
+        let applied = self.apply_some(some, &mut now, Wait::Never);
+        let left = &some[now.len()..];
+        // Also what was applied before an entry that cannot be: readers have no other state, and it is committed.
+        self.finish(now, Some(held));
+        self.in_place.took(began, began.elapsed());
+        match applied {
+            // What is short reads no value; if one did, it would wait as any other does.
+            Err(ApplyError::Value {
+                half_done: false, ..
+            }) => self.apply_some(left, done, Wait::ForHealing),
+            applied => applied,
+        }
+    }
+
+    fn apply_some(
+        &mut self,
+        some: &[(Entry, Decoded)],
+        done: &mut Vec<Applied>,
+        wait: Wait,
+    ) -> Result<(), ApplyError> {
+        for together in some.chunks(TOUCHED) {
+            let payloads = together.iter().map(|(_, payload)| payload);
+            self.machine.touch(payloads.flatten().flatten());
+            for (entry, payload) in together {
+                let payload = payload.as_ref().map_err(UnknownEntry::clone)?;
+                done.push(self.apply(entry, payload.as_ref(), wait)?);
+            }
         }
         Ok(())
     }
 
-    fn apply(&mut self, entry: &Entry) -> Result<Applied, ApplyError> {
+    fn apply(
+        &mut self,
+        entry: &Entry,
+        payload: Option<&LogPayload>,
+        wait: Wait,
+    ) -> Result<Applied, ApplyError> {
         let before = self.machine.compacted();
-        let applied = self.apply_patiently(entry)?;
+        let applied = match wait {
+            Wait::Never => self.machine.apply_payload(entry, payload)?,
+            Wait::ForHealing => self.apply_patiently(entry, payload)?,
+        };
         if self.machine.compacted() > before {
             self.compactions.push((before, self.machine.compacted()));
         }
@@ -117,11 +198,15 @@ impl Applier {
     }
 
     /// Applies an entry. One that needs a damaged value waits a while for it to be healed, unless it is half done.
-    fn apply_patiently(&mut self, entry: &Entry) -> Result<Applied, ApplyError> {
+    fn apply_patiently(
+        &mut self,
+        entry: &Entry,
+        payload: Option<&LogPayload>,
+    ) -> Result<Applied, ApplyError> {
         let values = self.saver.checkpoints().values();
         let mut patience = Patience::new(values);
         loop {
-            let applied = self.machine.apply(entry);
+            let applied = self.machine.apply_payload(entry, payload);
             match &applied {
                 Err(ApplyError::Value {
                     value,
@@ -134,8 +219,8 @@ impl Applier {
     }
 
     /// Publishes what was applied, then answers and reports.
-    fn finish(&mut self, done: Vec<Applied>, taken: Option<Taken<'_>>) {
-        if done.is_empty() && taken.is_none() {
+    fn finish(&mut self, done: Vec<Applied>, held: Option<Held<'_>>) {
+        if done.is_empty() && held.is_none() {
             return;
         }
         if !self.compactions.is_empty() {
@@ -147,7 +232,8 @@ impl Applier {
                 &self.machine.view(),
             );
         }
-        publish(&self.shared, &self.machine, taken);
+        self.reclaimed = false;
+        publish(&self.shared, &self.machine, held);
         let (member, nonce) = (self.shared.phase.load().1.member_id, self.shared.boot_nonce);
         // Only proposals that this member made in this start.
         let answers = done.into_iter().filter_map(|applied| {
@@ -195,6 +281,7 @@ impl Applier {
         if !self.machine.view().auth().is_enabled() {
             self.shared.tokens.clear();
         }
+        self.reclaimed = false;
         publish(&self.shared, &self.machine, None);
         self.shared
             .report(Input::Installed(self.machine.take_report()));
@@ -259,12 +346,12 @@ fn not_applied(error: ApplyError) -> Stop {
     }
 }
 
-fn publish(shared: &RuntimeState, machine: &StateMachine, taken: Option<Taken<'_>>) {
+fn publish(shared: &RuntimeState, machine: &StateMachine, held: Option<Held<'_>>) {
     let published = Published {
         view: machine.view(),
         membership: Arc::clone(machine.membership()),
         applied: machine.index(),
         term: machine.term(),
     };
-    shared.publish(published, taken);
+    shared.publish(published, held);
 }

@@ -376,16 +376,11 @@ impl MemberHandle {
     /// disk.
     pub(crate) async fn settled(&self) -> Result<Arc<Published>, RequestError> {
         let mut latest = self.shared.latest.subscribe();
-        let mut now = self.linearizable().await?;
+        drop(self.linearizable().await?);
         let settled = async {
-            while !now.membership.is_settled() {
-                if latest.changed().await.is_err() {
-                    return Err(RequestError::Stopped);
-                }
-                latest.mark_unchanged();
-                now = self.published();
-            }
-            Ok(now)
+            let settled = latest.wait_for(|latest| latest.membership.is_settled());
+            settled.await.map_err(|_| RequestError::Stopped)?;
+            Ok(self.published())
         };
         let timed = tokio::time::timeout(self.shared.request_timeout, settled).await;
         timed.map_err(|_| RequestError::Timeout)?

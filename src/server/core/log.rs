@@ -130,10 +130,9 @@ impl Writer {
         if reading.is_empty() || self.reading.swap(true, Ordering::AcqRel) {
             return;
         }
-        let view = Arc::clone(&self.shared.views.latest().view);
-        let done = Arc::clone(&self.reading);
+        let (shared, done) = (Arc::clone(&self.shared), Arc::clone(&self.reading));
         self.reader.run(move || {
-            let mut ahead = ReadAhead::new(view);
+            let mut ahead = ReadAhead::new(Arc::clone(&shared.views.latest().view));
             for operation in &reading {
                 ahead.command(operation);
             }

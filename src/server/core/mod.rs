@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | raft | the `Member` | steps it, and runs the links between members; never blocks on disk or clients |
 //! | log | the `Log` | appends and syncs |
-//! | applier | the `StateMachine` | applies, publishes once a batch, answers |
+//! | applier | the `StateMachine` | applies, publishes once a batch or every 256 short entries, answers |
 //! | background | - | checkpoints, dropping what is old |
 //! | segments | - | zeros for the next segment of the log |
 //! | reader | - | reads entries back from the log |
@@ -41,6 +41,7 @@ use std::thread::JoinHandle;
 use tokio::runtime::Handle;
 
 use self::queue::Queue;
+use self::short::{LONG_IN_PLACE, Lately};
 use self::state::{RuntimeState, Thread};
 use crate::disk::{self, Log};
 use crate::node::{Member, StateMachine};
@@ -108,6 +109,8 @@ impl Core {
             saver: parts.saver,
             background: background.clone(),
             compactions: Vec::new(),
+            reclaimed: false,
+            in_place: Lately::with(LONG_IN_PLACE),
             stopped: false,
         };
         let applying = applying::Applying::new(applier, apply.clone(), shared);

@@ -1,11 +1,13 @@
 //! Which entries are applied at once by the task of consensus, which knows first that they are committed: few, and each a
 //! change of single keys that reads no value, as that may be on a disk. To wake the applier for them would cost several times what they do.
+//! And which may change the store while readers wait: the same, and some more of them.
 //!
 //! Pure. Never lets through what may wait for a disk, or grows with what the store holds.
 
 use std::time::{Duration, Instant};
 
-use crate::node::{LogPayload, PayloadBody};
+use crate::mutants::mutant;
+use crate::node::{LogPayload, PayloadBody, UnknownEntry};
 use crate::raft::Entry;
 use crate::store::{Op, Operation, ReadAhead, RequestOp, Txn};
 
@@ -22,15 +24,37 @@ const LONG: Duration = Duration::from_millis(2);
 const ELSEWHERE: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(64);
 
+/// So many entries may be applied while readers wait, and so many bytes.
+pub(super) const MOST_IN_PLACE: usize = 256;
+const MOST_BYTES_IN_PLACE: usize = 1 << 20;
+/// Longer than this none should have waited: a thread that is not run for a while is less.
+pub(super) const LONG_IN_PLACE: Duration = Duration::from_millis(25);
+
+/// The payload of an entry, or why it cannot be applied.
+pub(super) type Decoded = Result<Option<LogPayload>, UnknownEntry>;
+
 /// Whether what looks short has been so.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Lately {
+    /// Longer than this is not.
+    limit: Duration,
     /// When it was not, and how long that is remembered.
     long: Option<(Instant, Duration)>,
 }
 
+impl Default for Lately {
+    fn default() -> Self {
+        Lately::with(LONG)
+    }
+}
+
 impl Lately {
-    /// Whether the task of consensus may apply anything.
+    /// With another limit.
+    pub(super) fn with(limit: Duration) -> Self {
+        Lately { limit, long: None }
+    }
+
+    /// Whether the task of consensus may apply anything, or readers wait for it.
     pub(super) fn was_short(&self, now: Instant) -> bool {
         self.long.is_none_or(|(long, time)| now >= long + time)
     }
@@ -40,8 +64,15 @@ impl Lately {
         let time = self
             .long
             .map_or(ELSEWHERE, |(_, time)| LONGEST.min(time * 2));
-        self.long = (duration > LONG).then_some((now, time));
+        self.long = (duration > self.limit).then_some((now, time));
     }
+}
+
+/// Whether readers may wait for these.
+pub(super) fn may_wait_for(entries: &[(Entry, Decoded)]) -> bool {
+    let bytes: usize = entries.iter().map(|(entry, _)| entry.data.len()).sum();
+    let short = |(_, payload): &(_, Decoded)| matches!(payload, Ok(Some(payload)) if is_short_command(payload));
+    entries.len() <= MOST_IN_PLACE && bytes <= MOST_BYTES_IN_PLACE && entries.iter().all(short)
 }
 
 /// Whether all of these are.
@@ -51,17 +82,20 @@ pub(super) fn are_short(entries: &[Entry]) -> bool {
     entries.len() <= MOST && bytes <= MOST_BYTES && all.all(is_short)
 }
 
-/// Whether this one is a change of single keys that reads no value.
-pub(super) fn is_short(entry: &Entry) -> bool {
+fn is_short(entry: &Entry) -> bool {
     // What cannot be decoded is found when it is applied.
-    let Ok(Some(payload)) = LogPayload::of(entry) else {
+    matches!(LogPayload::of(entry), Ok(Some(payload)) if is_short_command(&payload))
+}
+
+/// Whether this is a change of single keys that reads no value.
+fn is_short_command(payload: &LogPayload) -> bool {
+    let Some(PayloadBody::Command(command)) = &payload.body else {
         return false;
     };
-    let Some(PayloadBody::Command(command)) = payload.body else {
-        return false;
-    };
-    command.operation.is_some_and(|operation| {
-        is_of_single_keys(&operation) && !ReadAhead::is_needed_for(&operation)
+    let operation = command.operation.as_ref();
+    operation.is_some_and(|operation| {
+        let reads = ReadAhead::is_needed_for(operation) && !mutant!(ShortReadsValues);
+        is_of_single_keys(operation) && !reads
     })
 }
 
@@ -93,7 +127,9 @@ fn part(request: &RequestOp) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{Command, Compact, Compare, CompareTarget, DeleteRange, Put, Range};
+    use crate::store::{
+        Command, Compact, Compare, CompareTarget, DeleteRange, Put, Range, SortTarget,
+    };
     use bytes::Bytes;
 
     fn entry(operation: Operation) -> Entry {
@@ -178,6 +214,24 @@ mod tests {
     }
 
     #[test]
+    fn readers_wait_for_few_changes_of_single_keys() {
+        let of = |operation| {
+            let entry = entry(operation);
+            let payload = LogPayload::of(&entry);
+            (entry, payload)
+        };
+        let all = vec![of(Operation::Put(put(9))); MOST_IN_PLACE + 1];
+        assert!(may_wait_for(&all[1..]));
+        assert!(!may_wait_for(&all), "too many");
+        assert!(!may_wait_for(&[of(Operation::Put(put(
+            MOST_BYTES_IN_PLACE
+        )))]));
+        let mut one_reads = all[2..].to_vec();
+        one_reads.push(of(txn(vec![Op::Range(range(""))])));
+        assert!(!may_wait_for(&one_reads));
+    }
+
+    #[test]
     fn many_are_not() {
         let entries = vec![entry(Operation::Put(put(9))); MOST + 1];
         assert!(are_short(&entries[1..]));
@@ -200,10 +254,16 @@ mod tests {
             }],
             ..Txn::default()
         };
+        let sorted = Range {
+            keys_only: true,
+            sort_target: SortTarget::Value as i32,
+            ..range("")
+        };
         for operation in [
             Operation::Put(previous),
             Operation::Txn(compares),
             txn(vec![Op::Range(range(""))]),
+            txn(vec![Op::Range(sorted)]),
         ] {
             assert!(!is_short(operation));
         }

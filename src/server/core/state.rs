@@ -1,7 +1,8 @@
 //! State shared by the handle, the core threads and the peer runtime: the inbox of the raft thread,
 //! waiting requests, the published state, and beats.
 //!
-//! Never blocks a core thread: locks guard plain maps and are held for one insertion.
+//! Never blocks a core thread: locks guard plain maps and are held for one insertion. That of the published state is held by the one
+//! who applies, and readers wait for it.
 
 // The order of waiting requests is never observed.
 #![allow(clippy::disallowed_types)]
@@ -16,7 +17,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::handle::{Health, Latest, Phase, Published, RequestError, Role, Status};
 use super::queue::{Patient, TaskQueue};
-use super::views::{Taken, Views};
+use super::views::{Held, Views};
 use super::wakes::Wakes;
 use crate::node::{
     Applied, Input, LeaseTimes, MemberStatus, Membership, ProposalError, Report, RequestId,
@@ -326,21 +327,16 @@ impl RuntimeState {
         }
     }
 
-    /// Makes a state the one that readers see. `taken`: they wait for it.
-    pub(super) fn publish(&self, published: Published, taken: Option<Taken<'_>>) {
+    /// Makes a state the one that readers see. `held`: they wait for it.
+    pub(super) fn publish(&self, published: Published, held: Option<Held<'_>>) {
         let membership = Arc::clone(&published.membership);
         let latest = Arc::new(Latest::of(&published));
         let published = Arc::new(published);
         self.wakes.publish(&published.view, || {
-            let replaced = match taken {
-                Some(taken) => {
-                    taken.give(Arc::clone(&published));
-                    None
-                }
-                None => self.views.replace(Arc::clone(&published)),
-            };
+            let held = held.unwrap_or_else(|| self.views.hold());
+            // Nobody finds an older one beside the view.
             self.latest.send_replace(latest);
-            replaced
+            held.give(Arc::clone(&published))
         });
         // After the state: whoever is woken by the membership may look at both.
         if !Arc::ptr_eq(&self.membership.borrow(), &membership) {
@@ -359,7 +355,7 @@ impl RuntimeState {
         let routine = report.is_routine();
         let input = Input::Applied(report);
         match routine {
-            // Many bytes of requests may wait; this is one for each job of the applier.
+            // Many bytes of requests may wait; this is one for each batch that is published.
             true => drop(self.inbox.push_patient_always(Patient::Report, 64, input)),
             false => self.report(input),
         }

@@ -2,9 +2,12 @@
 //! batch changes the store in place instead of copying what a view would keep
 //! ([decision 80](../../../docs/decisions/080-a-short-batch-takes-the-view-back.md)).
 //!
-//! Never has the applier wait for a reader that keeps a view. Has a reader wait for a short batch, and for nothing else.
+//! Never has the applier wait for a reader that keeps a view. Has a reader wait for a short batch and for what it wakes, and for
+//! nothing else. Whoever holds on to what is small of a state (`Latest`) must not ask for a view meanwhile: the applier replaces both at once.
 
-use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
+use std::sync::Arc;
+
+use parking_lot::{RwLock, RwLockWriteGuard};
 
 use super::handle::Published;
 
@@ -12,9 +15,9 @@ use super::handle::Published;
 #[derive(Debug)]
 pub(crate) struct Views(RwLock<Option<Arc<Published>>>);
 
-/// The published state was dropped, and readers wait for the next one.
+/// Readers wait for the next state. The one before is there still, or was dropped.
 #[derive(Debug)]
-pub(super) struct Taken<'a>(RwLockWriteGuard<'a, Option<Arc<Published>>>);
+pub(super) struct Held<'a>(RwLockWriteGuard<'a, Option<Arc<Published>>>);
 
 impl Views {
     pub(super) fn new(published: Arc<Published>) -> Self {
@@ -23,32 +26,33 @@ impl Views {
 
     /// The newest one. Waits while it is taken back.
     pub(crate) fn latest(&self) -> Arc<Published> {
-        let published = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let published = self.0.read();
         let published = published.as_ref();
         // Whoever takes it back keeps the lock until there is another, unless it panics, which ends the process.
         Arc::clone(published.expect("a state is published"))
     }
 
-    /// Replaces it; returns what was there.
-    pub(super) fn replace(&self, published: Arc<Published>) -> Option<Arc<Published>> {
-        let mut latest = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        latest.replace(published)
+    /// Has readers wait until it is replaced.
+    pub(super) fn hold(&self) -> Held<'_> {
+        Held(self.0.write())
     }
 
-    /// Drops it, if nobody else has it or its view.
-    pub(super) fn take_back(&self) -> Option<Taken<'_>> {
-        let mut latest = self.0.write().unwrap_or_else(PoisonError::into_inner);
+    /// The same, and drops it: if nobody else has it or its view.
+    pub(super) fn take_back(&self) -> Option<Held<'_>> {
+        let mut latest = self.0.write();
         let published = Arc::get_mut(latest.as_mut()?)?;
         Arc::get_mut(&mut published.view)?;
         *latest = None;
-        Some(Taken(latest))
+        Some(Held(latest))
     }
 }
 
-impl Taken<'_> {
-    /// Readers go on with this one.
-    pub(super) fn give(mut self, published: Arc<Published>) {
-        *self.0 = Some(published);
+impl Held<'_> {
+    /// Readers go on with this one, and before the next batch. Returns the one before, if it is there still.
+    pub(super) fn give(mut self, published: Arc<Published>) -> Option<Arc<Published>> {
+        let replaced = self.0.replace(published);
+        RwLockWriteGuard::unlock_fair(self.0);
+        replaced
     }
 }
 
@@ -78,7 +82,7 @@ mod tests {
         let views = Views::new(first);
         let taken = views.take_back().expect("nobody has it");
         assert_eq!((state.strong_count(), view.strong_count()), (0, 0));
-        taken.give(published(2));
+        assert!(taken.give(published(2)).is_none());
         assert_eq!(views.latest().applied, 2);
     }
 
@@ -92,7 +96,7 @@ mod tests {
         assert!(views.take_back().is_none(), "a part of it is");
         assert_eq!(views.latest().applied, 1, "and it stays");
         let kept: Weak<_> = Arc::downgrade(&view);
-        drop(views.replace(published(2)));
+        drop(views.hold().give(published(2)));
         assert_eq!(kept.strong_count(), 1, "the reader has it still");
         assert!(views.take_back().is_some(), "nobody has the next one");
     }
@@ -106,7 +110,7 @@ mod tests {
         let reader = std::thread::spawn(move || sender.send(reads.latest().applied));
         let early = receiver.recv_timeout(Duration::from_millis(50));
         assert_eq!(early, Err(mpsc::RecvTimeoutError::Timeout));
-        taken.give(published(2));
+        assert!(taken.give(published(2)).is_none());
         assert_eq!(receiver.recv(), Ok(2));
         reader.join().unwrap().unwrap();
     }

@@ -28,11 +28,12 @@ const KEYS_NEED_THE_MEMORY: &str = "the keys need the memory that this member ha
 pub(super) async fn watch(local: &MemberRuntime, most: u64) {
     let mut account = Account::new(most);
     loop {
-        let view = Arc::clone(&local.handle.published().view);
-        let (size, now) = (view.db_size(), Instant::now());
+        let size = local.handle.latest().overview.db_size();
+        let now = Instant::now();
         let saver = local.saver.get();
         let from = saver.and_then(|saver| saver.to_files());
         if let Some(from) = from.filter(|_| account.wants_count(now, size)) {
+            let view = Arc::clone(&local.handle.published().view);
             let counted = spawn_blocking(move || view.bytes_of_values(from, &host_facts::pace()));
             // It fails only when the server ends.
             let Ok(values) = counted.await else { return };

@@ -309,8 +309,8 @@ fn clients_change_nothing_meanwhile() {
         Operation::Auth(AuthOperation::Enable(AuthEnable {}).into()),
     ];
     for operation in refused {
-        let view = follower.publish();
-        assert_eq!(view.check_following(&operation), Err(Error::Following));
+        let overview = follower.overview();
+        assert_eq!(overview.check_following(&operation), Err(Error::Following));
         assert_eq!(run(&mut follower, operation), Err(Error::Following));
     }
     let lease = FollowedLease { id: 9, ttl: 60 };
@@ -640,17 +640,17 @@ fn a_step_needs_space_as_its_puts_do() {
         revisions,
         ..step()
     }));
-    let view = follower.publish();
+    let overview = follower.overview();
     let limits = |quota_bytes| Limits {
         quota_bytes,
         ..Limits::default()
     };
     assert_eq!(
-        check(&command, &limits(view.db_size() + 1000), &view),
+        check(&command, &limits(overview.db_size() + 1000), &overview),
         Err(Error::NoSpace)
     );
     assert_eq!(
-        check(&command, &limits(view.db_size() + 2000), &view),
+        check(&command, &limits(overview.db_size() + 2000), &overview),
         Ok(())
     );
 }

@@ -39,7 +39,7 @@ fn requests_are_validated_before_proposal() {
         checked(txn(vec![RequestOp { op: None }])),
         Err(Error::KeyNotFound)
     );
-    assert_eq!(check(&Command::default(), &Limits::default(), &view), {
+    assert_eq!(check(&Command::default(), &Limits::default(), &overview), {
         Err(Error::UnknownCommand)
     });
 }
@@ -118,16 +118,23 @@ fn nested_operations_count_against_the_limit() {
 #[test]
 fn quota_admits_only_what_frees() {
     let mut store = filled(&["a"]);
-    let view = store.publish();
+    let overview = store.overview();
     let limits = |quota_bytes| Limits {
         max_txn_ops: 128,
         quota_bytes,
     };
-    let needed = view.db_size() + 256 + 2;
+    let needed = overview.db_size() + 256 + 2;
     let adding = Command::from(Operation::Put(put("b", "v")));
-    assert_eq!(check(&adding, &limits(needed + 1), &view), Ok(()));
-    assert_eq!(check(&adding, &limits(needed), &view), Err(Error::NoSpace));
-    assert_eq!(check(&adding, &limits(0), &view), Ok(()), "0 is no bound");
+    assert_eq!(check(&adding, &limits(needed + 1), &overview), Ok(()));
+    assert_eq!(
+        check(&adding, &limits(needed), &overview),
+        Err(Error::NoSpace)
+    );
+    assert_eq!(
+        check(&adding, &limits(0), &overview),
+        Ok(()),
+        "0 is no bound"
+    );
     for freeing in [
         Operation::DeleteRange(delete("a", "")),
         Operation::Compact(Compact { revision: 2 }),
@@ -137,7 +144,10 @@ fn quota_admits_only_what_frees() {
             ..Default::default()
         }),
     ] {
-        assert_eq!(check(&Command::from(freeing), &limits(1), &view), Ok(()));
+        assert_eq!(
+            check(&Command::from(freeing), &limits(1), &overview),
+            Ok(())
+        );
     }
     do_delete(&mut store, "a");
     do_put(&mut store, "b", "v");

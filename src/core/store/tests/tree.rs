@@ -205,6 +205,8 @@ fn run(seed: u64, space: u64, steps: i64) -> usize {
             clones.push((pair.tree.clone(), pair.map.clone()));
         }
         if step % (steps / 90) == 0 {
+            let keys = [0, 1, number].map(|other| self::key(pair.keys, other));
+            pair.tree.touch(keys.iter().map(|key| &key[..]));
             pair.check(space, step);
             deepest = deepest.max(pair.tree.checked().1);
         }

@@ -73,6 +73,19 @@ impl<const N: usize> Heads<N> {
         Err(from)
     }
 
+    /// Where a key is, if it is among them and no other has its head.
+    pub(super) fn near(&self, key: &[u8]) -> usize {
+        let head = head(key, self.skip);
+        self.heads.iter().filter(|other| **other < head).count()
+    }
+
+    /// Loads them.
+    pub(super) fn touch(&self) -> u64 {
+        // One of each line of memory.
+        let some = self.heads.iter().step_by(8).chain(self.heads.last());
+        some.fold(0, |all, head| all ^ head)
+    }
+
     /// Follows an insertion at `at`; `key_at` gives the keys after it.
     pub(super) fn inserted<'a>(&mut self, at: usize, key_at: impl Fn(usize) -> &'a [u8]) {
         let key = key_at(at);
@@ -160,6 +173,10 @@ mod tests {
                     let expected = keys.binary_search(key);
                     assert_eq!(heads.search(key, |at| keys[at]), expected, "{key:?}");
                     assert_eq!(heads.find(key, |at| keys[at]), expected.ok(), "{key:?}");
+                    let near = heads.near(key);
+                    if let Ok(at) = expected {
+                        assert_eq!(head(keys[near], heads.skip), head(keys[at], heads.skip));
+                    }
                 }
             }
         }

@@ -8,6 +8,7 @@ mod build;
 mod heads;
 mod node;
 mod read;
+mod touch;
 
 use std::ops::ControlFlow;
 
@@ -15,6 +16,7 @@ use super::Revision;
 use super::span::Span;
 pub(super) use build::Builder;
 use node::{Child, Node};
+pub use touch::TOGETHER;
 
 /// What the tree holds.
 pub(super) trait Item: Clone {

@@ -230,6 +230,23 @@ impl<T: Item> Child<T> {
     }
 }
 
+impl<T> Node<T> {
+    /// Loads what is in the node itself, of a leaf its heads.
+    pub(super) fn touch_node(&self) -> u64 {
+        match self {
+            Node::Leaf(leaf) => leaf.heads.touch() ^ leaf.items.len() as u64,
+            Node::Inner(inner) => inner.children.len() as u64,
+        }
+    }
+
+    /// Loads what an inner node has of the keys between its children.
+    pub(super) fn touch_keys(&self) -> u64 {
+        let Node::Inner(inner) = self else { return 0 };
+        let Separators { heads, keys } = &*inner.separators;
+        heads.touch() ^ keys.len() as u64
+    }
+}
+
 impl<T: Item> Node<T> {
     fn summary(&self) -> Summary {
         match self {
@@ -294,6 +311,11 @@ impl<T: Item> Leaf<T> {
 
     pub(super) fn get(&self, key: &[u8]) -> Option<&T> {
         self.find(key).map(|at| &self.items[at])
+    }
+
+    /// The item of a key, if it is here and no other has its head.
+    pub(super) fn near(&self, key: &[u8]) -> Option<&T> {
+        self.items.get(self.heads.near(key))
     }
 
     fn find(&self, key: &[u8]) -> Option<usize> {
