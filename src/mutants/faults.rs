@@ -771,6 +771,9 @@ faults! {
     /// Any version may follow any other.
     VersionJump "version-jump" in "planner/plan/rules/version.rs",
         Operator("version-refused", &[STORY]);
+    /// What an image is called counts, and not what its first server reports.
+    VersionOnTrust "version-on-trust" in "planner/plan/rules/version.rs",
+        Test("plan::tests::golden::version::image_contains_another_version_than_asked_for");
     /// A Service that Kubernetes refuses holds everything up.
     RefusedHolds "refused-holds-all" in "operator/reconcile.rs",
         Operator("service-refused", &[STORY]);

@@ -1,7 +1,8 @@
 //! Which version may follow the running one. One minor version at a time, as in etcd, so that the versions of two
 //! members are never further apart; and back for as long as an older version can read the members' disks, which they
 //! report themselves. A refused version is refused before a pod is touched: until the spec is corrected, nothing is
-//! created from it, neither for healing nor for scaling up from 0.
+//! created from it, neither for healing nor for scaling up from 0. What an image contains is what its first server reports,
+//! and never read from its tag or digest.
 
 use crate::mutants::mutant;
 use crate::plan::draft::Draft;
@@ -28,7 +29,7 @@ struct Runs<'a> {
 pub(super) fn refused(s: &Situation<'_>, draft: &mut Draft) -> bool {
     let runs = running(s);
     let why = match &s.cluster.spec.image {
-        None => by_name(s, &runs),
+        None => by_name(s, &runs).or_else(|| by_content(s, &runs)),
         Some(image) => by_trial(s, &runs, image),
     };
     let Some(why) = why else { return false };
@@ -49,8 +50,17 @@ pub(super) fn why_by_name(s: &Situation<'_>) -> Option<String> {
 fn by_name(s: &Situation<'_>, runs: &[Runs<'_>]) -> Option<String> {
     let text = s.cluster.spec.version.as_str();
     let wanted = parsed(text)?;
+    let same = runs
+        .iter()
+        .filter(|one| minor(one.version) == minor(wanted));
+    let same = same.filter(|one| s.voters.contains_key(one.member));
+    // Back to what most members run, whatever an image brought to the others: as far as their disks can be read.
+    let back = same.count() >= quorum(s.voters.len());
     let refusal = runs.iter().filter(|one| !one.empty).find_map(|one| {
-        let why = follows(one, wanted)?;
+        let why = match back {
+            true => unreadable(one, wanted),
+            false => follows(one, wanted),
+        }?;
         let (member, runs) = (one.member, one.text);
         Some(format!(
             "{text} is not allowed while {member} runs {runs}: {why}"
@@ -86,6 +96,27 @@ fn by_name(s: &Situation<'_>, runs: &[Runs<'_>]) -> Option<String> {
     refusal.map(|why| format!("{why}. Nothing is changed until spec.version is corrected"))
 }
 
+/// The image of a version contains what its servers report, whatever it is called. If that is of another minor version
+/// than the spec's, which the running ones were compared with, no other member gets it.
+fn by_content(s: &Situation<'_>, runs: &[Runs<'_>]) -> Option<String> {
+    mutant!(VersionOnTrust => return None);
+    let text = s.cluster.spec.version.as_str();
+    let wanted = minor(parsed(text)?);
+    let (other, rest): (Vec<_>, Vec<_>) = runs
+        .iter()
+        .partition(|one| one.updated && minor(one.version) != wanted);
+    let voters = other.iter().filter(|one| s.voters.contains_key(one.member));
+    // If most members run it, or all, there is nobody left to keep it from.
+    if rest.is_empty() || voters.count() >= quorum(s.voters.len()) {
+        return None;
+    }
+    let one = other.first()?;
+    Some(format!(
+        "the image of {text} contains version {} (reported by {}). No other member gets it: set spec.image to one that contains {text}, or spec.version back",
+        one.text, one.member
+    ))
+}
+
 /// The version of an image is known when it runs: from the first member that was created from it. No other member gets
 /// it, and that one runs on the previous image again.
 fn by_trial(s: &Situation<'_>, runs: &[Runs<'_>], image: &str) -> Option<String> {
@@ -119,13 +150,19 @@ fn follows(one: &Runs<'_>, wanted: Version) -> Option<String> {
     if now.0 != next.0 && !new_major || now.0 == next.0 && now.1.abs_diff(next.1) > 1 {
         return Some("change one minor version at a time".to_owned());
     }
-    if wanted < one.readable {
-        let (major, minor, patch, _) = one.readable;
-        return Some(format!(
-            "its disk can be read only by {major}.{minor}.{patch} and later; to go back further, restore a snapshot"
-        ));
-    }
-    None
+    unreadable(one, wanted)
+}
+
+/// Why a version cannot take a member's disk over, if it cannot.
+fn unreadable(one: &Runs<'_>, wanted: Version) -> Option<String> {
+    let oldest = one.readable;
+    let newer = wanted < oldest && minor(wanted) != minor(one.version);
+    newer.then(|| {
+        format!(
+            "its disk can be read only by {}.{}.{} and later; to go back further, restore a snapshot",
+            oldest.0, oldest.1, oldest.2
+        )
+    })
 }
 
 fn running<'a>(s: &Situation<'a>) -> Vec<Runs<'a>> {

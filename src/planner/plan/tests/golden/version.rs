@@ -58,14 +58,37 @@ fn hibernated() {
     script.compare();
 }
 
+/// A tag that was given to another build was trusted: 0.3.0 came to members beside those of 0.1.0, one by one.
+#[test]
+fn image_contains_another_version_than_asked_for() {
+    let mut script = Script::new(
+        "version-content",
+        "The image of 0.2.0 contains 0.3.0: one member shows it and stays the only one, until the version is set back. Where the next patch is in it, nobody minds.",
+    );
+    let mut world = rested(3);
+    wanted(&mut world, "0.2.0");
+    let inputs = world.api.wanted_inputs.clone();
+    world.versions.insert(inputs, "0.3.0".into());
+    script.settle("One runs it", &mut world);
+    script.observe("It is refused", &world);
+    wanted(&mut world, "0.1.0");
+    script.settle("Back", &mut world);
+    wanted(&mut world, "0.2.0");
+    let inputs = world.api.wanted_inputs.clone();
+    world.versions.insert(inputs, "0.2.1".into());
+    script.settle("Another patch", &mut world);
+    script.compare();
+}
+
 #[test]
 fn image_of_a_distant_version_is_taken_back() {
     let mut script = Script::new(
         "version-image",
-        "What an image holds is seen when it runs: one member shows a version too far away, stays the only one, and goes back with the previous image.",
+        "What an image holds is seen when it runs, also by a digest: one member shows a version too far away, stays the only one, and goes back with the previous image.",
     );
     let mut world = rested(3);
-    world.cluster.spec.image = Some("registry.example/quorate:new".into());
+    let digest = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
+    world.cluster.spec.image = Some(format!("registry.example/quorate@sha256:{digest}"));
     world.api.wanted_inputs = "spec-image".into();
     world.versions.insert("spec-image".into(), "0.5.0".into());
     script.settle("One runs it", &mut world);
