@@ -2,9 +2,12 @@
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
+use std::str::FromStr;
 
 use clap::Parser;
 
+use crate::build::OwnImage;
+use crate::crd::ImageReference;
 use crate::operator::kubernetes::cache::Namespaces;
 use crate::operator::kubernetes::{self, Options};
 use crate::server::process::log_pipe::last_word;
@@ -16,10 +19,17 @@ pub(super) const LEASE: &str = "quorate-operator";
 #[derive(Debug, Parser)]
 #[command(version, display_name = "quorate")]
 pub(super) struct Arguments {
-    /// Image of the members where spec.image is not given; usually the operator's own. Its tag,
-    /// if it has one, gives way to the cluster's spec.version.
-    #[arg(long, env = "QUORATE_IMAGE", value_parser = repository)]
-    image: String,
+    /// The operator's own image: `[registry[:port]/]repository[:tag][@digest]`. Where a cluster has no spec.image, its
+    /// members and Jobs run it if spec.version is the operator's version, and otherwise the image of the same repository
+    /// whose tag is spec.version; so they do always if neither tag nor digest is given here.
+    #[arg(long, env = "QUORATE_IMAGE")]
+    image: ImageReference,
+
+    /// Names of Secrets, separated by commas, with which images of that repository are pulled. They are those of the
+    /// cluster's own namespace, and count where its spec.podTemplate.spec has neither imagePullSecrets nor
+    /// serviceAccountName.
+    #[arg(long, env = "QUORATE_IMAGE_PULL_SECRETS", default_value = "")]
+    image_pull_secrets: PullSecrets,
 
     /// Namespaces to watch, separated by commas; empty: all.
     #[arg(long, env = "QUORATE_WATCH_NAMESPACES", default_value = "")]
@@ -73,7 +83,10 @@ pub(super) fn run(arguments: Arguments) -> ExitCode {
     };
     super::logging::start(arguments.log_format);
     let options = Options {
-        image_repository: arguments.image,
+        image: OwnImage {
+            pull_secrets: arguments.image_pull_secrets.0,
+            ..OwnImage::of(arguments.image)
+        },
         namespaces,
         probe_address: arguments.probe_address,
         own_namespace: own_namespace(),
@@ -113,40 +126,66 @@ fn own_namespace() -> Option<String> {
     given.filter(|namespace| !namespace.is_empty())
 }
 
-/// The part of an image reference before its tag.
-fn repository(image: &str) -> Result<String, String> {
-    if image.is_empty() || image.contains(char::is_whitespace) {
-        return Err("give an image reference such as registry.example/quorate:0.1.0".into());
+/// Names of Secrets, each once.
+#[derive(Clone, Debug)]
+struct PullSecrets(Vec<String>);
+
+impl FromStr for PullSecrets {
+    type Err = String;
+
+    fn from_str(list: &str) -> Result<Self, String> {
+        let mut names = Vec::new();
+        for name in list.split(',').filter(|_| !list.is_empty()) {
+            let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
+            if name.is_empty() || name.len() > 253 || !name.chars().all(fits) {
+                return Err(format!(
+                    "{name:?} is not the name of a Secret: give names separated by commas, or leave it empty for none"
+                ));
+            }
+            if !names.iter().any(|known| known == name) {
+                names.push(name.to_owned());
+            }
+        }
+        Ok(PullSecrets(names))
     }
-    if image.contains('@') {
-        return Err(
-            "a digest cannot stand for every version: give the reference with a tag or without one, and set spec.image where a cluster needs a digest".into(),
-        );
-    }
-    let path = image.rfind('/').map_or(0, |slash| slash + 1);
-    let end = image[path..]
-        .rfind(':')
-        .map_or(image.len(), |colon| path + colon);
-    Ok(image[..end].to_owned())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// A digest was refused, and a tag ignored: members had an image of their own.
     #[test]
-    fn version_wins_over_the_image_tag() {
-        assert_eq!(repository("quorate:0.1.0").as_deref(), Ok("quorate"));
-        assert_eq!(
-            repository("host:5000/a/quorate").as_deref(),
-            Ok("host:5000/a/quorate")
-        );
-        assert_eq!(
-            repository("host:5000/a/quorate:x").as_deref(),
-            Ok("host:5000/a/quorate")
-        );
-        assert!(repository("quorate@sha256:00").is_err_and(|error| error.contains("spec.image")));
-        assert!(repository("").is_err());
+    fn image_is_a_whole_reference() {
+        let parse = |flags: &[&str]| {
+            let flags = std::iter::once(&"quorate operator").chain(flags);
+            Arguments::try_parse_from(flags).map_err(|error| error.to_string())
+        };
+        let digest = "@sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
+        let image = format!("--image=[fd00::10]:5000/a/quorate:main{digest}");
+        let read = parse(&[image.as_str(), "--image-pull-secrets=a,b.c,a"]).expect("flags");
+        assert_eq!(format!("--image={}", read.image), image);
+        assert_eq!(read.image_pull_secrets.0, ["a", "b.c"]);
+        let read = parse(&["--image=quorate", "--image-pull-secrets="]).expect("flags");
+        assert!(read.image_pull_secrets.0.is_empty());
+        for (flags, says) in [
+            (["--image=", "--metrics=known"], "an image is missing"),
+            (
+                ["--image=Quorate:1", "--metrics=known"],
+                "is no part of a repository",
+            ),
+            (
+                ["--image=quorate", "--image-pull-secrets=a,,b"],
+                "is not the name of a Secret",
+            ),
+            (
+                ["--image=quorate", "--image-pull-secrets=A"],
+                "is not the name of a Secret",
+            ),
+        ] {
+            let error = parse(&flags).expect_err(says);
+            assert!(error.contains(says), "{error}");
+        }
     }
 
     #[test]

@@ -774,6 +774,12 @@ faults! {
     /// What an image is called counts, and not what its first server reports.
     VersionOnTrust "version-on-trust" in "planner/plan/rules/version.rs",
         Test("plan::tests::golden::version::image_contains_another_version_than_asked_for");
+    /// Members are pulled by a tag of their version, whatever the operator's own image is.
+    OwnImageForgotten "own-image-forgotten" in "planner/build/image.rs",
+        Test("build::image::tests::members_of_the_operators_version_run_its_image");
+    /// The operator's image, with its digest, is taken for that of any version.
+    OneImageForAll "one-image-for-all" in "planner/build/image.rs",
+        Test("build::image::tests::another_version_has_its_own_tag");
     /// A Service that Kubernetes refuses holds everything up.
     RefusedHolds "refused-holds-all" in "operator/reconcile.rs",
         Operator("service-refused", &[STORY]);

@@ -3,6 +3,12 @@
 
 etcdctl_image=${E2E_ETCDCTL_IMAGE:-localhost/etcdctl:1}
 quorate_image=${E2E_IMAGE:-localhost/quorate:test}
+image_values() { # image_values REFERENCE: as values of the chart
+  local name=${1%%@*} values=
+  [ "$name" = "$1" ] || values=,image.digest=${1#*@}
+  case ${name##*/} in *:*) values=,image.tag=${name##*:}$values name=${name%:*} ;; esac
+  echo "image.repository=$name$values"
+}
 store_image=${E2E_STORE_IMAGE:-localhost/versitygw:1}
 
 . tests/e2e/checks.sh

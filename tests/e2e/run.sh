@@ -93,7 +93,7 @@ leave_existing() {
 
 install_by_chart() {
   helm upgrade --install quorate charts/quorate --namespace quorate-system --create-namespace --set allNamespaces=true \
-    --set image.repository="${quorate_image%:*}",image.tag="${quorate_image##*:}" >/dev/null
+    --set "$(image_values "$quorate_image")" >/dev/null
   kubectl -n quorate-system rollout status deployment/quorate --timeout=120s >/dev/null
   log "the operator runs, installed by the Helm chart"
 }

@@ -29,7 +29,7 @@
 {{- end }}
 
 {{- define "quorate.checks.container" -}}
-{{- $flags := dict "image" "image" "watch-namespaces" "watchNamespaces" "probe-address" "listen" "concurrency" "concurrency" "member-user" "memberUser" "metrics" "metrics" "forecasts" "forecasts" "log-format" "logFormat" }}
+{{- $flags := dict "image" "image" "image-pull-secrets" "imagePullSecrets" "watch-namespaces" "watchNamespaces" "probe-address" "listen" "concurrency" "concurrency" "member-user" "memberUser" "metrics" "metrics" "forecasts" "forecasts" "log-format" "logFormat" }}
 {{- range .Values.extraArgs }}
 {{- $flag := regexFind "^--[a-z-]+" . | trimPrefix "--" }}
 {{- if hasKey $flags $flag }}
@@ -39,7 +39,7 @@
 {{- fail (printf "extraArgs: --%s cannot be changed here: the operator has rights to the Lease quorate-operator in its own namespace alone" $flag) }}
 {{- end }}
 {{- end }}
-{{- $variables := dict "RUST_LOG" "logLevel" "QUORATE_IMAGE" "image" "QUORATE_WATCH_NAMESPACES" "watchNamespaces" }}
+{{- $variables := dict "RUST_LOG" "logLevel" "QUORATE_IMAGE" "image" "QUORATE_IMAGE_PULL_SECRETS" "imagePullSecrets" "QUORATE_WATCH_NAMESPACES" "watchNamespaces" }}
 {{- range .Values.extraEnv }}
 {{- if hasKey $variables .name }}
 {{- fail (printf "extraEnv: %s is what the value %s says" .name (get $variables .name)) }}

@@ -10,7 +10,16 @@
 {{- end }}
 
 {{- define "quorate.image" -}}
-{{ .Values.image.repository }}:{{ default .Chart.AppVersion .Values.image.tag }}
+{{- $image := .Values.image }}
+{{- $tag := default (ternary "" .Chart.AppVersion (not (empty $image.digest))) $image.tag }}
+{{- with $image.registry }}{{ . }}/{{ end }}{{ $image.repository }}{{ with $tag }}:{{ . }}{{ end }}{{ with $image.digest }}@{{ . }}{{ end }}
+{{- end }}
+
+{{- /* The names in a list of references to Secrets, for a flag. */}}
+{{- define "quorate.secretNames" -}}
+{{- $names := list }}
+{{- range . }}{{ $names = append $names .name }}{{ end }}
+{{- join "," $names }}
 {{- end }}
 
 {{- /* The name is not nameOverride's: the members' NetworkPolicies admit the operator by it. */}}

@@ -14,7 +14,8 @@ use serde_json::Value;
 use super::facts;
 use crate::build::{self, SetOptions, Settings};
 use crate::crd::{
-    ANNOTATION_BUILDER, ANNOTATION_INPUTS, ANNOTATION_RENDERED, ValidatedCluster, bytes_of,
+    ANNOTATION_BUILDER, ANNOTATION_INPUTS, ANNOTATION_RENDERED, ImageReference, ValidatedCluster,
+    bytes_of,
 };
 use crate::mutants::mutant;
 use crate::operator::clock::{Clock, Moment};
@@ -145,15 +146,17 @@ pub(super) fn set_as_made(
     ways.min_by_key(|way| differ(way, set).len())
 }
 
-/// The repository of an image that the resource does not name is a setting of the operator that
-/// made the set, and may be another one by now: only the tag counts then.
+/// The repository of an image that the resource does not name is a setting of the operator that made the set, and may be
+/// another one by now: only the tag counts then. Sets without a recorded rendering are those of the first builder, whose
+/// images had the version as their tag.
 fn keep_repository(way: &mut StatefulSet, live: &StatefulSet, version: &str) {
     let live = containers(live).find(|one| one.name == build::CONTAINER);
     let image = live.and_then(|one| one.image.as_ref());
-    let Some(image) = image.filter(|image| {
-        let tag = image.rsplit_once(':').map(|(_, tag)| tag);
-        tag == Some(version)
-    }) else {
+    let by_version = |image: &&String| {
+        let image = image.parse::<ImageReference>();
+        image.is_ok_and(|image| image.tag() == Some(version) && image.digest().is_none())
+    };
+    let Some(image) = image.filter(by_version) else {
         return;
     };
     let pod = way.spec.as_mut().and_then(|set| set.template.spec.as_mut());

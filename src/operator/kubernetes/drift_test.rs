@@ -7,15 +7,20 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use serde_json::json;
 
 use super::*;
+use crate::build::OwnImage;
 use crate::operator::testing::observation_at;
 
 fn cluster() -> ValidatedCluster {
     observation_at(0).observed.cluster.expect("a cluster")
 }
 
+fn own(reference: &str) -> OwnImage {
+    OwnImage::of(reference.parse().expect("a reference"))
+}
+
 fn settings() -> Settings {
     Settings {
-        image_repository: "registry.example/quorate".into(),
+        image: own("registry.example/quorate"),
         operator_namespace: Some("quorate-system".into()),
         user: Some(build::USER),
     }
@@ -95,7 +100,7 @@ fn a_set_is_compared_with_what_it_was_made_as() {
     assert!(fields(&set, &edited(&set, more)).is_empty());
     // Another image of the operator's, or another release: that is no edit.
     let other = Settings {
-        image_repository: "elsewhere/quorate".into(),
+        image: own("elsewhere/quorate"),
         operator_namespace: None,
         user: None,
     };
@@ -305,7 +310,7 @@ fn another_tag_is_an_edit() {
     let mut cluster = kept_cluster();
     cluster.spec.image = None;
     let elsewhere = Settings {
-        image_repository: "elsewhere/quorate".into(),
+        image: own("elsewhere/quorate"),
         ..settings()
     };
     let then = build::stateful_set_by(1, &cluster, &elsewhere, "demo-1", AS_KEPT).expect("known");

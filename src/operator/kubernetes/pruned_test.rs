@@ -15,7 +15,7 @@ use super::super::kept_secret::KeptSecret;
 use super::super::nodes;
 use super::super::user_certificates;
 use super::*;
-use crate::build::{self, Settings};
+use crate::build::{self, OwnImage, Settings};
 use crate::crd::{
     ANNOTATION_IGNORE_CORDON, ANNOTATION_INPUTS, ANNOTATION_STORAGE, EtcdCluster,
     LABEL_CLAIM_STATE, LABEL_CLUSTER_UID, LABEL_MEMBER, LABEL_RELEASED, ValidatedCluster,
@@ -106,7 +106,7 @@ fn cluster() -> ValidatedCluster {
 
 fn settings() -> Settings {
     Settings {
-        image_repository: "registry.example/quorate".into(),
+        image: OwnImage::of("registry.example/quorate".parse().expect("a reference")),
         operator_namespace: Some("quorate-system".into()),
         user: Some(build::USER),
     }

@@ -27,7 +27,7 @@ use super::probes::{self, Health, Metered};
 use super::scrape::Scraped;
 use super::triggers;
 use super::workers::{self, Key};
-use crate::build::{self, Settings};
+use crate::build::{self, OwnImage, Settings};
 use crate::crd::{EtcdRecovery, LABEL_CLUSTER_UID, MANAGER};
 use crate::operator::clock::Clock;
 use crate::operator::held;
@@ -39,8 +39,8 @@ use crate::operator::reconcile::{Rules, reconcile};
 /// The command line's settings.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Image of the members, without its tag.
-    pub image_repository: String,
+    /// The operator's own image.
+    pub image: OwnImage,
     /// Where to watch.
     pub namespaces: Namespaces,
     /// Address of the probes.
@@ -222,7 +222,7 @@ pub async fn run(options: Options) -> Result<(), Error> {
     };
     // Whatever changes something: nothing does without the Lease.
     let settings = Settings {
-        image_repository: options.image_repository,
+        image: options.image,
         operator_namespace: options.own_namespace,
         user: member_user(&client, options.member_user).await,
     };

@@ -589,7 +589,7 @@ spec:
         let cluster = crate::crd::validate(&cluster).expect("valid");
         let settings = crate::build::Settings {
             operator_namespace: None,
-            image_repository: "quorate".into(),
+            image: crate::build::OwnImage::of("quorate".parse().expect("a reference")),
             user: Some(crate::build::USER),
         };
         let set = crate::build::stateful_set(&cluster, &settings, "demo-1", how(one_per_node));

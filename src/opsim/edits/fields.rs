@@ -73,7 +73,12 @@ fn members() -> Vec<Field> {
                 "mirror.example/quorate:0.1.7"
             ]),
             json!([NO_IMAGE]),
-            json!(["", "two words"]),
+            json!([
+                "",
+                "two words",
+                "mirror.example/Quorate:0.2.0",
+                "mirror.example/quorate@sha256:0"
+            ]),
         ),
         field("paused", json!([false]), json!([true]), json!(["yes"])),
         field(

@@ -21,7 +21,7 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use tower::ServiceExt as _;
 
-use crate::build::Settings;
+use crate::build::{OwnImage, Settings};
 use crate::crd::{EtcdRecovery, LABEL_CLUSTER_UID, MANAGER};
 use crate::operator::clock::Clock;
 use crate::operator::held::{Asked, Held, Hold};
@@ -209,7 +209,7 @@ impl Operator {
             dial: dial(request_faults, setup.servers),
         };
         let settings = Settings {
-            image_repository: "registry.example/quorate".into(),
+            image: OwnImage::of("registry.example/quorate".parse().expect("a reference")),
             operator_namespace: Some("quorate-system".into()),
             user: Some(crate::build::USER),
         };

@@ -29,8 +29,9 @@ use crate::crd::{
 use super::certificates::CA_CERTIFICATES;
 use super::common::{PEER_PORT, Settings, strings};
 use super::follow_job;
+use super::image::{cluster_image, pull_secrets};
 use super::member::host;
-use super::pod::{cluster_image, restricted_container, restricted_pod};
+use super::pod::{restricted_container, restricted_pod};
 
 /// Value of `app.kubernetes.io/component` of a backup's pods.
 pub(super) const BACKUP_COMPONENT: &str = "backup";
@@ -392,7 +393,6 @@ fn pod(
     work: &BackupWork,
 ) -> PodSpec {
     let user = &cluster.spec.pod_template.spec;
-    let some = |list: &Vec<_>| (!list.is_empty()).then(|| list.clone());
     let mounted = mounted(cluster, store, job, work);
     let (volumes, mounts) = mounted.into_iter().unzip();
     PodSpec {
@@ -403,7 +403,7 @@ fn pod(
         security_context: Some(restricted_pod(settings)),
         node_selector: (!user.node_selector.is_empty()).then(|| user.node_selector.clone()),
         tolerations: (!user.tolerations.is_empty()).then(|| user.tolerations.clone()),
-        image_pull_secrets: some(&user.image_pull_secrets),
+        image_pull_secrets: pull_secrets(cluster, settings),
         containers: vec![Container {
             name: BACKUP_CONTAINER.to_owned(),
             image: Some(cluster_image(cluster, settings)),

@@ -15,6 +15,7 @@ use crate::plan::{ObjectKey, ObjectKind};
 
 use super::cert_manager;
 use super::certificates::pod_inputs;
+use super::image::OwnImage;
 use super::server;
 
 /// Number of this builder, written on every object. Raised when the rendering changes.
@@ -30,8 +31,8 @@ pub const METRICS_PORT: u16 = 2381;
 /// image reaches a member when it is next made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Image without its tag, for clusters that name none: the tag is `spec.version`.
-    pub image_repository: String,
+    /// The operator's own image, for clusters that name none.
+    pub image: OwnImage,
     /// Namespace of the operator's own pods; `None` for an operator outside of Kubernetes. A change updates the
     /// NetworkPolicy at once: it has to admit the current operator.
     pub operator_namespace: Option<String>,

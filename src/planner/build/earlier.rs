@@ -13,8 +13,8 @@ const FIRST: u32 = 1;
 
 /// The set of a member as this builder made it; `None` for one that this release does not know.
 ///
-/// The first builder did not record its rendering, requested no resources that the user does not set, and always set
-/// the user of the processes.
+/// The first builder did not record its rendering, requested no resources that the user does not set, always set the
+/// user of the processes, and named no Secrets of the operator's.
 pub fn stateful_set_by(
     builder: u32,
     cluster: &ValidatedCluster,
@@ -28,10 +28,9 @@ pub fn stateful_set_by(
     if builder != FIRST {
         return None;
     }
-    let settings = Settings {
-        user: Some(USER),
-        ..settings.clone()
-    };
+    let mut settings = settings.clone();
+    settings.user = Some(USER);
+    settings.image.pull_secrets = Vec::new();
     let mut set = stateful_set(cluster, &settings, member, how);
     let template = set.spec.as_mut().map(|spec| {
         let pod = spec.template.spec.iter_mut();

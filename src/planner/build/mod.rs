@@ -11,6 +11,7 @@ mod certificates;
 mod common;
 mod earlier;
 mod follow_job;
+mod image;
 mod member;
 mod network;
 mod pdb;
@@ -50,6 +51,7 @@ pub use common::{
     wanted_inputs, wanted_objects, wanted_slot_inputs,
 };
 pub use earlier::stateful_set_by;
+pub use image::OwnImage;
 pub use member::{client_endpoint, client_url, host, peer_url, server_arguments, slot_endpoints};
 pub use network::network_policy;
 pub use pdb::{pdb_with_min_available, pdb_without_evictions};

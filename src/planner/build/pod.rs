@@ -25,6 +25,7 @@ use super::common::{
     CLIENT_PORT, METRICS_PORT, PEER_PORT, Settings, annotations, hash, member_labels, metadata,
     selector, strings, wanted_inputs,
 };
+use super::image::{cluster_image, pull_secrets};
 use super::member::server_arguments;
 
 /// Where the volume is mounted. The data directory is a folder in it, because the root of a new
@@ -114,7 +115,6 @@ pub fn stateful_set(
 fn pod(cluster: &ValidatedCluster, settings: &Settings, member: &str, how: SetOptions) -> PodSpec {
     let one_per_node = how.one_per_node;
     let user = &cluster.spec.pod_template.spec;
-    let some = |list: &Vec<_>| (!list.is_empty()).then(|| list.clone());
     PodSpec {
         automount_service_account_token: Some(false),
         enable_service_links: Some(false),
@@ -128,7 +128,7 @@ fn pod(cluster: &ValidatedCluster, settings: &Settings, member: &str, how: SetOp
         tolerations: (!user.tolerations.is_empty()).then(|| user.tolerations.clone()),
         affinity: affinity(cluster, one_per_node),
         priority_class_name: user.priority_class_name.clone(),
-        image_pull_secrets: some(&user.image_pull_secrets),
+        image_pull_secrets: pull_secrets(cluster, settings),
         // Named even where the user names none: Kubernetes keeps the last name under the field's
         // old name, so that leaving it out would not take it back.
         service_account_name: Some(
@@ -225,12 +225,6 @@ pub(super) fn restricted_container() -> SecurityContext {
         }),
         ..SecurityContext::default()
     }
-}
-
-/// The image of a cluster's servers.
-pub(super) fn cluster_image(cluster: &ValidatedCluster, settings: &Settings) -> String {
-    let image = cluster.spec.image.clone();
-    image.unwrap_or_else(|| format!("{}:{}", settings.image_repository, cluster.spec.version))
 }
 
 fn probe(path: &str, period_seconds: i32, failures: i32) -> Probe {

@@ -20,7 +20,7 @@ pub(super) fn cluster(yaml: &str) -> ValidatedCluster {
 
 pub(super) fn settings() -> Settings {
     Settings {
-        image_repository: "quorate".into(),
+        image: OwnImage::of("quorate".parse().expect("a reference")),
         operator_namespace: Some("quorate-system".into()),
         user: Some(super::USER),
     }
@@ -36,7 +36,7 @@ fn how(one_per_node: bool) -> SetOptions {
 const EVERYTHING: &str = "
 spec:
   replicas: 5
-  image: registry.example/mirror/quorate@sha256:abc
+  image: registry.example/mirror/quorate@sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
   storage: {size: 20Gi, storageClassName: fast, retention: {whenDeleted: Delete}}
   resources: {requests: {cpu: 1, memory: 512Mi}, limits: {memory: 2Gi}}
   service: {type: LoadBalancer, labels: {team: a}, annotations: {lb.example/internal: 'true'}}

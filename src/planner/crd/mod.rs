@@ -10,6 +10,7 @@ mod bootstrap;
 mod condition;
 mod deletion;
 mod follow;
+mod image;
 mod labels;
 mod network;
 mod parse;
@@ -38,6 +39,7 @@ pub use deletion::BackupBeforeDeletion;
 pub use follow::{
     Cutover, Follow, FollowPhase, FollowStatus, FollowTls, FollowUser, FollowedCluster, Until,
 };
+pub use image::{ImageError, ImageReference};
 pub use labels::*;
 pub use network::NetworkAccess;
 pub use parse::{ParseError, definition_yaml, definitions, parse};

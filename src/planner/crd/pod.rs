@@ -61,8 +61,9 @@ pub struct PodSpecSubset {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub priority_class_name: Option<String>,
-    /// Secrets with the credentials of the image's registry. As in Kubernetes: core/v1
-    /// LocalObjectReference.
+    /// Secrets with the credentials of the image's registry. Without them and without `serviceAccountName`, an image of
+    /// the operator's repository is pulled with Secrets of the names that the operator was given, if they are in this
+    /// namespace. As in Kubernetes: core/v1 LocalObjectReference.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::image_pull_secrets")]
     pub image_pull_secrets: Vec<LocalObjectReference>,

@@ -76,15 +76,17 @@ pub struct EtcdClusterSpec {
         validation = kube_core::Rule::new("self >= 0 && self <= 9").message("replicas must be 0 (hibernation) to 9: more members make every write slower without making the cluster safer")
     )]
     pub replicas: i32,
-    /// Version of Quorate that the members run. Pinned when the resource is created.
+    /// Version of Quorate that the members run. Pinned when the resource is created. Where it is the operator's own, they
+    /// run the operator's image, with its tag and digest; otherwise the image of the same repository whose tag it is.
     #[serde(default = "default_version")]
     #[schemars(length(max = 64))]
-    #[x_kube(validation = kube_core::Rule::new("self.matches('^[0-9]+[.][0-9]+[.][0-9]+([-][0-9A-Za-z.-]+)?$')").message("version must look like 0.1.0: it is the tag of the member image; for another image set spec.image"))]
+    #[x_kube(validation = kube_core::Rule::new("self.matches('^[0-9]+[.][0-9]+[.][0-9]+([-][0-9A-Za-z.-]+)?$')").message("version must look like 0.1.0: it is the version of the operator's image, or the tag of another one in its repository; for any other image set spec.image"))]
     pub version: String,
-    /// Full image reference for the members, instead of the operator's image with this version.
+    /// Image of the members, instead of one that follows from the version: `[registry[:port]/]repository[:tag][@digest]`.
+    /// With a digest the tag does not count. Which version it contains is known once the first member runs it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 512))]
-    #[x_kube(validation = kube_core::Rule::new("self.matches('^[^ ]+$')").message("image must be a reference such as registry.example/quorate:0.1.0; leave the field out for the operator's own"))]
+    #[x_kube(validation = super::image::rule())]
     pub image: Option<String>,
     /// While this is true the operator keeps the status, the PDB and certificates up to date, and
     /// changes nothing else. Only a followed cluster that is closed to writes is opened again.

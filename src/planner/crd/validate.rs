@@ -6,6 +6,7 @@ use std::sync::LazyLock;
 use kube_core::cel::{CompiledSchema, ValidationErrors, Validator, compile_schema};
 
 use super::autogrow::Growth;
+use super::image::ImageReference;
 use super::quantity::bytes_of;
 use super::spec::{EtcdCluster, EtcdClusterSpec};
 use super::tls::Tls;
@@ -81,6 +82,11 @@ pub fn validate(cluster: &EtcdCluster) -> Result<ValidatedCluster, Invalid> {
     let name = needed("name", cluster.metadata.name.clone());
     let namespace = needed("namespace", cluster.metadata.namespace.clone());
     let uid = needed("uid", cluster.metadata.uid.clone());
+    if let Some(image) = &cluster.spec.image
+        && let Err(error) = image.parse::<ImageReference>()
+    {
+        problems.push(format!("spec.image: {error}"));
+    }
     let storage_bytes = match bytes_of(&cluster.spec.storage.size) {
         Ok(bytes) => bytes,
         Err(error) => {

@@ -28,7 +28,7 @@ operator_image() { kubectl -n quorate-system get pods -l app.kubernetes.io/compo
 acts() { local pod; pod=$(operator_pod) && [ -n "$pod" ] && [ "$(operator_image)" = "$1" ] && [[ $(holder) = "$pod"* ]]; } # acts IMAGE: its operator, and no other
 operator_of() { # operator_of IMAGE CHART [FLAG...]
   local image=$1 chart=$2; shift 2
-  helm upgrade quorate "$chart" --namespace quorate-system --reset-values --set image.repository="${image%:*}",image.tag="${image##*:}" "$@" >/dev/null
+  helm upgrade quorate "$chart" --namespace quorate-system --reset-values --set "$(image_values "$image")" "$@" >/dev/null
   kubectl -n quorate-system rollout status deployment/quorate --timeout=120s >/dev/null
   eventually 60 "the operator of $image acts" acts "$image"
 }

@@ -1,0 +1,79 @@
+//! Which image a cluster's servers and Jobs run, and with which Secrets it is pulled: what `spec.image` names, or the
+//! operator's own where the cluster is to have the operator's version, or else the one of the same repository whose tag
+//! is that version. Never guesses what an image contains: that its servers report.
+
+use k8s_openapi::api::core::v1::LocalObjectReference;
+
+use super::common::Settings;
+use crate::crd::{ImageReference, ValidatedCluster};
+use crate::mutants::mutant;
+
+/// The operator's own image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnImage {
+    /// As the operator was told.
+    pub reference: ImageReference,
+    /// What it contains: the version of the operator that runs.
+    pub version: String,
+    /// Secrets for it. Pods can use only those of their own namespace.
+    pub pull_secrets: Vec<String>,
+}
+
+impl OwnImage {
+    /// The image of this release, pulled without Secrets.
+    #[must_use]
+    pub fn of(reference: ImageReference) -> Self {
+        OwnImage {
+            reference,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pull_secrets: Vec::new(),
+        }
+    }
+
+    /// The image of a version. No digest and no other tag stands for another version than the operator's.
+    fn of_version(&self, version: &str) -> String {
+        let named = self.reference.tag().or(self.reference.digest()).is_some();
+        let own = version == self.version && !mutant!(OwnImageForgotten);
+        if named && (own || mutant!(OneImageForAll)) {
+            return self.reference.to_string();
+        }
+        format!("{}:{version}", self.reference.repository())
+    }
+
+    /// Whether an image comes from where this one comes from.
+    fn is_beside(&self, image: &str) -> bool {
+        let image = image.parse::<ImageReference>();
+        image.is_ok_and(|image| image.repository() == self.reference.repository())
+    }
+}
+
+/// The image of a cluster's servers.
+pub(super) fn cluster_image(cluster: &ValidatedCluster, settings: &Settings) -> String {
+    let image = cluster.spec.image.clone();
+    image.unwrap_or_else(|| settings.image.of_version(&cluster.spec.version))
+}
+
+/// The Secrets with which it is pulled: the resource's, or for an image of the operator's repository the operator's, of
+/// the same names in the cluster's namespace. A ServiceAccount that the resource names brings its own, which Kubernetes
+/// adds only to a pod that names none.
+pub(super) fn pull_secrets(
+    cluster: &ValidatedCluster,
+    settings: &Settings,
+) -> Option<Vec<LocalObjectReference>> {
+    let user = &cluster.spec.pod_template.spec;
+    if !user.image_pull_secrets.is_empty() {
+        return Some(user.image_pull_secrets.clone());
+    }
+    let own = &settings.image;
+    let beside = own.is_beside(&cluster_image(cluster, settings));
+    if own.pull_secrets.is_empty() || !beside || user.service_account_name.is_some() {
+        return None;
+    }
+    let names = own.pull_secrets.iter();
+    let named = names.map(|name| LocalObjectReference { name: name.clone() });
+    Some(named.collect())
+}
+
+#[cfg(test)]
+#[path = "image_test.rs"]
+mod tests;
