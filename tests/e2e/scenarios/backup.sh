@@ -58,13 +58,13 @@ eventually 30 "the cluster shows its newest backup" shows_backups
 equal "the cluster's verified backup" first "$(status demo backup.lastVerified.name)"
 witness_stop demo backup
 
-# A cluster with TLS, on a volume.
+# A cluster with TLS, on a volume. It names no image: its member and its Jobs run the operator's own, whose tag is no version.
 backup_volume ', prefix: quorate'
 kubectl -n "$ns" apply -f - >/dev/null <<EOF
 apiVersion: quorate.dev/v1alpha1
 kind: EtcdCluster
 metadata: {name: secure}
-spec: {replicas: 1, image: "$quorate_image", tls: {}, storage: {size: 1Gi$(storage_class shared)}}
+spec: {replicas: 1, tls: {}, storage: {size: 1Gi$(storage_class shared)}}
 ---
 apiVersion: quorate.dev/v1alpha1
 kind: EtcdBackup
@@ -72,6 +72,10 @@ metadata: {name: on-volume}
 spec: {clusterRef: {name: secure}, storeRef: {name: volume}, verify: true}
 EOF
 eventually 240 "the backup of a cluster with TLS is verified" is_phase on-volume Verified
+images() { kubectl -n "$ns" get pods -o json -l "$1" | jq -r '[.items[].spec.containers[].image] | unique | join(" ")'; } # images SELECTOR
+equal "what the member of secure runs" "$quorate_image" "$(images quorate.dev/cluster=secure,app.kubernetes.io/component=member)"
+equal "what the Jobs of on-volume ran" "$quorate_image" "$(images quorate.dev/backup-owner=on-volume)"
+log "member and Jobs run the operator's image, $quorate_image"
 refused() { kubectl -n "$ns" patch qb on-volume --type=merge -p '{"spec":{"verify":false}}' 2>&1; }
 contains "$(refused || true)" "immutable"
 kubectl -n "$ns" delete qb --all --wait=true >/dev/null

@@ -42,6 +42,12 @@ resource demo '{replicas: -1}' | refused "a negative size" 'replicas'
 resource demo '{replicas: 3, bootstrap: {follow: {endpoints: ["https://a:2379", "http://b:2379"]}}}' | refused "a followed cluster with and without TLS" 'all https:// or all http://'
 resource demo '{replicas: 3, storage: {size: 1Gi}, colour: blue}' | refused "an unknown field" 'unknown field.*colour'
 resource 1demo '{replicas: 3, storage: {size: 1Gi}}' | refused "a name that cannot be a host name" 'name'
+for image in '"two words"' mirror.example/Quorate:0.1.0 mirror.example/quorate@sha256:0 https://mirror.example/quorate; do
+  resource demo "{replicas: 3, image: $image}" | refused "the image $image" 'image must be a reference'
+done
+for image in quorate mirror.example:5000/a/quorate:main "'[fd00::10]:5000/quorate:0.1.0@sha256:$(printf '0%.0s' {1..64})'"; do
+  resource demo "{replicas: 3, image: $image}" | kubectl -n "$ns" apply --validate=strict --dry-run=server -f - >/dev/null || die "the image $image was refused"
+done
 resource "$(printf 'a%.0s' {1..41})" '{replicas: 3, storage: {size: 1Gi}}' | refused "a name too long" '40'
 
 apply_cluster demo 1

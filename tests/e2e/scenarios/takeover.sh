@@ -14,7 +14,8 @@ for namespace in "$other" "$stranger"; do
   kubectl create namespace "$namespace" >/dev/null
   kubectl label namespace "$namespace" quorate.dev/e2e=scenario pod-security.kubernetes.io/enforce=restricted >/dev/null
 done
-helm upgrade quorate charts/quorate --namespace quorate-system --reuse-values --set replicas=2 --set allNamespaces=false --set "watchNamespaces={$own,$other}" --set clusterRead=false >/dev/null
+# Operators and members name a Secret for their image that does not exist: kubelets do without it.
+helm upgrade quorate charts/quorate --namespace quorate-system --reuse-values --set-json 'imagePullSecrets=[{"name":"absent"}]' --set replicas=2 --set allNamespaces=false --set "watchNamespaces={$own,$other}" --set clusterRead=false >/dev/null
 trap 'helm rollback quorate --namespace quorate-system >/dev/null 2>&1; kubectl delete namespace "$other" "$stranger" --wait=false >/dev/null' EXIT
 kubectl -n quorate-system rollout status deployment/quorate --timeout=120s >/dev/null
 # the pods of the old template end after the rollout, and one of them may still hold the Lease
@@ -36,6 +37,7 @@ eventually 60 "another one holds the Lease" taken
 [ "$(lease leaseTransitions)" -gt "$count" ] || die "the Lease changed hands under the same epoch $count"
 ready demo 3
 (ns=$other; ready demo 1)
+equal "the Secrets with which members are pulled" absent "$(kubectl -n "$own" get pods -l quorate.dev/cluster=demo,app.kubernetes.io/component=member -o json | jq -r '[.items[].spec.imagePullSecrets[].name] | unique | join(" ")')"
 
 # An operator that is stopped releases its Lease: its successor does not wait for the expiry.
 before=$(holder)
