@@ -780,6 +780,9 @@ faults! {
     /// The operator's image, with its digest, is taken for that of any version.
     OneImageForAll "one-image-for-all" in "planner/build/image.rs",
         Test("build::image::tests::another_version_has_its_own_tag");
+    /// The operator's Secrets are named for images of any repository.
+    SecretsForAnyImage "secrets-for-any-image" in "planner/build/image.rs",
+        Test("build::image::tests::secrets_follow_the_operators_image");
     /// A Service that Kubernetes refuses holds everything up.
     RefusedHolds "refused-holds-all" in "operator/reconcile.rs",
         Operator("service-refused", &[STORY]);
