@@ -43,11 +43,12 @@ files: ## the rest of `make check`: formatting, layering, links, blocks of the p
 	tests/chart/check.py
 	tests/supply-chain.sh
 
-chart: ## the chart: what it renders and refuses, its values against their schema and its README; needs Go, for helm, and python3
+chart: ## the chart: what it renders and refuses, its values against their schema and its README, kubeconform, kube-score; needs Go and python3
 	@tests/needs.sh go python yaml
 	tests/kubernetes/build.sh helm
 	cd tests/kubernetes/kube && go mod download k8s.io/kubernetes
 	QUORATE_REQUIRE_HELM=1 tests/chart/check.py $(ONLY)
+	$(if $(ONLY),,tests/chart/tools/run.sh)
 
 fix: ## formats and applies the lints' suggestions
 	cargo fmt --all
@@ -109,7 +110,7 @@ attack: ## what a stranger with a thousand connections costs clients, attack by 
 	chrt --fifo 1 taskset -c 1 cargo test --locked --release --test server -- --ignored --exact --nocapture attacks::cost_of_an_attacker
 
 soak: ## the seeded tests for hours, what CI has no time for; SCALE=10 for a tenth, ONLY=part; docs/soak.md keeps the results
-	@tests/needs.sh rust cc c++ go
+	@tests/needs.sh rust cc c++ go python yaml
 	SCALE=$(SCALE) $(if $(ONLY),ONLY=$(ONLY)) tests/soak.sh
 
 differential: interop ## the same random requests to Quorate and to real etcd; SEEDS=n, or SEED=n REQUESTS=n for one

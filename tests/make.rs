@@ -44,7 +44,10 @@ const SIGNS: &[(&str, &[&str])] = &[
     ("promtool ", &["promtool"]),
     ("tests/topology/run.sh", &["root"]),
     ("tests/fuzz.sh", &["rust", "cc", "c++"]),
-    ("tests/soak.sh", &["rust", "cc", "c++", "go"]),
+    (
+        "tests/soak.sh",
+        &["rust", "cc", "c++", "go", "python", "yaml"],
+    ),
     ("tests/supply-chain.sh", &["deny"]),
     ("tests/generated.sh", &["python"]),
     ("tests/docs/images.py", &["python"]),

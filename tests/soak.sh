@@ -8,7 +8,7 @@
 #   SCALE=10 tests/soak.sh     a tenth of the seeds and minutes; SCALE=1000 ten times as many. It does not change
 #                              sim-operator below 200, nor e2e
 #   ONLY=sim tests/soak.sh     one part: sim raft node store plan operator sim-operator properties
-#                              differential older full fuzz robustness e2e
+#                              differential older full fuzz robustness chart e2e
 #   BASE=n                     the first seed of a part that takes one (default: days since 1970
 #                              times a million, so that each day uses other seeds)
 set -euo pipefail
@@ -84,6 +84,8 @@ for members in 3 5; do
     env MINUTES=$(((n + 1) / 2)) MEMBERS=$members SEED="$base" QUORATE_REQUIRE_INTEROP=1 \
     cargo test --locked --test robustness -- --nocapture
 done
+if [ -z "$only" ] || [ "$only" = chart ]; then tests/kubernetes/build.sh helm; fi
+part chart "what the chart renders, judged by kubeconform with every Kubernetes, kube-score and checkov" tests/chart/tools/run.sh all
 if [ "$only" = e2e ] || { [ -z "$only" ] && [ "$(uname -s)" = Linux ] && [ "$(id -u)" = 0 ]; }; then
   part e2e "every end-to-end scenario" env E2E_SOAK=1 tests/e2e/run.sh
 elif [ -z "$only" ]; then
