@@ -810,6 +810,9 @@ faults! {
     /// Whoever has a cluster's labels is believed: pods, sets and PVCs count by their labels alone.
     LabelsBelieved "labels-believed" in "operator/kubernetes/ours.rs",
         Test("operator::kubernetes::ours::tests::a_pod_counts_only_as_its_set_made_it");
+    /// What was denied for a moment stays hidden as long as the operator runs.
+    DeniedForGood "denied-for-good" in "operator/kubernetes/cache.rs",
+        Test("operator::kubernetes::cache::tests::what_was_denied_for_a_moment_is_shown_again");
     /// The pod's own arguments decide whether a member is dialled with TLS, whatever its set was made for.
     PodChoosesTls "pod-chooses-tls" in "operator/kubernetes/certificates.rs",
         Test("operator::kubernetes::certificates::tests::no_way_back_from_tls");

@@ -1,9 +1,10 @@
 //! The last state received from the API server: one watch per kind and namespace, and a trigger for the cluster of
 //! an event. Caches may be stale; destructive actions read live. The operator may lack permission for cluster-scoped
-//! resources: such a cache reports this and is empty, until the permission is granted.
+//! resources: such a cache reports this and is empty, until the permission is granted, which it finds out by listing again.
 
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::StreamExt;
 use kube::runtime::{WatchStreamExt, watcher};
@@ -15,6 +16,7 @@ use tokio::sync::watch;
 use super::indexed::Filler;
 use super::indexed::Indexed;
 use super::pruned::Prune;
+use crate::mutants::mutant;
 
 /// Where to watch: every namespace, or these.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -254,6 +256,14 @@ where
     }
 }
 
+/// After a watch was denied the objects are listed again, in case that they may be seen by now: after this pause, and twice as
+/// long each time until something is seen.
+const LIST_AGAIN: Duration = match cfg!(test) {
+    true => Duration::from_millis(50),
+    false => Duration::from_secs(2),
+};
+const LIST_AGAIN_AT_LAST: Duration = Duration::from_secs(300);
+
 /// Whether an error is one that no repetition removes.
 type Denies = fn(&watcher::Error) -> bool;
 
@@ -269,38 +279,54 @@ where
 {
     let (mut filler, reader) = Indexed::new();
     tokio::spawn(async move {
-        let mut events = std::pin::pin!(watcher(api, config).default_backoff());
         let mut last_error = String::new();
-        while let Some(mut event) = events.next().await {
-            if let Ok(event) = &mut event {
-                filler.show(event, &trigger);
-            }
-            match event {
-                Ok(
-                    watcher::Event::Apply(_)
-                    | watcher::Event::Delete(_)
-                    | watcher::Event::Init
-                    | watcher::Event::InitApply(_),
-                ) => {}
-                Ok(watcher::Event::InitDone) => {
-                    last_error.clear();
+        let mut pause = LIST_AGAIN;
+        loop {
+            let mut events = std::pin::pin!(watcher(api.clone(), config.clone()).default_backoff());
+            while let Some(mut event) = events.next().await {
+                if matches!(event, Ok(watcher::Event::InitDone)) {
+                    // Before whoever is told of an object looks at it.
                     set_denied(deny.as_ref(), false);
                 }
-                Err(error) => {
-                    if deny.as_ref().is_some_and(|(_, denies)| denies(&error)) {
-                        set_denied(deny.as_ref(), true);
+                if let Ok(event) = &mut event {
+                    filler.show(event, &trigger);
+                }
+                match event {
+                    Ok(watcher::Event::Init | watcher::Event::InitApply(_)) => {}
+                    // The list alone says nothing of the watch, if that was denied.
+                    Ok(watcher::Event::InitDone) if pause > LIST_AGAIN => {}
+                    Ok(watcher::Event::InitDone) => last_error.clear(),
+                    Ok(watcher::Event::Apply(_) | watcher::Event::Delete(_)) => {
+                        last_error.clear();
+                        pause = LIST_AGAIN;
                     }
-                    let text = error.to_string();
-                    if text != last_error {
-                        let kind = K::kind(&());
-                        tracing::warn!(%kind, error = %text, "the watch failed; retrying");
-                        last_error = text;
+                    Err(error) => {
+                        let denied = deny.as_ref().is_some_and(|(_, denies)| denies(&error));
+                        if denied {
+                            set_denied(deny.as_ref(), true);
+                        }
+                        let text = error.to_string();
+                        if text != last_error {
+                            let kind = K::kind(&());
+                            tracing::warn!(%kind, error = %text, "the watch failed; retrying");
+                            last_error = text;
+                        }
+                        if denied && says_nothing_when_allowed(&error) {
+                            break;
+                        }
                     }
                 }
             }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LIST_AGAIN_AT_LAST);
         }
     });
     reader
+}
+
+/// A list that is allowed again says so; a watch that is goes on where it was, with its next event.
+fn says_nothing_when_allowed(error: &watcher::Error) -> bool {
+    !matches!(error, watcher::Error::InitialListFailed(_)) && !mutant!(DeniedForGood)
 }
 
 fn set_denied(deny: Option<&(watch::Sender<bool>, Denies)>, denied: bool) {
@@ -365,6 +391,53 @@ mod tests {
         let nodes: Cache<Node> = Cache::cluster_wide(&answer(500), &everything, |_| {});
         let soon = std::time::Duration::from_millis(200);
         assert!(tokio::time::timeout(soon, nodes.ready()).await.is_err());
+        assert!(!nodes.is_denied());
+    }
+
+    /// A kube-apiserver that has just started refuses watches for a moment, until it has read the roles. The watch went on
+    /// without an event then, and what the cache had stayed hidden as long as the operator ran.
+    #[tokio::test]
+    async fn what_was_denied_for_a_moment_is_shown_again() {
+        use k8s_openapi::api::core::v1::Node;
+        use std::sync::atomic::{AtomicU32, Ordering};
+        let watches = Arc::new(AtomicU32::new(0));
+        let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let watch = request
+                .uri()
+                .query()
+                .unwrap_or_default()
+                .contains("watch=true");
+            let number = watch.then(|| watches.fetch_add(1, Ordering::Relaxed));
+            async move {
+                let (code, body) = match number {
+                    None => (
+                        200,
+                        serde_json::json!({"kind": "NodeList", "apiVersion": "v1",
+                            "metadata": {"resourceVersion": "7"}, "items": []}),
+                    ),
+                    Some(0) => (
+                        403,
+                        serde_json::json!({"kind": "Status", "apiVersion": "v1", "code": 403,
+                            "status": "Failure", "reason": "Forbidden", "message": "not yet"}),
+                    ),
+                    // Allowed, and nothing happens.
+                    Some(_) => std::future::pending().await,
+                };
+                let body = kube::client::Body::from(body.to_string().into_bytes());
+                http::Response::builder().status(code).body(body)
+            }
+        });
+        let client = Client::new(service, "default");
+        let everything = watcher::Config::default();
+        let nodes: Cache<Node> = Cache::cluster_wide(&client, &everything, |_| {});
+        let mut denied = nodes.denied[0].clone();
+        let limit = Duration::from_secs(5);
+        let changes = async {
+            denied.wait_for(|denied| *denied).await.map(drop)?;
+            denied.wait_for(|denied| !*denied).await.map(drop)
+        };
+        let changes = tokio::time::timeout(limit, changes).await;
+        changes.expect("it stays denied").expect("it is followed");
         assert!(!nodes.is_denied());
     }
 
