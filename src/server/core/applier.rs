@@ -52,7 +52,7 @@ pub(super) struct Applier {
     /// Compactions that were applied and not published yet: the compacted revision before and after
     /// each.
     pub(super) compactions: Vec<(Revision, Revision)>,
-    /// Something was reclaimed that the published state has.
+    /// Much was reclaimed that the published state has.
     pub(super) reclaimed: bool,
     /// Whether readers have waited for long.
     pub(super) in_place: Lately,

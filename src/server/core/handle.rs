@@ -378,9 +378,15 @@ impl MemberHandle {
         let mut latest = self.shared.latest.subscribe();
         drop(self.linearizable().await?);
         let settled = async {
-            let settled = latest.wait_for(|latest| latest.membership.is_settled());
-            settled.await.map_err(|_| RequestError::Stopped)?;
-            Ok(self.published())
+            loop {
+                let settled = latest.wait_for(|latest| latest.membership.is_settled());
+                settled.await.map_err(|_| RequestError::Stopped)?;
+                // It may be a newer one, of which the same has to be true.
+                let now = self.published();
+                if now.membership.is_settled() {
+                    return Ok(now);
+                }
+            }
         };
         let timed = tokio::time::timeout(self.shared.request_timeout, settled).await;
         timed.map_err(|_| RequestError::Timeout)?

@@ -37,9 +37,9 @@ impl Views {
         Held(self.0.write())
     }
 
-    /// The same, and drops it: if nobody else has it or its view.
+    /// The same, and drops it: if nobody else has it or its view, or is about to.
     pub(super) fn take_back(&self) -> Option<Held<'_>> {
-        let mut latest = self.0.write();
+        let mut latest = self.0.try_write()?;
         let published = Arc::get_mut(latest.as_mut()?)?;
         Arc::get_mut(&mut published.view)?;
         *latest = None;
