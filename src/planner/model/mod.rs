@@ -61,9 +61,9 @@ pub struct Model {
     written_ms: BTreeMap<String, u64>,
     /// Every certificate that ever was, by fingerprint.
     pub issued: BTreeMap<String, Certificate>,
-    /// Versions of servers, by the inputs of their pods.
+    /// Versions of servers, by the UID of their pods, or by its inputs.
     pub versions: BTreeMap<String, String>,
-    /// The version of servers of all other inputs.
+    /// The version of all other servers.
     pub version: String,
     /// The oldest version that can read the disks.
     pub readable_since: Option<String>,

@@ -64,7 +64,10 @@ impl Model {
         let pod = self.api.pods.get(name);
         let uid = pod.map(|pod| pod.uid.clone()).unwrap_or_default();
         let server = self.servers.get(&uid).cloned().unwrap_or_default();
-        let version = pod.and_then(|pod| self.versions.get(pod.inputs.as_ref()?));
+        let version = pod.and_then(|pod| {
+            let mut keys = [Some(&pod.uid), pod.inputs.as_ref()].into_iter().flatten();
+            keys.find_map(|key| self.versions.get(key))
+        });
         let now_ms = self.api.now_ms;
         Description {
             age_ms: ANSWER_MS,

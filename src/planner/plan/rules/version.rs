@@ -29,6 +29,7 @@ struct Runs<'a> {
 pub(super) fn refused(s: &Situation<'_>, draft: &mut Draft) -> bool {
     let runs = running(s);
     let why = match &s.cluster.spec.image {
+        None if is_as_made(s) => by_drift(s, &runs, draft),
         None => by_name(s, &runs).or_else(|| by_content(s, &runs)),
         Some(image) => by_trial(s, &runs, image),
     };
@@ -42,7 +43,7 @@ pub(super) fn refused(s: &Situation<'_>, draft: &mut Draft) -> bool {
 
 /// Why the version that the spec names cannot follow, if it names one and it cannot.
 pub(super) fn why_by_name(s: &Situation<'_>) -> Option<String> {
-    let named = s.cluster.spec.image.is_none();
+    let named = s.cluster.spec.image.is_none() && !is_as_made(s);
     named.then(|| by_name(s, &running(s))).flatten()
 }
 
@@ -112,9 +113,64 @@ fn by_content(s: &Situation<'_>, runs: &[Runs<'_>]) -> Option<String> {
     }
     let one = other.first()?;
     Some(format!(
-        "the image of {text} contains version {} (reported by {}). No other member gets it: set spec.image to one that contains {text}, or spec.version back",
-        one.text, one.member
+        "{}. No other member gets it: set spec.image to one that contains {text}, or spec.version back",
+        contains(text, one)
     ))
+}
+
+/// Where every member was made from the spec as it is, nobody asks for anything: if one runs another minor version than the
+/// spec's, a tag was moved, and that member has started again since. Lost members are replaced as ever, as far as what
+/// comes of that may run beside the others.
+fn by_drift(s: &Situation<'_>, runs: &[Runs<'_>], draft: &mut Draft) -> Option<String> {
+    let text = s.cluster.spec.version.as_str();
+    let wanted = minor(parsed(text)?);
+    let moved = || runs.iter().filter(|one| minor(one.version) != wanted);
+    let image = format!("name an image of {text} by its digest in spec.image");
+    let one = moved().next()?;
+    let apart = moved().find_map(|new| {
+        let mut others = runs.iter().filter(|old| !old.empty);
+        others.find_map(|old| Some((new, old, follows(old, new.version)?)))
+    });
+    let Some((new, old, why)) = apart else {
+        draft.note(
+            "ImageMoved",
+            format!(
+                "{}: a tag was moved, or never was of that version. For it to be {text}, {image}; or set spec.version to {}",
+                contains(text, one),
+                one.text
+            ),
+        );
+        return None;
+    };
+    Some(format!(
+        "{}, which may not run beside {} of {} ({why}): its tag was moved. No member is created from it: {image}",
+        contains(text, new),
+        old.text,
+        old.member
+    ))
+}
+
+fn contains(text: &str, one: &Runs<'_>) -> String {
+    let (found, by) = (one.text, one.member);
+    format!("the image of {text} contains version {found} (reported by {by})")
+}
+
+/// Whether every member that has a pod, or a set that will make one, was made from the spec as it is, and one runs.
+fn is_as_made(s: &Situation<'_>) -> bool {
+    mutant!(DriftStopsHealing => return false);
+    let wanted = Some(&s.o.wanted_inputs);
+    let of_pods = s.o.pods.values().map(|pod| pod.inputs.as_ref());
+    let without =
+        s.o.sets
+            .iter()
+            .filter(|(name, _)| !s.o.pods.contains_key(*name));
+    let of_sets = without.map(|(_, set)| set.inputs.as_ref());
+    let mut all = of_pods.chain(of_sets);
+    let runs =
+        s.o.descriptions
+            .keys()
+            .any(|name| s.description(name).is_some());
+    runs && all.all(|inputs| inputs == wanted)
 }
 
 /// The version of an image is known when it runs: from the first member that was created from it. No other member gets
@@ -132,7 +188,17 @@ fn by_trial(s: &Situation<'_>, runs: &[Runs<'_>], image: &str) -> Option<String>
     let old = || runs.iter().filter(|one| !one.updated && !one.empty);
     let (new, old, why) = new()
         .flat_map(|new| old().map(move |old| (new, old)))
-        .find_map(|(new, old)| Some((new, old, follows(old, new.version)?)))?;
+        .find_map(|(new, old)| {
+            // Back to what most members run, whatever came to the others.
+            let same = runs
+                .iter()
+                .filter(|one| minor(one.version) == minor(new.version));
+            let why = match same.count() >= quorum(voters.max(runs.len())) {
+                true => unreadable(old, new.version),
+                false => follows(old, new.version),
+            };
+            Some((new, old, why?))
+        })?;
     Some(format!(
         "the image {image} contains version {} (reported by {}), which is not allowed after {} of {}: {why}. No other member gets it: revert spec.image",
         new.text, new.member, old.text, old.member

@@ -98,3 +98,42 @@ fn image_of_a_distant_version_is_taken_back() {
     script.settle("The previous image", &mut world);
     script.compare();
 }
+
+/// A tag that came to mean another minor version stopped everything for a cluster that nobody had changed: the first member
+/// that started again ran other content, and from then on no lost member was replaced. So did one whose members had all
+/// started again, once their disks could not be read by the version of the spec any more.
+#[test]
+fn a_tag_was_moved() {
+    let mut script = Script::new(
+        "version-moved",
+        "A tag was moved to 0.2.0, and a member that started again runs it: that is told, and a lost member is replaced all the same, also when all run it. Moved to 0.3.0 it gives no member at all until the spec names an image.",
+    );
+    for version in ["0.2.0", "0.3.0"] {
+        let mut world = rested(3);
+        let now = world.version.clone();
+        let pods = world.api.pods.values();
+        let uids: Vec<String> = pods.map(|pod| pod.uid.clone()).collect();
+        world
+            .versions
+            .extend(uids.into_iter().map(|uid| (uid, now.clone())));
+        world.version = version.into();
+        world.api.pods.remove("demo-3");
+        script.settle(&format!("demo-3 has come to {version}"), &mut world);
+        script.observe("Seen", &world);
+        world.lose_disk("demo-2");
+        script.settle("The disk of demo-2 is lost", &mut world);
+        if version == "0.2.0" {
+            world.readable_since = Some(version.into());
+            world.versions.clear();
+            world.lose_disk("demo-3");
+            script.settle("All run it, and the disk of demo-3 is lost", &mut world);
+            script.observe("At rest", &world);
+        } else {
+            world.cluster.spec.image = Some("registry.example/quorate@sha256:0".into());
+            world.api.wanted_inputs = "spec-digest".into();
+            world.versions.insert("spec-digest".into(), now);
+            script.settle("The spec names the image", &mut world);
+        }
+    }
+    script.compare();
+}
