@@ -774,6 +774,12 @@ faults! {
     /// What an image is called counts, and not what its first server reports.
     VersionOnTrust "version-on-trust" in "planner/plan/rules/version.rs",
         Test("plan::tests::golden::version::image_contains_another_version_than_asked_for");
+    /// A tag that was moved keeps lost members from being replaced.
+    DriftStopsHealing "drift-stops-healing" in "planner/plan/rules/version.rs",
+        Test("plan::tests::golden::version::a_tag_was_moved");
+    /// An edit of a set is not seen once the operator has another image.
+    EarlierImageHides "earlier-image-hides" in "operator/kubernetes/drift.rs",
+        Test("operator::kubernetes::drift::tests::edits_are_seen_whatever_image_the_operator_has");
     /// Members are pulled by a tag of their version, whatever the operator's own image is.
     OwnImageForgotten "own-image-forgotten" in "planner/build/image.rs",
         Test("build::image::tests::members_of_the_operators_version_run_its_image");

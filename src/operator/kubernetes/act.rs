@@ -110,7 +110,8 @@ pub(super) async fn apply_action(
                 hibernated: *hibernated,
                 plaintext_peers: *plaintext_peers,
             };
-            let set = build::stateful_set(cluster, &one.shared.settings, member, how);
+            let settings = one.shared.settings_of_member(cluster, member);
+            let set = build::stateful_set(cluster, &settings, member, how);
             apply_noted(one, &set, ours).await
         }
         ObjectAction::ReleasePod { member, uid } => {

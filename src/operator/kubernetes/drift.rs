@@ -14,8 +14,8 @@ use serde_json::Value;
 use super::facts;
 use crate::build::{self, SetOptions, Settings};
 use crate::crd::{
-    ANNOTATION_BUILDER, ANNOTATION_INPUTS, ANNOTATION_RENDERED, ImageReference, ValidatedCluster,
-    bytes_of,
+    ANNOTATION_BUILDER, ANNOTATION_IMAGE, ANNOTATION_INPUTS, ANNOTATION_RENDERED, ImageReference,
+    ValidatedCluster, bytes_of,
 };
 use crate::mutants::mutant;
 use crate::operator::clock::{Clock, Moment};
@@ -107,43 +107,120 @@ impl Known {
     }
 }
 
-/// What a member's set would be made as again, by the builder that made it; `None` where the operator
-/// would make it otherwise by now, for another spec or image: then only the member's next roll
-/// changes it.
+/// What a member's set would be made as again, by the builder that made it; `None` where the operator would make it
+/// otherwise by now, for another spec: then only the member's next roll changes it.
 pub(super) fn set_as_made(
     cluster: &ValidatedCluster,
     settings: &Settings,
     set: &StatefulSet,
 ) -> Option<StatefulSet> {
-    let member = set.name_any();
-    let by = builder_of(set).unwrap_or(build::BUILDER);
-    // How it was made follows from what was seen then.
-    let ways = (0..8u8).filter_map(|bits| {
-        let how = SetOptions {
-            one_per_node: bits & 1 != 0,
-            hibernated: bits & 2 != 0,
-            plaintext_peers: bits & 4 != 0,
-        };
-        build::stateful_set_by(by, cluster, settings, &member, how)
-    });
-    let rendered = |set: &StatefulSet| facts::annotation(&set.metadata, ANNOTATION_RENDERED);
-    if let Some(made) = rendered(set) {
-        let mut ways = ways;
-        return ways.find(|way| rendered(way).as_ref() == Some(&made));
+    if rendered(set).is_some() {
+        let (_, made) = settings_and_rendering(cluster, settings, set)?;
+        return Some(made);
     }
     // Its rendering is not recorded: neither in the first builder's StatefulSets, nor if the annotation was removed.
     // Its inputs are recorded, and the closest rendering counts.
-    let inputs = facts::annotation(&set.metadata, ANNOTATION_INPUTS);
-    if inputs.as_ref() != Some(&build::wanted_inputs(cluster)) {
+    if !is_of_this_spec(cluster, set) {
         return None;
     }
-    let ways = ways.map(|mut way| {
+    let ways = ways(cluster, settings, set).map(|mut way| {
         if cluster.spec.image.is_none() {
             keep_repository(&mut way, set, &cluster.spec.version);
         }
         way
     });
     ways.min_by_key(|way| differ(way, set).len())
+}
+
+/// The operator's settings when it made this set, if it recorded that, and the spec has been the same since. What is applied
+/// again is applied with them: another image reaches a member with its next roll, and not because somebody edited its set.
+pub(super) fn settings_of_rendering(
+    cluster: &ValidatedCluster,
+    settings: &Settings,
+    set: &StatefulSet,
+) -> Option<Settings> {
+    let found =
+        is_of_this_spec(cluster, set).then(|| settings_and_rendering(cluster, settings, set));
+    found.flatten().map(|(settings, _)| settings)
+}
+
+fn settings_and_rendering(
+    cluster: &ValidatedCluster,
+    settings: &Settings,
+    set: &StatefulSet,
+) -> Option<(Settings, StatefulSet)> {
+    let made = rendered(set)?;
+    let found = |settings: Settings| {
+        let mut ways = ways(cluster, &settings, set);
+        let way = ways.find(|way| rendered(way).as_ref() == Some(&made));
+        drop(ways);
+        Some((settings, way?))
+    };
+    found(settings.clone()).or_else(|| {
+        let then = settings_then(cluster, settings, set).into_iter();
+        then.filter(|_| is_of_this_spec(cluster, set))
+            .find_map(found)
+    })
+}
+
+fn is_of_this_spec(cluster: &ValidatedCluster, set: &StatefulSet) -> bool {
+    let inputs = facts::annotation(&set.metadata, ANNOTATION_INPUTS);
+    inputs.as_ref() == Some(&build::wanted_inputs(cluster))
+}
+
+fn rendered(set: &StatefulSet) -> Option<String> {
+    facts::annotation(&set.metadata, ANNOTATION_RENDERED)
+}
+
+/// How it was made follows from what was seen then.
+fn ways(
+    cluster: &ValidatedCluster,
+    settings: &Settings,
+    set: &StatefulSet,
+) -> impl Iterator<Item = StatefulSet> {
+    let member = set.name_any();
+    let by = builder_of(set).unwrap_or(build::BUILDER);
+    (0..8u8).filter_map(move |bits| {
+        let how = SetOptions {
+            one_per_node: bits & 1 != 0,
+            hibernated: bits & 2 != 0,
+            plaintext_peers: bits & 4 != 0,
+        };
+        build::stateful_set_by(by, cluster, settings, &member, how)
+    })
+}
+
+/// The settings that the operator may have had when it made a set: it may have had another image, and other Secrets for it.
+fn settings_then(
+    cluster: &ValidatedCluster,
+    settings: &Settings,
+    set: &StatefulSet,
+) -> Vec<Settings> {
+    let pod = set.spec.as_ref();
+    let pod = pod.and_then(|set| set.template.spec.as_ref());
+    let Some(pod) = pod.filter(|_| !mutant!(EarlierImageHides)) else {
+        return Vec::new();
+    };
+    let secrets = pod.image_pull_secrets.iter().flatten();
+    let secrets: Vec<String> = secrets.map(|one| one.name.clone()).collect();
+    let mut all = vec![settings.clone()];
+    // As it is recorded, in case that it was edited in the pod's template; where none is, as it is there.
+    let recorded = facts::annotation(&set.metadata, ANNOTATION_IMAGE);
+    let named = build::container_image(Some(pod)).map(str::to_owned);
+    let images = recorded.into_iter().chain(named);
+    for reference in images.filter_map(|image| image.parse().ok()) {
+        let mut then = settings.clone();
+        then.image.reference = reference;
+        then.image.version.clone_from(&cluster.spec.version);
+        all.push(then);
+    }
+    let with_secrets = |mut then: Settings| {
+        then.image.pull_secrets = secrets.clone();
+        then
+    };
+    let other: Vec<Settings> = all.iter().cloned().map(with_secrets).collect();
+    all.extend(other);
+    all
 }
 
 /// The repository of an image that the resource does not name is a setting of the operator that made the set, and may be

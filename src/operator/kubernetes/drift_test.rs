@@ -98,16 +98,42 @@ fn a_set_is_compared_with_what_it_was_made_as() {
     let more = json!({"spec": {"minReadySeconds": 0, "template": {"spec": {
         "dnsPolicy": "ClusterFirst", "schedulerName": "default-scheduler"}}}});
     assert!(fields(&set, &edited(&set, more)).is_empty());
-    // Another image of the operator's, or another release: that is no edit.
+    // Another user for members, or another release: that is no edit.
     let other = Settings {
-        image: own("elsewhere/quorate"),
-        operator_namespace: None,
         user: None,
+        ..settings.clone()
     };
     assert_eq!(set_as_made(&cluster, &other, &set), None);
     let newer = json!({"metadata": {"annotations": {"quorate.dev/builder": "99"}},
         "spec": {"replicas": 2}});
     assert!(fields(&set, &edited(&set, newer)).is_empty());
+}
+
+/// After the operator was updated to another image, edits of the sets that it had made before were not seen until each
+/// member's next roll: none of the renderings that were compared had the image of that time.
+#[test]
+fn edits_are_seen_whatever_image_the_operator_has() {
+    let (cluster, then) = (cluster(), settings());
+    let set = build::stateful_set(&cluster, &then, "demo-1", SetOptions::default());
+    let mut moved = settings();
+    moved.image = own("elsewhere/quorate:main");
+    let mut secrets = moved.clone();
+    secrets.image.pull_secrets = vec!["mirror".into()];
+    for now in [moved, secrets] {
+        let again = |set: &StatefulSet| set_as_made(&cluster, &now, set);
+        assert_eq!(again(&set).as_ref(), Some(&set), "that is no edit");
+        let live = edited(&set, json!({"spec": {"replicas": 2}}));
+        let made = again(&live).expect("as it was made");
+        assert_eq!(fields(&made, &live), ["spec.replicas"]);
+        // Undone, it has the image that it had.
+        let as_then = settings_of_rendering(&cluster, &now, &live).expect("the settings");
+        let undone = build::stateful_set(&cluster, &as_then, "demo-1", SetOptions::default());
+        assert_eq!(undone, set);
+        let image = json!({"spec": {"template": {"spec": {"containers": [{"name": "member", "image": "x"}]}}}});
+        let live = edited(&set, image);
+        let made = again(&live).expect("the image is recorded beside it");
+        assert!(!fields(&made, &live).is_empty());
+    }
 }
 
 /// A webhook that changes every applied object would have been fought forever.

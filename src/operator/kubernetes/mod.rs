@@ -16,6 +16,7 @@ mod edits;
 mod facts;
 pub(crate) mod indexed;
 mod judged;
+mod kept_image;
 pub(crate) mod kept_secret;
 pub mod lease;
 mod nodes;
@@ -37,4 +38,5 @@ pub(crate) mod triggers;
 mod user_certificates;
 pub mod workers;
 
+pub use lease::LeaseTimes;
 pub use run::{Error, MemberUser, MetricsFor, Options, run};

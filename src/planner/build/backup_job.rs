@@ -29,7 +29,7 @@ use crate::crd::{
 use super::certificates::CA_CERTIFICATES;
 use super::common::{PEER_PORT, Settings, strings};
 use super::follow_job;
-use super::image::{cluster_image, pull_secrets};
+use super::image::{cluster_image, pull_policy, pull_secrets};
 use super::member::host;
 use super::pod::{restricted_container, restricted_pod};
 
@@ -393,6 +393,7 @@ fn pod(
     work: &BackupWork,
 ) -> PodSpec {
     let user = &cluster.spec.pod_template.spec;
+    let image = cluster_image(cluster, settings);
     let mounted = mounted(cluster, store, job, work);
     let (volumes, mounts) = mounted.into_iter().unzip();
     PodSpec {
@@ -406,7 +407,8 @@ fn pod(
         image_pull_secrets: pull_secrets(cluster, settings),
         containers: vec![Container {
             name: BACKUP_CONTAINER.to_owned(),
-            image: Some(cluster_image(cluster, settings)),
+            image_pull_policy: Some(pull_policy(&image)),
+            image: Some(image),
             args: Some(arguments(cluster, store, work)),
             env: Some(environment(store)).filter(|all| !all.is_empty()),
             env_from: store.credentials_secret_ref.as_ref().map(|secret| {

@@ -3,7 +3,9 @@
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 
-use crate::crd::{ANNOTATION_BUILDER, ANNOTATION_RENDERED, ValidatedCluster};
+use crate::crd::{
+    ANNOTATION_BUILDER, ANNOTATION_IMAGE, ANNOTATION_RENDERED, ANNOTATION_VERSION, ValidatedCluster,
+};
 
 use super::common::{BUILDER, Settings, USER};
 use super::pod::{SetOptions, asked_requirements, stateful_set};
@@ -13,8 +15,8 @@ const FIRST: u32 = 1;
 
 /// The set of a member as this builder made it; `None` for one that this release does not know.
 ///
-/// The first builder did not record its rendering, requested no resources that the user does not set, always set the
-/// user of the processes, and named no Secrets of the operator's.
+/// The first builder did not record its rendering and its image, requested no resources that the user does not set, always set the
+/// user of the processes, and named no Secrets of the operator's and no policy by which images are pulled.
 pub fn stateful_set_by(
     builder: u32,
     cluster: &ValidatedCluster,
@@ -36,12 +38,15 @@ pub fn stateful_set_by(
         let pod = spec.template.spec.iter_mut();
         for container in pod.flat_map(|pod| &mut pod.containers) {
             container.resources = asked_requirements(cluster);
+            container.image_pull_policy = None;
         }
         spec.template.metadata.get_or_insert_default()
     });
     for meta in template.into_iter().chain([&mut set.metadata]) {
         let annotations = meta.annotations.get_or_insert_default();
-        annotations.remove(ANNOTATION_RENDERED);
+        for later in [ANNOTATION_RENDERED, ANNOTATION_VERSION, ANNOTATION_IMAGE] {
+            annotations.remove(later);
+        }
         annotations.insert(ANNOTATION_BUILDER.to_owned(), FIRST.to_string());
     }
     Some(set)

@@ -1,6 +1,6 @@
 //! Which image a cluster's servers and Jobs run, and with which Secrets it is pulled: what `spec.image` names, or the
-//! operator's own where the cluster is to have the operator's version, or else the one of the same repository whose tag
-//! is that version. Never guesses what an image contains: that its servers report.
+//! operator's own where the cluster is to have the operator's version, or else the one that its members were last made
+//! with, or the one of the same repository whose tag is that version. Never guesses what an image contains: that its servers report.
 
 use k8s_openapi::api::core::v1::LocalObjectReference;
 
@@ -17,6 +17,9 @@ pub struct OwnImage {
     pub version: String,
     /// Secrets for it. Pods can use only those of their own namespace.
     pub pull_secrets: Vec<String>,
+    /// The image that the cluster's members were last made with from its spec as it is, for a version that is not the
+    /// operator's. `None` where that is not known: then the version's own tag is taken.
+    pub kept: Option<String>,
 }
 
 impl OwnImage {
@@ -27,7 +30,14 @@ impl OwnImage {
             reference,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pull_secrets: Vec::new(),
+            kept: None,
         }
+    }
+
+    /// Whether a cluster's servers run an image that its resource or the operator's own reference says alone.
+    #[must_use]
+    pub fn stands_for(&self, cluster: &ValidatedCluster) -> bool {
+        cluster.spec.image.is_some() || cluster.spec.version == self.version
     }
 
     /// The image of a version. No digest and no other tag stands for another version than the operator's.
@@ -37,11 +47,15 @@ impl OwnImage {
         if named && (own || mutant!(OneImageForAll)) {
             return self.reference.to_string();
         }
+        if let Some(kept) = self.kept.as_ref().filter(|_| !own) {
+            return kept.clone();
+        }
         format!("{}:{version}", self.reference.repository())
     }
 
     /// Whether an image comes from where this one comes from.
-    fn is_beside(&self, image: &str) -> bool {
+    #[must_use]
+    pub fn is_beside(&self, image: &str) -> bool {
         let image = image.parse::<ImageReference>();
         image.is_ok_and(|image| image.repository() == self.reference.repository())
     }
@@ -51,6 +65,16 @@ impl OwnImage {
 pub(super) fn cluster_image(cluster: &ValidatedCluster, settings: &Settings) -> String {
     let image = cluster.spec.image.clone();
     image.unwrap_or_else(|| settings.image.of_version(&cluster.spec.version))
+}
+
+/// When kubelets pull an image: as Kubernetes has it where nothing is said, but for a digest beside `latest`, which cannot move.
+/// It is said all the same: a set keeps what was filled in for the first image that it had.
+pub(super) fn pull_policy(image: &str) -> String {
+    let moves = |image: &ImageReference| {
+        image.digest().is_none() && image.tag().is_none_or(|tag| tag == "latest")
+    };
+    let always = image.parse().is_ok_and(|image| moves(&image));
+    if always { "Always" } else { "IfNotPresent" }.to_owned()
 }
 
 /// The Secrets with which it is pulled: the resource's, or for an image of the operator's repository the operator's, of

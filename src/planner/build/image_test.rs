@@ -14,6 +14,7 @@ fn installed(reference: &str) -> Settings {
             reference: reference.parse().expect("a reference"),
             version: "0.2.0".to_owned(),
             pull_secrets: vec!["mirror".to_owned()],
+            kept: None,
         },
         ..settings()
     }
@@ -56,6 +57,38 @@ fn another_version_has_its_own_tag() {
         run("registry.example:5000/quorate", "0.2.0"),
         "registry.example:5000/quorate:0.2.0"
     );
+}
+
+/// A mirror that is used by digest need not have a tag for each version, so members of an earlier version could not be
+/// replaced any more once the operator was updated.
+#[test]
+fn another_version_keeps_its_image() {
+    let kept = format!("registry.example/quorate{DIGEST}");
+    let mut settings = installed("registry.example/quorate:main");
+    settings.image.kept = Some(kept.clone());
+    let mut cluster = cluster("spec: {}");
+    for (version, image) in [
+        ("0.1.0", kept.as_str()),
+        ("0.2.0", "registry.example/quorate:main"),
+    ] {
+        cluster.spec.version = version.to_owned();
+        assert_eq!(cluster_image(&cluster, &settings), image);
+    }
+}
+
+/// A set keeps the policy that Kubernetes filled in for its first image: with `latest` once, no member started without the
+/// registry any more.
+#[test]
+fn pull_policy_is_that_of_the_image() {
+    for (image, policy) in [
+        ("registry.example/quorate:0.1.0", "IfNotPresent"),
+        (&format!("quorate{DIGEST}"), "IfNotPresent"),
+        (&format!("quorate:latest{DIGEST}"), "IfNotPresent"),
+        ("registry.example:5000/quorate", "Always"),
+        ("quorate:latest", "Always"),
+    ] {
+        assert_eq!(pull_policy(image), policy, "{image}");
+    }
 }
 
 #[test]

@@ -16,8 +16,8 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::json;
 
 use crate::crd::{
-    ANNOTATION_RENDERED, LABEL_CLUSTER_UID, LABEL_MEMBER, Spread, ValidatedCluster, bytes_of,
-    operator_secret_name, peers_service_name, pvc_name,
+    ANNOTATION_IMAGE, ANNOTATION_RENDERED, ANNOTATION_VERSION, LABEL_CLUSTER_UID, LABEL_MEMBER,
+    Spread, ValidatedCluster, bytes_of, operator_secret_name, peers_service_name, pvc_name,
 };
 
 use super::certificates;
@@ -25,7 +25,7 @@ use super::common::{
     CLIENT_PORT, METRICS_PORT, PEER_PORT, Settings, annotations, hash, member_labels, metadata,
     selector, strings, wanted_inputs,
 };
-use super::image::{cluster_image, pull_secrets};
+use super::image::{cluster_image, pull_policy, pull_secrets};
 use super::member::server_arguments;
 
 /// Where the volume is mounted. The data directory is a folder in it, because the root of a new
@@ -104,6 +104,15 @@ pub fn stateful_set(
         }),
         status: None,
     };
+    // Outside of the template, as the next one.
+    if cluster.spec.image.is_none() {
+        let annotations = set.metadata.annotations.get_or_insert_default();
+        annotations.insert(ANNOTATION_VERSION.to_owned(), cluster.spec.version.clone());
+        annotations.insert(
+            ANNOTATION_IMAGE.to_owned(),
+            cluster_image(cluster, settings),
+        );
+    }
     // Outside of the template: it records the rendering of the StatefulSet, which distinguishes edits from a rendering
     // that has changed since.
     let rendered = hash(&json!(set));
@@ -168,6 +177,7 @@ fn container(
     mounts.extend(certificates::mounts(cluster));
     Container {
         name: CONTAINER.to_owned(),
+        image_pull_policy: Some(pull_policy(&image)),
         image: Some(image),
         args: Some(server_arguments(cluster, member, plaintext_peers)),
         env: Some(vec![EnvVar {

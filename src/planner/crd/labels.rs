@@ -69,6 +69,10 @@ pub const FINALIZER_SOURCE: &str = "quorate.dev/open-followed-cluster";
 /// `false`.
 pub const ANNOTATION_LEAVE_CLOSED: &str = "quorate.dev/leave-source-closed";
 
+/// The version of a StatefulSet's image, where the spec names a version and no image.
+pub const ANNOTATION_VERSION: &str = "quorate.dev/version";
+/// That image.
+pub const ANNOTATION_IMAGE: &str = "quorate.dev/image";
 /// Hash of a StatefulSet's rendering.
 pub const ANNOTATION_RENDERED: &str = "quorate.dev/rendered";
 

@@ -77,7 +77,8 @@ pub struct EtcdClusterSpec {
     )]
     pub replicas: i32,
     /// Version of Quorate that the members run. Pinned when the resource is created. Where it is the operator's own, they
-    /// run the operator's image, with its tag and digest; otherwise the image of the same repository whose tag it is.
+    /// run the operator's image, with its tag and digest; otherwise the one that members of that version have here already,
+    /// or the image of the operator's repository whose tag it is.
     #[serde(default = "default_version")]
     #[schemars(length(max = 64))]
     #[x_kube(validation = kube_core::Rule::new("self.matches('^[0-9]+[.][0-9]+[.][0-9]+([-][0-9A-Za-z.-]+)?$')").message("version must look like 0.1.0: it is the version of the operator's image, or the tag of another one in its repository; for any other image set spec.image"))]

@@ -140,8 +140,8 @@ impl Backups {
             }
             _ => self.store(namespace, store).ok_or_else(missing)?.spec,
         };
-        let settings = &self.shared.settings;
-        let job = build::backup_job(&cluster, settings, &store, owner, work, attempt);
+        let settings = self.shared.settings_of(&cluster);
+        let job = build::backup_job(&cluster, &settings, &store, owner, work, attempt);
         tracing::info!(%namespace, job = %job.name_any(), "creates a Job");
         let ours = Owned::Controller(&owner.uid);
         create(&self.shared.client, namespace, &job, ours).await
