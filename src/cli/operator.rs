@@ -9,7 +9,7 @@ use clap::Parser;
 use crate::build::OwnImage;
 use crate::crd::ImageReference;
 use crate::operator::kubernetes::cache::Namespaces;
-use crate::operator::kubernetes::{self, Options};
+use crate::operator::kubernetes::{self, LeaseTimes, Options};
 use crate::server::process::log_pipe::last_word;
 
 /// Name of the Lease for leader election among operators, if no other is given.
@@ -20,8 +20,9 @@ pub(super) const LEASE: &str = "quorate-operator";
 #[command(version, display_name = "quorate")]
 pub(super) struct Arguments {
     /// The operator's own image: `[registry[:port]/]repository[:tag][@digest]`. Where a cluster has no spec.image, its
-    /// members and Jobs run it if spec.version is the operator's version, and otherwise the image of the same repository
-    /// whose tag is spec.version; so they do always if neither tag nor digest is given here.
+    /// members and Jobs run it if spec.version is the operator's version, and otherwise the one that its members of that
+    /// version have, or the image of the same repository whose tag is spec.version; so they do always if neither tag nor
+    /// digest is given here.
     #[arg(long, env = "QUORATE_IMAGE")]
     image: ImageReference,
 
@@ -46,6 +47,18 @@ pub(super) struct Arguments {
     /// Namespace of the Lease; by default the operator's own.
     #[arg(long, env = "POD_NAMESPACE")]
     lease_namespace: Option<String>,
+
+    /// Seconds after which an operator that has not renewed the Lease may be replaced; 15 to 3600.
+    #[arg(long, value_name = "SECONDS", default_value_t = 15)]
+    lease_duration: u64,
+
+    /// Seconds for which an operator acts after its last renewal; five less than the duration at most, which is the default.
+    #[arg(long, value_name = "SECONDS")]
+    lease_renew_deadline: Option<u64>,
+
+    /// Seconds between two tries to acquire or renew the Lease.
+    #[arg(long, value_name = "SECONDS", default_value_t = 2)]
+    lease_retry_period: u64,
 
     /// Maximum number of concurrent reconciles.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
@@ -81,6 +94,14 @@ pub(super) fn run(arguments: Arguments) -> ExitCode {
             return ExitCode::from(super::USAGE);
         }
     };
+    let (duration, renew) = (arguments.lease_duration, arguments.lease_renew_deadline);
+    let lease_times = match LeaseTimes::new(duration, renew, arguments.lease_retry_period) {
+        Ok(times) => times,
+        Err(error) => {
+            eprintln!("quorate operator: {error}");
+            return ExitCode::from(super::USAGE);
+        }
+    };
     super::logging::start(arguments.log_format);
     let options = Options {
         image: OwnImage {
@@ -92,6 +113,7 @@ pub(super) fn run(arguments: Arguments) -> ExitCode {
         own_namespace: own_namespace(),
         lease_name: arguments.lease_name,
         lease_namespace: arguments.lease_namespace,
+        lease_times,
         concurrency: arguments.concurrency.into(),
         forecasts: arguments.forecasts,
         metrics: arguments.metrics,

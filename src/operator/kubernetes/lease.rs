@@ -9,7 +9,7 @@
 //!
 //! Expiry is counted on this machine's monotonic clock from when a change of the Lease was *seen*,
 //! as client-go does: clocks of two nodes are never compared. A holder counts from before it *asked*
-//! to renew, which is earlier, and stops acting `RENEW_DEADLINE` after that; decision 030 has the
+//! to renew, which is earlier, and stops acting the renew deadline after that; decision 030 has the
 //! arithmetic.
 
 use std::sync::Arc;
@@ -26,19 +26,86 @@ use kube::{Api, Client};
 use crate::mutants::mutant;
 use crate::operator::clock::Clock;
 
-/// A holder that has not renewed for this long may be replaced.
-const DURATION: Duration = Duration::from_secs(15);
-/// A holder acts for this long after it sent its last successful renewal, and no longer.
-const RENEW_DEADLINE: Duration = Duration::from_secs(10);
 /// Timeout of a request that changes something, so that none of a holder's is in flight when it can be replaced.
 pub(crate) const REQUEST: Duration = Duration::from_secs(4);
-/// Between two tries to acquire or renew.
-const RETRY: Duration = Duration::from_secs(2);
+/// The shortest time after which a holder that has not renewed may be replaced: no candidate takes less, whatever the Lease
+/// says, since a holder relies on it.
+const LEAST: Duration = Duration::from_secs(15);
 /// 2024-01-01, in Unix seconds: epochs count from there, and so have room for 68 years.
 const FIRST: u64 = 1_704_067_200;
 
-// Nothing that a holder began is under way when another may take over: decision 030.
-const _: () = assert!(RENEW_DEADLINE.as_secs() + REQUEST.as_secs() < DURATION.as_secs());
+/// How long things take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeaseTimes {
+    /// A holder that has not renewed for this long may be replaced.
+    duration: Duration,
+    /// A holder acts for this long after it sent its last successful renewal, and no longer.
+    renew_deadline: Duration,
+    /// Between two tries to acquire or renew.
+    retry: Duration,
+}
+
+/// Why a holder could not rely on such times.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LeaseTimesError {
+    /// No candidate waits for less, and after an hour nobody expects another operator.
+    #[error("--lease-duration is {0} s: give 15 to 3600")]
+    Duration(u64),
+    /// What a holder sent last may be under way when another one acts.
+    #[error(
+        "--lease-renew-deadline is {renew} s: give at most {most}, five less than --lease-duration, as a request takes up to four"
+    )]
+    Late {
+        /// As given.
+        renew: u64,
+        /// What would do.
+        most: u64,
+    },
+    /// One failed renewal would end the operator.
+    #[error("--lease-retry-period is {retry} s: give 1 to {most}, half of the renew deadline")]
+    Rare {
+        /// As given.
+        retry: u64,
+        /// What would do.
+        most: u64,
+    },
+}
+
+impl LeaseTimes {
+    /// These times in seconds; by default the renew deadline is five less than the duration.
+    ///
+    /// # Errors
+    /// A holder could be replaced while it still acts, or would end at one failed renewal: decision 030.
+    pub fn new(duration: u64, renew: Option<u64>, retry: u64) -> Result<Self, LeaseTimesError> {
+        if !(LEAST.as_secs()..=3600).contains(&duration) {
+            return Err(LeaseTimesError::Duration(duration));
+        }
+        let most = duration - REQUEST.as_secs() - 1;
+        let renew = renew.unwrap_or(most);
+        if renew > most {
+            return Err(LeaseTimesError::Late { renew, most });
+        }
+        let most = renew / 2;
+        if retry == 0 || retry > most {
+            return Err(LeaseTimesError::Rare { retry, most });
+        }
+        Ok(LeaseTimes {
+            duration: Duration::from_secs(duration),
+            renew_deadline: Duration::from_secs(renew),
+            retry: Duration::from_secs(retry),
+        })
+    }
+}
+
+impl Default for LeaseTimes {
+    fn default() -> Self {
+        LeaseTimes {
+            duration: LEAST,
+            renew_deadline: Duration::from_secs(10),
+            retry: Duration::from_secs(2),
+        }
+    }
+}
 
 /// What went wrong with the Lease.
 #[derive(Debug, thiserror::Error)]
@@ -52,10 +119,12 @@ pub enum Error {
         holder: String,
     },
     /// It could not be renewed in time.
-    #[error("the Lease {name} could not be renewed for {} s: this operator ends before another acts", RENEW_DEADLINE.as_secs())]
+    #[error("the Lease {name} could not be renewed for {} s: this operator ends before another acts", within.as_secs())]
     NotRenewed {
         /// The Lease.
         name: String,
+        /// In which time.
+        within: Duration,
         /// The last failure.
         #[source]
         source: Box<kube::Error>,
@@ -68,6 +137,7 @@ pub struct Leadership {
     epoch: Arc<AtomicU64>,
     /// Until when it is valid, in milliseconds on this clock; `None`: without a Lease, forever.
     until: Option<(Clock, Arc<AtomicU64>)>,
+    renew_deadline: Duration,
 }
 
 impl Leadership {
@@ -76,14 +146,16 @@ impl Leadership {
         Self {
             epoch: Arc::new(AtomicU64::new(epoch)),
             until: None,
+            renew_deadline: Duration::ZERO,
         }
     }
 
     /// Has none until the Lease is held.
-    fn by_lease(clock: Clock) -> Self {
+    fn by_lease(clock: Clock, renew_deadline: Duration) -> Self {
         Self {
             epoch: Arc::default(),
             until: Some((clock, Arc::default())),
+            renew_deadline,
         }
     }
 
@@ -111,7 +183,7 @@ impl Leadership {
     fn acquired(&self, epoch: u64, asked: Duration) {
         self.epoch.store(epoch, Ordering::SeqCst);
         if let Some((_, until)) = &self.until {
-            let end = (asked + RENEW_DEADLINE).as_millis();
+            let end = (asked + self.renew_deadline).as_millis();
             let end = u64::try_from(end).unwrap_or(u64::MAX);
             until.fetch_max(end, Ordering::SeqCst);
         }
@@ -191,6 +263,7 @@ pub struct Candidate {
     watch: Watch,
     leadership: Leadership,
     clock: Clock,
+    times: LeaseTimes,
 }
 
 impl Candidate {
@@ -201,6 +274,7 @@ impl Candidate {
         name: &str,
         identity: String,
         clock: Clock,
+        times: LeaseTimes,
     ) -> Self {
         Self {
             api: Api::namespaced(client, namespace),
@@ -210,8 +284,9 @@ impl Candidate {
                 version: None,
                 since: clock.monotonic(),
             },
-            leadership: Leadership::by_lease(clock.clone()),
+            leadership: Leadership::by_lease(clock.clone(), times.renew_deadline),
             clock,
+            times,
         }
     }
 
@@ -236,7 +311,7 @@ impl Candidate {
                     tracing::warn!(lease = %self.name, %error, "cannot acquire the Lease yet");
                 }
             }
-            tokio::time::sleep(RETRY).await;
+            tokio::time::sleep(self.times.retry).await;
         }
     }
 
@@ -248,11 +323,13 @@ impl Candidate {
             if left.is_zero() {
                 return Error::NotRenewed {
                     name: self.name.clone(),
+                    within: self.times.renew_deadline,
                     source: Box::new(last),
                 };
             }
-            tokio::time::sleep(RETRY.min(left)).await;
-            let bound = self.leadership.left().min(RETRY * 2);
+            tokio::time::sleep(self.times.retry.min(left)).await;
+            let patience = (self.times.retry * 2).max(self.times.renew_deadline / 3);
+            let bound = self.leadership.left().min(patience);
             match tokio::time::timeout(bound, self.attempt()).await {
                 Ok(Ok(None)) => {}
                 Ok(Ok(Some(holder))) => {
@@ -332,7 +409,7 @@ impl Candidate {
         };
         let spec = lease.spec.get_or_insert_default();
         spec.holder_identity = Some(self.identity.clone());
-        spec.lease_duration_seconds = i32::try_from(DURATION.as_secs()).ok();
+        spec.lease_duration_seconds = i32::try_from(self.times.duration.as_secs()).ok();
         spec.lease_transitions = Some(transitions);
         spec.renew_time = Some(now.clone());
         if acquired {
@@ -362,8 +439,8 @@ fn decide(lease: Option<&LeaseSpec>, identity: &str, unchanged: Duration, unix_s
     let duration = lease
         .and_then(|lease| lease.lease_duration_seconds)
         .and_then(|seconds| u64::try_from(seconds).ok())
-        .map_or(DURATION, Duration::from_secs)
-        .max(DURATION);
+        .map_or(LEAST, Duration::from_secs)
+        .max(LEAST);
     if holder.is_empty() || unchanged >= duration {
         let now = i32::try_from(unix_s.saturating_sub(FIRST)).unwrap_or(i32::MAX);
         return Move::Write {
@@ -451,7 +528,8 @@ mod tests {
     fn lease_holder_ends_before_its_successor() {
         let time = Arc::new(AtomicU64::new(1_000_000));
         let clock = Clock::simulated(time.clone());
-        let leadership = Leadership::by_lease(clock.clone());
+        let times = LeaseTimes::default();
+        let leadership = Leadership::by_lease(clock.clone(), times.renew_deadline);
         assert!(!leadership.may_act(), "it has not acquired the Lease yet");
         let asked = clock.monotonic();
         // The API server processes it three seconds later, and answers after one more.
@@ -467,8 +545,32 @@ mod tests {
         }
         let ended = last.expect("it acted") + REQUEST;
         // A second_leader that observed exactly at the renewal waits for this.
-        assert!(ended < taken + DURATION, "{ended:?} after {taken:?}");
-        assert!(ended < asked + DURATION, "whatever it took to be answered");
+        assert!(ended < taken + times.duration, "{ended:?} after {taken:?}");
+        assert!(
+            ended < asked + times.duration,
+            "whatever it took to be answered"
+        );
+    }
+
+    /// The arithmetic of decision 030, for whatever times are given.
+    #[test]
+    fn times_leave_room_for_the_last_request() {
+        for duration in 15..100 {
+            let times = LeaseTimes::new(duration, None, 2).expect("room");
+            assert!(times.renew_deadline + REQUEST < times.duration);
+        }
+        let default = LeaseTimes::new(15, None, 2).expect("the default");
+        assert_eq!(default, LeaseTimes::default());
+        for (duration, renew, retry, says) in [
+            (14, None, 2, "give 15 to 3600"),
+            (4_000_000_000, None, 2, "give 15 to 3600"),
+            (15, Some(11), 2, "give at most 10"),
+            (60, Some(8), 5, "give 1 to 4"),
+            (15, None, 0, "give 1 to 5"),
+        ] {
+            let error = LeaseTimes::new(duration, renew, retry).expect_err(says);
+            assert!(error.to_string().contains(says), "{error}");
+        }
     }
 
     #[test]

@@ -22,7 +22,7 @@ use super::callers::Callers;
 use super::context::{Caches, Context, Environment};
 use super::deletion_policy;
 use super::dry_run::{self, Acting};
-use super::lease::{self, Candidate};
+use super::lease::{self, Candidate, LeaseTimes};
 use super::probes::{self, Health, Metered};
 use super::scrape::Scraped;
 use super::triggers;
@@ -51,6 +51,8 @@ pub struct Options {
     pub lease_name: String,
     /// Its namespace; the operator's own where absent.
     pub lease_namespace: Option<String>,
+    /// How long it lasts.
+    pub lease_times: LeaseTimes,
     /// Clusters worked on at the same time.
     pub concurrency: usize,
     /// Whether forecasts are served at the probes' address.
@@ -201,6 +203,7 @@ pub async fn run(options: Options) -> Result<(), Error> {
         &options.lease_name,
         identity.clone(),
         clock.clone(),
+        options.lease_times,
     );
     let leadership = {
         let mut acquired = std::pin::pin!(candidate.acquire());

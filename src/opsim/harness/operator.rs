@@ -27,7 +27,7 @@ use crate::operator::clock::Clock;
 use crate::operator::held::{Asked, Held, Hold};
 use crate::operator::kubernetes::context::{Caches, Context, Environment, Resourceful};
 use crate::operator::kubernetes::kept_secret::KeptSecret;
-use crate::operator::kubernetes::lease::{Candidate, Leadership, fenced};
+use crate::operator::kubernetes::lease::{Candidate, Leadership, LeaseTimes, fenced};
 use crate::operator::kubernetes::triggers;
 use crate::operator::kubernetes::workers::Key;
 use crate::operator::members::Dial;
@@ -188,7 +188,8 @@ impl Operator {
                 let client = gated(connection(), setup.request_faults.clone());
                 let identity = format!("{}-{now_ms}", setup.name);
                 let clock = setup.clock.clone();
-                let candidate = Candidate::new(client, LEASE.0, LEASE.1, identity, clock);
+                let times = LeaseTimes::default();
+                let candidate = Candidate::new(client, LEASE.0, LEASE.1, identity, clock, times);
                 let leadership = candidate.leadership();
                 let request_faults = setup.request_faults.clone().by(&leadership);
                 let holding = Holding {
