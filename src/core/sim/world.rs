@@ -313,6 +313,8 @@ impl World {
             log_bytes,
             entries,
             most_log_bytes: 8 * log_bytes,
+            old_ms: [5_000, u64::MAX][usize::from(entries % 3 > 0)],
+            old_log_bytes: 200,
             behind_bytes: [log_bytes, u64::MAX][(entries % 2) as usize],
             hold_bytes: [0, 2_000, 100_000][random.random_range(0..3)],
         };

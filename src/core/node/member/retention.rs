@@ -22,6 +22,11 @@ pub struct CheckpointPolicy {
     pub entries: u64,
     /// Due beyond this many bytes however few the entries are.
     pub most_log_bytes: u64,
+    /// Due as well so many milliseconds after the last one, or the start, ...
+    pub old_ms: u64,
+    /// ... if the log since it exceeds this many bytes, or a sixteenth of the last checkpoint if that is more: a start reads
+    /// them again, and until then they are in memory.
+    pub old_log_bytes: u64,
     /// While a checkpoint is being written, no more is applied than this many bytes of log.
     pub behind_bytes: u64,
     /// The most bytes of log kept for others beyond the older checkpoint.
@@ -34,6 +39,8 @@ impl Default for CheckpointPolicy {
             log_bytes: 64 << 20,
             entries: 10_000,
             most_log_bytes: u64::MAX,
+            old_ms: 10 * 60 * 1000,
+            old_log_bytes: 4 << 20,
             behind_bytes: u64::MAX,
             hold_bytes: 256 << 20,
         }
@@ -53,6 +60,8 @@ pub(super) struct Retention {
     marks: VecDeque<(Index, u64)>,
     /// While a checkpoint is being written: the bytes that were counted when it began.
     taking: Option<u64>,
+    /// When the last one began, or this member started.
+    began: Option<u64>,
     not_before: u64,
     /// The index of the checkpoint that is being sent to another member.
     sending: Option<Index>,
@@ -78,6 +87,7 @@ impl Retention {
             bytes: 0,
             marks: VecDeque::new(),
             taking: None,
+            began: None,
             not_before: 0,
             sending: None,
             keeps_from,
@@ -118,8 +128,11 @@ impl Retention {
         let entries = applied.saturating_sub(self.newest.index);
         let enough = log > self.policy.log_bytes.max(self.newest.bytes / 2);
         let many = entries >= self.policy.entries.max(1) || log > self.policy.most_log_bytes;
-        let due = enough && many;
-        due && self.take(now)
+        let age = now.saturating_sub(*self.began.get_or_insert(now));
+        // Of a large state not so soon: it is written again for the little that is new.
+        let worthwhile = self.policy.old_log_bytes.max(self.newest.bytes / 16);
+        let old = age >= self.policy.old_ms && log > worthwhile;
+        (enough && many || old) && self.take(now)
     }
 
     /// Begins a checkpoint regardless of the policy; false if one is being taken.
@@ -128,6 +141,7 @@ impl Retention {
             return false;
         }
         self.taking = Some(self.bytes);
+        self.began = Some(now);
         true
     }
 
@@ -159,6 +173,7 @@ impl Retention {
     pub(super) fn installed(&mut self, info: CheckpointInfo) {
         self.older = info;
         self.newest = info;
+        self.began = None;
         self.last = self.last.max(info.index);
         self.keeps_from = info.index + 1;
         self.marks.clear();
@@ -212,6 +227,8 @@ mod tests {
         log_bytes: 1 << 20,
         entries: 4,
         most_log_bytes: 8 << 20,
+        old_ms: 60_000,
+        old_log_bytes: 256 << 10,
         behind_bytes: 512 << 10,
         hold_bytes: 2 << 20,
     };
@@ -262,6 +279,31 @@ mod tests {
         assert!(!retention.due(0, 13), "1.5 MiB of log, 2 MiB are needed");
         retention.note(&entries(14, 18));
         assert!(retention.due(0, 18));
+    }
+
+    /// After many writes up to 64 MiB of log stayed in memory for as long as nothing more was written, and each start read
+    /// them again.
+    #[test]
+    fn old_checkpoint_is_followed_by_another() {
+        let mut retention = Retention::new(POLICY, &[info(1)], 2);
+        assert!(!retention.due(5_000, 1), "it has just started");
+        retention.note(&entries(2, 5));
+        assert!(!retention.due(64_999, 5));
+        assert!(retention.due(65_000, 5), "a minute after the start");
+        retention.done(66_000, 1000, Some(info(5)));
+        retention.note(&entries(6, 6));
+        assert!(!retention.due(500_000, 6), "that little is read quickly");
+        retention.note(&entries(7, 9));
+        assert!(retention.due(500_000, 9));
+        let large = CheckpointInfo {
+            bytes: 64 << 20,
+            ..info(9)
+        };
+        retention.done(500_000, 1000, Some(large));
+        retention.note(&entries(10, 30));
+        assert!(!retention.due(900_000, 30), "2.6 MiB, and 4 are needed");
+        retention.note(&entries(31, 43));
+        assert!(retention.due(900_000, 43));
     }
 
     #[test]

@@ -30,9 +30,8 @@ fn config(id: MemberId, config: &mut MemberConfig) {
     config.checkpoints = CheckpointPolicy {
         log_bytes: 3 << 10,
         entries: 10,
-        most_log_bytes: u64::MAX,
-        behind_bytes: u64::MAX,
         hold_bytes: 2 << 10,
+        ..CheckpointPolicy::default()
     };
     config.raft.cache_bytes = 1 << 10;
     config.health_ms = 1000;

@@ -9,9 +9,8 @@ fn three() -> (Cluster, [MemberId; 3]) {
         config.checkpoints = CheckpointPolicy {
             log_bytes: 3 << 10,
             entries: 10,
-            most_log_bytes: u64::MAX,
-            behind_bytes: u64::MAX,
             hold_bytes: 2 << 10,
+            ..CheckpointPolicy::default()
         };
     });
     let leader = cluster.leader();

@@ -451,9 +451,8 @@ fn small_checkpoints(_: MemberId, config: &mut MemberConfig) {
     config.checkpoints = CheckpointPolicy {
         log_bytes: 8 << 10,
         entries: 10,
-        most_log_bytes: u64::MAX,
-        behind_bytes: u64::MAX,
         hold_bytes: 4 << 10,
+        ..CheckpointPolicy::default()
     };
     config.raft.cache_bytes = 2 << 10;
 }
