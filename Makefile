@@ -60,12 +60,14 @@ alerts: ## the rules of deploy/monitoring, and what fires when, by Prometheus' p
 	@tests/needs.sh promtool
 	promtool check rules deploy/monitoring/rules.yaml
 	promtool test rules deploy/monitoring/rules-test.yaml
+	tests/docs/dashboards.py
 
 generate: ## CRD, rights, references, images, the chart's README and the one-file install, from the code, the chart and docs/data
 	@tests/needs.sh rust cc go python yaml
 	cargo run --locked --quiet --bin quorate -- generate --write
 	CONFORMANCE_WRITE=1 cargo test --locked --quiet --test conformance
 	MESSAGES_WRITE=1 cargo test --locked --quiet --test messages
+	METRICS_WRITE=1 cargo test --locked --quiet --test server metrics::
 	tests/docs/images.py
 	tests/chart/readme.py
 	tests/kubernetes/build.sh helm

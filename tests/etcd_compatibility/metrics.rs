@@ -30,6 +30,36 @@ const NAMES: &[(&str, bool)] = &[
     ("etcd_network_client_grpc_sent_bytes_total", true),
     ("etcd_network_client_grpc_received_bytes_total", true),
     ("process_resident_memory_bytes", true),
+    ("etcd_mvcc_put_total", true),
+    ("etcd_mvcc_delete_total", true),
+    ("etcd_mvcc_range_total", true),
+    ("etcd_mvcc_txn_total", true),
+    ("etcd_debugging_lease_granted_total", true),
+    ("etcd_debugging_lease_revoked_total", true),
+    ("etcd_debugging_server_lease_expired_total", false),
+    ("etcd_debugging_mvcc_slow_watcher_total", false),
+    ("etcd_disk_wal_write_bytes_total", true),
+    ("etcd_server_slow_apply_total", false),
+    ("etcd_server_slow_read_indexes_total", false),
+    ("etcd_server_read_indexes_failed_total", false),
+    ("etcd_server_snapshot_apply_in_progress_total", false),
+    ("etcd_server_request_duration_seconds_bucket", true),
+    ("process_start_time_seconds", true),
+    ("os_fd_used", true),
+    ("os_fd_limit", true),
+];
+
+/// One request of each kind that is counted; "foo" and "7".
+const LOAD: &[(&str, &str)] = &[
+    ("/v3/kv/put", r#"{"key":"Zm9v","value":"YmFy"}"#),
+    ("/v3/kv/range", r#"{"key":"Zm9v"}"#),
+    (
+        "/v3/kv/txn",
+        r#"{"success":[{"requestPut":{"key":"Zm9v","value":"YmFy"}},{"requestRange":{"key":"Zm9v"}}]}"#,
+    ),
+    ("/v3/kv/deleterange", r#"{"key":"Zm9v"}"#),
+    ("/v3/lease/grant", r#"{"TTL":"60","ID":"7"}"#),
+    ("/v3/lease/revoke", r#"{"ID":"7"}"#),
 ];
 
 /// The greatest value of each metric over its labels.
@@ -67,14 +97,12 @@ fn all_move(kind: Kind, peers: &Path) {
     loop {
         let mut refused = None;
         for node in &nodes {
-            let put = post(
-                &node.client,
-                "/v3/kv/put",
-                r#"{"key":"Zm9v","value":"YmFy"}"#,
-            );
-            // On a busy machine the leader may lose an election, and writes fail for a while.
-            if put.status != 200 {
-                refused = Some(put.body);
+            for (path, body) in LOAD {
+                let answer = post(&node.client, path, body);
+                // On a busy machine the leader may lose an election, and writes fail for a while.
+                if answer.status != 200 {
+                    refused = Some(answer.body);
+                }
             }
         }
         let missing = missing(&nodes);

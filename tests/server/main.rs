@@ -9,6 +9,7 @@ mod fixture;
 mod framing;
 mod limits;
 mod maintenance;
+mod metrics;
 mod other_stores;
 mod requests;
 mod restored;

@@ -375,6 +375,12 @@ impl Watchers {
         self.behind.iter().copied()
     }
 
+    /// How many are behind.
+    #[must_use]
+    pub fn behind_count(&self) -> usize {
+        self.behind.len()
+    }
+
     /// Whether none is in step: what is published next has nothing for any of them yet.
     #[must_use]
     pub fn all_behind(&self) -> bool {

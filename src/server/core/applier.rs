@@ -2,6 +2,7 @@
 //! every few hundred entries, then answers the waiting requests. Never waits for whoever reads a view, and knows nothing of the thread that it runs on.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use super::handle::Published;
@@ -52,6 +53,8 @@ pub(super) struct Applier {
     /// Compactions that were applied and not published yet: the compacted revision before and after
     /// each.
     pub(super) compactions: Vec<(Revision, Revision)>,
+    /// The last entry that the log held at the start.
+    pub(super) logged: u64,
     /// Much was reclaimed that the published state has.
     pub(super) reclaimed: bool,
     /// Whether readers have waited for long.
@@ -233,6 +236,10 @@ impl Applier {
             );
         }
         self.reclaimed = false;
+        // What the log held at the start was counted when it was applied first.
+        let new = done.iter().filter(|applied| applied.index > self.logged);
+        let outcomes = new.map(|applied| &applied.outcome);
+        self.shared.metrics.operations.applied(outcomes);
         publish(&self.shared, &self.machine, held);
         let (member, nonce) = (self.shared.phase.load().1.member_id, self.shared.boot_nonce);
         // Only proposals that this member made in this start.
@@ -251,8 +258,13 @@ impl Applier {
         let shared = Arc::clone(&self.shared);
         self.background.run(move || {
             let alive = || shared.beat(Thread::Background);
+            let began = Instant::now();
             match save(&saver, checkpoint, alive) {
-                Ok(info) => shared.report(Input::CheckpointDone(Some(open::info(info)))),
+                Ok(info) => {
+                    let disk = &shared.metrics.disk;
+                    disk.checkpoint_done(info.bytes, began.elapsed(), clock::unix_ms());
+                    shared.report(Input::CheckpointDone(Some(open::info(info))));
+                }
                 // The previous checkpoint and the log hold all of it. Retried when there is more
                 // room.
                 Err(error) if error.class() == Class::DiskFull => {
@@ -268,6 +280,13 @@ impl Applier {
     }
 
     fn install(&mut self, meta: &SnapshotMeta) -> Result<(), Stop> {
+        self.shared.metrics.installing.store(true, Relaxed);
+        let installed = self.restore(meta);
+        self.shared.metrics.installing.store(false, Relaxed);
+        installed
+    }
+
+    fn restore(&mut self, meta: &SnapshotMeta) -> Result<(), Stop> {
         let who = (self.shared.phase.load().1.member_id, self.shared.boot_nonce);
         let position = meta.position();
         let alive = || self.shared.beat(Thread::Applier);

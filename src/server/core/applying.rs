@@ -81,7 +81,7 @@ impl Applying {
             self.shared.stop(stop);
             return false;
         }
-        self.shared.metrics.apply.observe(began.elapsed());
+        self.shared.metrics.applied(began.elapsed());
         true
     }
 }

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::{oneshot, watch};
 
@@ -19,6 +19,7 @@ use crate::node::{
 use crate::raft::{Index, Term};
 use crate::server::auth::simple::SimpleTokens;
 use crate::server::metrics::CoreMetrics;
+use crate::server::metrics::disk::Volume;
 use crate::server::scheduling::within::within;
 use crate::server::tls::ports::Ports;
 use crate::store::{
@@ -364,10 +365,28 @@ impl MemberHandle {
         let answer = self.shared.reads.wait(number);
         let mut waiting = Waiting::new(&self.shared, Awaited::Read(number));
         let read = Input::Read(vec![number]);
-        self.shared.inbox.push_patient(Patient::Read, 64, read)?;
-        self.within(answer, &mut waiting).await?;
+        let began = Instant::now();
+        let pushed = self.shared.inbox.push_patient(Patient::Read, 64, read);
+        let answered = match pushed {
+            Ok(()) => self.within(answer, &mut waiting).await,
+            Err(error) => Err(error.into()),
+        };
+        self.measure_read(began, answered.as_ref().err());
+        answered?;
         self.shared.read_served();
         Ok(self.published())
+    }
+
+    fn measure_read(&self, began: Instant, error: Option<&RequestError>) {
+        let metrics = &self.shared.metrics;
+        match error {
+            None => metrics.read_index.observe(began.elapsed()),
+            Some(error) => {
+                metrics.read_indexes_failed.fetch_add(1, Ordering::Relaxed);
+                let slow = u64::from(matches!(error, RequestError::Timeout));
+                metrics.slow_read_indexes.fetch_add(slow, Ordering::Relaxed);
+            }
+        }
     }
 
     /// As [`MemberHandle::linearizable`], for callers that act on the membership: waits until its
@@ -510,6 +529,15 @@ impl MemberHandle {
     pub(crate) fn archived(&self) -> Option<(u64, i64)> {
         let archived = self.shared.archived.load();
         archived.as_ref().map(|it| (it.index, it.as_of_unix_ms))
+    }
+
+    /// The volume of the data directory, if it was measured lately.
+    pub(crate) fn volume(&self) -> Option<Volume> {
+        let space = self.shared.space()?;
+        Some(Volume {
+            free: space.free,
+            needed: space.needed,
+        })
     }
 
     /// What the core threads measure.

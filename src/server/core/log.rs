@@ -40,6 +40,8 @@ pub(super) struct Writer {
     pub(super) segments: Worker,
     /// When the next segment was last requested.
     pub(super) asked: Option<Instant>,
+    /// When the segments were last measured.
+    pub(super) measured: Option<Instant>,
     /// Where values are that entries may read.
     pub(super) values: ValueFiles,
     /// Has them fetched; the thread that reads the log for followers, which mostly has nothing to do.
@@ -85,6 +87,9 @@ const LOOK: Duration = Duration::from_millis(50);
 /// Interval until the next attempt after the volume had no room for the next segment.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
+/// Interval between two measurements of the segments.
+const MEASURE: Duration = Duration::from_secs(1);
+
 impl Writer {
     pub(super) fn run(mut self) {
         while let Some(jobs) = self.jobs.take(Duration::from_secs(1)) {
@@ -107,7 +112,7 @@ impl Writer {
                 let began = Instant::now();
                 self.log
                     .append(persist.hard_state.as_ref(), &persist.entries)?;
-                self.shared.metrics.log_write.observe(began.elapsed());
+                self.measure(began);
                 self.shared.report(Input::Persisted(persist.number));
                 self.prepare();
             }
@@ -118,6 +123,18 @@ impl Writer {
             LogJob::Drop { before } => self.log.drop_before(before)?,
         }
         Ok(())
+    }
+
+    /// After a batch that was begun then. Files are measured every second while something is written.
+    fn measure(&mut self, began: Instant) {
+        let metrics = &self.shared.metrics;
+        metrics.log_write.observe(began.elapsed());
+        metrics.disk.log_written(self.log.written_bytes());
+        let due = |at: Instant| began.saturating_duration_since(at) > MEASURE;
+        if self.measured.is_none_or(due) {
+            self.measured = Some(began);
+            metrics.disk.log_measured(self.log.disk_bytes());
+        }
     }
 
     /// The applier must not wait for a disk: what it will read is fetched while the entries wait for their quorum. By

@@ -109,6 +109,7 @@ impl Core {
             saver: parts.saver,
             background: background.clone(),
             compactions: Vec::new(),
+            logged: parts.log.reader().last_index(),
             reclaimed: false,
             in_place: Lately::with(LONG_IN_PLACE),
             stopped: false,
@@ -118,6 +119,7 @@ impl Core {
         let writer = log::Writer {
             segments: segments.clone(),
             asked: None,
+            measured: None,
             values,
             reader: reader.clone(),
             reading: Arc::default(),

@@ -143,6 +143,9 @@ pub(crate) struct VolumeSpace {
     pub at: Instant,
 }
 
+/// A measurement of the volume older than this is not reported: a disk that does not answer may be full by now.
+const VOLUME_STALE: Duration = Duration::from_secs(15);
+
 /// The shared state.
 #[derive(Debug)]
 pub(crate) struct RuntimeState {
@@ -342,6 +345,12 @@ impl RuntimeState {
         if !Arc::ptr_eq(&self.membership.borrow(), &membership) {
             self.membership.send_replace(membership);
         }
+    }
+
+    /// The volume of the data directory, if it was measured lately.
+    pub(crate) fn space(&self) -> Option<VolumeSpace> {
+        let volume = self.volume.lock().unwrap_or_else(PoisonError::into_inner);
+        (*volume).filter(|seen| seen.at.elapsed() <= VOLUME_STALE)
     }
 
     /// Queues an input that must not be lost, such as the answer to an effect.

@@ -79,6 +79,7 @@ impl Kv for Services {
                 }
                 let revision = state.view.revision();
                 drop(state);
+                self.shared.member.metrics().operations.read_range();
                 let stream = Pieces::new(self.clone(), actor, revision, range);
                 stream.permitted()?;
                 Ok(Box::pin(futures::stream::unfold(stream, Pieces::next))
@@ -159,7 +160,10 @@ impl Kv for Services {
                         let state = self.state(serializable).await?;
                         let actor = self.actor().await?;
                         permitted(state.view.permit_txn(actor.as_ref(), &txn))?;
-                        self.read_txn(state, txn).await?
+                        let response = self.read_txn(state, txn).await?;
+                        let metrics = self.shared.member.metrics();
+                        metrics.operations.read_txn(&response);
+                        response
                     }
                 };
                 let header = self.header(response.revision);
@@ -230,6 +234,7 @@ impl Services {
         state: Arc<Published>,
         range: store::Range,
     ) -> Result<store::RangeResponse, Status> {
+        self.shared.member.metrics().operations.read_range();
         let short = is_short(&range);
         let natural = is_natural(&range);
         if is_far(&state, &range, Counted::Yes) {

@@ -19,6 +19,7 @@ use super::{OVERHEAD, convert};
 use crate::server::core::handle::MemberHandle;
 use crate::server::core::wakes::StreamWatchers;
 use crate::server::metrics::client::{ClientMetrics, Method};
+use crate::server::metrics::watches::Cause;
 use crate::server::scheduling::turns;
 use crate::store::{CatchUp, Event, Slice, WatchError, WatchSpec};
 use crate::wire::error::EtcdError;
@@ -175,6 +176,7 @@ impl Conversation {
                 return Some(Ok(answer));
             }
             self.advance();
+            self.gauge.behind(self.watchers.behind_count());
             if !self.ready.is_empty() {
                 continue;
             }
@@ -210,10 +212,15 @@ impl Conversation {
                 () = self.watchers.woken(), if !self.watchers.all_behind() => {}
                 _ = self.progress.tick() => self.signs_of_life(),
                 () = Leaderless::over(self.leaderless.as_mut(), &self.services.shared.member) => {
+                    self.ended(Cause::NoLeader);
                     return Some(Err(EtcdError::NoLeader.into()));
                 }
             }
         }
+    }
+
+    fn ended(&self, cause: Cause) {
+        self.services.shared.metrics.watches.ended(cause);
     }
 
     /// Sends the watchers that are in step what was published since.
@@ -259,6 +266,7 @@ impl Conversation {
                 }
             }
             CatchUp::Compacted(compacted) => {
+                self.ended(Cause::Compacted);
                 self.forget(id);
                 self.ready.push_back(etcd::WatchResponse {
                     header: self.services.header(0),
@@ -269,6 +277,7 @@ impl Conversation {
                 });
             }
             CatchUp::Unreadable(damaged) => {
+                self.ended(Cause::Damaged);
                 self.forget(id);
                 self.ready.push_back(etcd::WatchResponse {
                     header: self.services.header(0),
@@ -299,6 +308,7 @@ impl Conversation {
         if request.start_revision >= 0
             && let Err(error) = self.permitted(&request).await
         {
+            self.ended(Cause::Denied);
             self.ready.push_back(etcd::WatchResponse {
                 header: self.services.header(self.watchers.revision()),
                 watch_id: NO_WATCHER,
@@ -309,7 +319,9 @@ impl Conversation {
             });
             return;
         }
-        if self.services.shared.metrics.watchers.load(Relaxed) >= MOST_WATCHERS {
+        let watches = &self.services.shared.metrics.watches;
+        if watches.watchers.load(Relaxed) >= MOST_WATCHERS {
+            self.ended(Cause::TooMany);
             self.ready.push_back(etcd::WatchResponse {
                 header: self.services.header(self.watchers.revision()),
                 watch_id: NO_WATCHER,
@@ -473,7 +485,8 @@ fn show(
     services
         .shared
         .metrics
-        .watch_events
+        .watches
+        .events
         .fetch_add(count, Relaxed);
     let answer = etcd::WatchResponse {
         header: services.header(revision),
@@ -586,29 +599,42 @@ impl Leaderless {
 struct Gauge {
     metrics: Arc<ClientMetrics>,
     watchers: u64,
+    behind: u64,
 }
 
 impl Gauge {
     fn new(metrics: Arc<ClientMetrics>) -> Gauge {
-        metrics.watch_streams.fetch_add(1, Relaxed);
+        metrics.watches.streams.fetch_add(1, Relaxed);
         Gauge {
             metrics,
             watchers: 0,
+            behind: 0,
         }
     }
 
     fn watchers(&mut self, change: i64) {
         self.watchers = self.watchers.wrapping_add_signed(change);
-        self.metrics
-            .watchers
-            .fetch_add(change.cast_unsigned(), Relaxed);
+        let all = &self.metrics.watches.watchers;
+        all.fetch_add(change.cast_unsigned(), Relaxed);
+    }
+
+    /// So many of them are behind.
+    fn behind(&mut self, number: usize) {
+        let number = number as u64;
+        if number != self.behind {
+            let change = number.wrapping_sub(self.behind);
+            self.metrics.watches.behind.fetch_add(change, Relaxed);
+            self.behind = number;
+        }
     }
 }
 
 impl Drop for Gauge {
     fn drop(&mut self) {
-        self.metrics.watch_streams.fetch_sub(1, Relaxed);
-        self.metrics.watchers.fetch_sub(self.watchers, Relaxed);
+        let all = &self.metrics.watches;
+        all.streams.fetch_sub(1, Relaxed);
+        all.watchers.fetch_sub(self.watchers, Relaxed);
+        all.behind.fetch_sub(self.behind, Relaxed);
     }
 }
 

@@ -314,13 +314,18 @@ fn write_member(text: &mut Text, services: &Services) {
         "Revision of the last compaction.",
         compacted,
     );
-    let quota = services.quota_bytes().unwrap_or(0);
-    text.single(
-        "etcd_server_quota_backend_bytes",
-        "gauge",
-        "Largest size of the store; 0 is unlimited.",
-        quota,
-    );
+    // With 0 for no quota etcd's alerts about it would fire always.
+    if let Some(quota) = services.quota_bytes() {
+        text.single(
+            "etcd_server_quota_backend_bytes",
+            "gauge",
+            "Largest size of the store; absent if it is unlimited.",
+            quota,
+        );
+    }
+    if let Some(volume) = member.volume() {
+        volume.write(text);
+    }
     write_archive(text, member.archived());
     let name = "quorate_certificate_expiry_timestamp_seconds";
     text.head(

@@ -31,12 +31,10 @@ impl AllSeats {
     /// Writes their metrics.
     pub(crate) fn write(&self, text: &mut Text) {
         type Value = fn(&Seats) -> u64;
-        text.single(
-            "process_max_fds",
-            "gauge",
-            "Files and connections that the process may have open.",
-            self.limit,
-        );
+        for name in ["process_max_fds", "os_fd_limit"] {
+            let help = "Files and connections that the process may have open.";
+            text.single(name, "gauge", help, self.limit);
+        }
         let all = [&self.clients, &self.probes];
         let metrics: [(&str, &str, &str, Value); 6] = [
             (

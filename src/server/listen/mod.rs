@@ -495,9 +495,17 @@ where
 {
     let acceptor = TlsAcceptor::from(tls.current().config.clone());
     let handshake = turns::paced(acceptor.accept(stream));
-    let stream = timeout(serve.handshake, handshake)
-        .await
-        .map_err(|_| "no TLS handshake in time")??;
+    let done = timeout(serve.handshake, handshake).await;
+    // Whoever connects and closes, as health checks do, has begun none.
+    let failed = match &done {
+        Ok(Ok(_)) => false,
+        Ok(Err(error)) => error.kind() != io::ErrorKind::UnexpectedEof,
+        Err(_) => true,
+    };
+    if let Some(metrics) = serve.metrics.as_ref().filter(|_| failed) {
+        metrics.handshakes_failed.fetch_add(1, Relaxed);
+    }
+    let stream = done.map_err(|_| "no TLS handshake in time")??;
     let certificates = stream.get_ref().1.peer_certificates();
     connection.name = certificates.and_then(|chain| common_name(chain.first()?));
     converse(stream, connection, serve).await

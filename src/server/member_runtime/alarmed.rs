@@ -26,10 +26,6 @@ const LONGEST_REST: Duration = Duration::from_secs(120);
 /// Time for a member to hash everything. With GiB of keys that takes longer than any other answer,
 /// and without it there would be no verdict on whose data is wrong.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// A measurement of the volume older than this is not reported: a disk that does not answer may be
-/// full by now.
-const STALE: Duration = Duration::from_secs(15);
-
 /// As leader, compares while the alarm CORRUPT is on. The checks that raise the alarm stop under
 /// it, since it refuses writes and compactions, so that only this comparison shows whether the data
 /// still differs.
@@ -71,7 +67,7 @@ pub(super) fn is_corrupt(local: &MemberRuntime) -> bool {
 
 /// How full this server is, if that was measured recently.
 pub(super) fn space(local: &MemberRuntime) -> Option<proto::Space> {
-    let volume = (*lock(&local.shared.volume)).filter(|seen| seen.at.elapsed() <= STALE)?;
+    let volume = local.shared.space()?;
     let limits = &local.config.limits;
     let in_memory = local.shared.in_memory.load(Ordering::Relaxed);
     if limits.in_memory_bytes.is_some() && in_memory == u64::MAX {

@@ -1,10 +1,12 @@
-//! The metrics of the client port: calls by method and code, bytes, watchers.
+//! The metrics of the client port: calls by method and code, bytes, handshakes.
 //!
 //! Atomics without locks: a call must never wait for its own counter.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use super::requests::RequestTimes;
+use super::watches::WatchMetrics;
 use super::{Histogram, Text};
 
 /// gRPC's codes, by number.
@@ -330,16 +332,15 @@ pub struct ClientMetrics {
     started: Vec<AtomicU64>,
     handled: Vec<[AtomicU64; CODES.len()]>,
     seconds: Option<Vec<Histogram>>,
+    times: RequestTimes,
     /// Bytes received from clients, including HTTP/2's own.
     pub received_bytes: AtomicU64,
     /// Bytes sent to clients, including HTTP/2's own.
     pub sent_bytes: AtomicU64,
-    /// Open watch streams.
-    pub watch_streams: AtomicU64,
-    /// Watchers on them.
-    pub watchers: AtomicU64,
-    /// Events sent.
-    pub watch_events: AtomicU64,
+    /// Watch streams and watchers.
+    pub watches: WatchMetrics,
+    /// TLS handshakes that failed.
+    pub handshakes_failed: AtomicU64,
     /// Unary requests that took longer than the limit for a warning.
     pub slow_requests: AtomicU64,
     /// `/health` answered with success.
@@ -365,11 +366,11 @@ impl ClientMetrics {
                 .map(|_| std::array::from_fn(|_| AtomicU64::new(0)))
                 .collect(),
             seconds,
+            times: RequestTimes::default(),
             received_bytes: AtomicU64::new(0),
             sent_bytes: AtomicU64::new(0),
-            watch_streams: AtomicU64::new(0),
-            watchers: AtomicU64::new(0),
-            watch_events: AtomicU64::new(0),
+            watches: WatchMetrics::default(),
+            handshakes_failed: AtomicU64::new(0),
             slow_requests: AtomicU64::new(0),
             health_success: AtomicU64::new(0),
             health_failures: AtomicU64::new(0),
@@ -390,6 +391,7 @@ impl ClientMetrics {
         if let Some(seconds) = &self.seconds {
             seconds[method as usize].observe(took);
         }
+        self.times.handled(method, code == 0, took);
     }
 
     /// Writes all metrics.
@@ -437,22 +439,10 @@ impl ClientMetrics {
                 &self.sent_bytes,
             ),
             (
-                "etcd_debugging_mvcc_watch_stream_total",
-                "gauge",
-                "Watch streams that are open.",
-                &self.watch_streams,
-            ),
-            (
-                "etcd_debugging_mvcc_watcher_total",
-                "gauge",
-                "Watchers on open streams.",
-                &self.watchers,
-            ),
-            (
-                "etcd_debugging_mvcc_events_total",
+                "quorate_server_tls_handshakes_failed_total",
                 "counter",
-                "Events sent to watchers.",
-                &self.watch_events,
+                "TLS handshakes on the client port that failed.",
+                &self.handshakes_failed,
             ),
             (
                 "quorate_server_slow_requests_total",
@@ -476,6 +466,8 @@ impl ClientMetrics {
             text.head(name, kind, help);
             text.sample(name, "", value.load(Relaxed));
         }
+        self.times.write(text);
+        self.watches.write(text);
     }
 }
 

@@ -5,10 +5,14 @@
 //! dashboard must not show an invented zero.
 
 pub mod client;
+pub mod disk;
+pub mod operations;
+mod requests;
+pub mod watches;
 
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -39,6 +43,11 @@ impl Histogram {
         self.buckets[bucket].fetch_add(1, Relaxed);
         let nanoseconds = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         self.nanoseconds.fetch_add(nanoseconds, Relaxed);
+    }
+
+    /// Whether nothing was counted yet.
+    fn is_empty(&self) -> bool {
+        self.buckets.iter().all(|bucket| bucket.load(Relaxed) == 0)
     }
 
     /// Writes the samples; `labels` is empty or `a="b"`.
@@ -78,13 +87,36 @@ const TRIP_BUCKETS: &[f64] = &[
     0.102_4, 0.204_8, 0.409_6, 0.819_2, 1.638_4, 3.276_8,
 ];
 
+/// The same for reads, which are answered within microseconds at a leader that holds its lease or is alone.
+const READ_BUCKETS: &[f64] = &[
+    0.000_1, 0.000_2, 0.000_4, 0.000_8, 0.001_6, 0.003_2, 0.006_4, 0.012_8, 0.025_6, 0.051_2,
+    0.102_4, 0.204_8, 0.409_6, 0.819_2, 1.638_4, 3.276_8, 6.553_6,
+];
+
+/// A batch that takes longer to apply is slow; etcd's default for a request.
+const SLOW_APPLY: Duration = Duration::from_millis(100);
+
 /// The measurements of the core threads.
 #[derive(Debug)]
 pub struct CoreMetrics {
     /// One write and sync of the log.
     pub log_write: Histogram,
+    /// The log and the checkpoints.
+    pub disk: disk::DiskMetrics,
     /// One batch applied and published.
     pub apply: Histogram,
+    /// Batches that took longer than [`SLOW_APPLY`].
+    pub slow_applies: AtomicU64,
+    /// What was applied.
+    pub operations: operations::Operations,
+    /// Linearizable reads, from the request until the state to read is known.
+    pub read_index: Histogram,
+    /// Linearizable reads that failed before that.
+    pub read_indexes_failed: AtomicU64,
+    /// Of these, those that timed out.
+    pub slow_read_indexes: AtomicU64,
+    /// A snapshot is being installed.
+    pub installing: AtomicBool,
     /// Damaged values that were healed from another member.
     pub healed_values: AtomicU64,
     /// Values that are known as damaged now.
@@ -116,7 +148,14 @@ impl Default for CoreMetrics {
     fn default() -> CoreMetrics {
         CoreMetrics {
             log_write: Histogram::new(DISK_BUCKETS),
+            disk: disk::DiskMetrics::default(),
             apply: Histogram::new(DISK_BUCKETS),
+            slow_applies: AtomicU64::new(0),
+            operations: operations::Operations::default(),
+            read_index: Histogram::new(READ_BUCKETS),
+            read_indexes_failed: AtomicU64::new(0),
+            slow_read_indexes: AtomicU64::new(0),
+            installing: AtomicBool::new(false),
             healed_values: AtomicU64::new(0),
             damaged_values: AtomicU64::new(0),
             peers: Mutex::default(),
@@ -125,36 +164,82 @@ impl Default for CoreMetrics {
 }
 
 impl CoreMetrics {
+    /// A batch was applied and published.
+    pub fn applied(&self, took: Duration) {
+        self.apply.observe(took);
+        if took > SLOW_APPLY {
+            self.slow_applies.fetch_add(1, Relaxed);
+        }
+    }
+
     /// Writes all metrics.
     pub fn write(&self, text: &mut Text) {
-        let name = "etcd_disk_wal_fsync_duration_seconds";
-        text.head(
-            name,
-            "histogram",
-            "Seconds that one write and sync of the log took.",
-        );
-        self.log_write.write(text, name, "");
-        let name = "etcd_disk_backend_commit_duration_seconds";
-        text.head(
-            name,
-            "histogram",
-            "Seconds that applying and publishing a batch took; no file is written then.",
-        );
-        self.apply.write(text, name, "");
-        let name = "quorate_healed_values_total";
-        text.head(
-            name,
-            "counter",
-            "Damaged values of the disk that were healed from another member.",
-        );
-        text.sample(name, "", self.healed_values.load(Relaxed));
-        let name = "quorate_damaged_values";
-        text.head(
-            name,
-            "gauge",
-            "Values of the disk that readers found damaged, and that are not healed yet.",
-        );
-        text.sample(name, "", self.damaged_values.load(Relaxed));
+        for (name, help, histogram) in [
+            (
+                "etcd_disk_wal_fsync_duration_seconds",
+                "Seconds that one write and sync of the log took.",
+                &self.log_write,
+            ),
+            (
+                "etcd_disk_backend_commit_duration_seconds",
+                "Seconds that applying and publishing a batch took; no file is written then.",
+                &self.apply,
+            ),
+            (
+                "quorate_read_index_duration_seconds",
+                "Seconds from a linearizable read until the state to read was known.",
+                &self.read_index,
+            ),
+        ] {
+            text.head(name, "histogram", help);
+            histogram.write(text, name, "");
+        }
+        self.disk.write(text);
+        self.operations.write(text);
+        for (name, kind, help, value) in [
+            (
+                "etcd_server_slow_apply_total",
+                "counter",
+                "Batches that took more than 0.1 s to apply.",
+                self.slow_applies.load(Relaxed),
+            ),
+            (
+                "etcd_server_read_indexes_failed_total",
+                "counter",
+                "Linearizable reads that failed before the state to read was known, the member's own included.",
+                self.read_indexes_failed.load(Relaxed),
+            ),
+            (
+                "etcd_server_slow_read_indexes_total",
+                "counter",
+                "Of these, those that timed out.",
+                self.slow_read_indexes.load(Relaxed),
+            ),
+            (
+                "etcd_server_snapshot_apply_in_progress_total",
+                "gauge",
+                "Whether a snapshot of the leader's is being installed.",
+                self.installing.load(Relaxed).into(),
+            ),
+            (
+                "quorate_healed_values_total",
+                "counter",
+                "Damaged values of the disk that were healed from another member.",
+                self.healed_values.load(Relaxed),
+            ),
+            (
+                "quorate_damaged_values",
+                "gauge",
+                "Values of the disk that readers found damaged, and that are not healed yet.",
+                self.damaged_values.load(Relaxed),
+            ),
+        ] {
+            text.single(name, kind, help, value);
+        }
+        self.write_peers(text);
+    }
+
+    fn write_peers(&self, text: &mut Text) {
         let name = "etcd_network_peer_round_trip_time_seconds";
         text.head(
             name,
@@ -278,6 +363,14 @@ pub fn write_process(text: &mut Text) {
             seconds,
         );
     }
+    if let (Some(hundredths), Some(booted)) = (field(22), booted()) {
+        text.single(
+            "process_start_time_seconds",
+            "gauge",
+            "When the process started, in Unix seconds.",
+            booted.saturating_add(hundredths / 100),
+        );
+    }
     if let Some(pages) = field(24) {
         let bytes = pages.saturating_mul(4096);
         text.single(
@@ -296,13 +389,18 @@ pub fn write_process(text: &mut Text) {
         );
     }
     if let Ok(open) = std::fs::read_dir("/proc/self/fd") {
-        text.single(
-            "process_open_fds",
-            "gauge",
-            "Open file descriptors.",
-            open.count(),
-        );
+        let open = open.count();
+        for name in ["process_open_fds", "os_fd_used"] {
+            text.single(name, "gauge", "Open file descriptors.", open);
+        }
     }
+}
+
+/// When the machine started, in Unix seconds.
+fn booted() -> Option<u64> {
+    let stat = std::fs::read_to_string("/proc/stat").ok()?;
+    let mut lines = stat.lines();
+    lines.find_map(|line| line.strip_prefix("btime ")?.trim().parse().ok())
 }
 
 #[cfg(test)]

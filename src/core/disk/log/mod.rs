@@ -84,6 +84,7 @@ pub struct Log {
     active: Active,
     hard_state: HardState,
     next_batch: u64,
+    written_bytes: u64,
     torn: bool,
     failed: Option<String>,
 }
@@ -256,6 +257,7 @@ impl Log {
             active,
             hard_state,
             next_batch,
+            written_bytes: 0,
             torn,
             failed: None,
         })
@@ -296,7 +298,8 @@ impl Log {
                 bytes.len()
             )));
         }
-        let reference = if self.active.offset + bytes.len() as u64 > self.active.length {
+        let length = bytes.len() as u64;
+        let reference = if self.active.offset + length > self.active.length {
             self.roll(batch, false)?
         } else {
             let offset = self.active.offset;
@@ -316,12 +319,13 @@ impl Log {
             if let Some(grown) = kept.flatten() {
                 file.set_modified_ms(grown);
             }
-            self.active.offset += bytes.len() as u64;
+            self.active.offset += length;
             let offset = usize::try_from(offset).unwrap_or(usize::MAX);
             BatchRef::new(self.active.sequence, offset, bytes.len(), batch)
         };
         self.hard_state = state;
         self.next_batch += 1;
+        self.written_bytes += length;
         self.reader
             .index_mut()
             .append(batch.before, &batch.entries, reference)
@@ -477,6 +481,11 @@ impl Log {
         files
             .map(|segment| segment.file.length().unwrap_or(0))
             .sum()
+    }
+
+    /// Bytes of the batches that were appended since it was opened.
+    pub fn written_bytes(&self) -> u64 {
+        self.written_bytes
     }
 
     /// Whether opening found a torn batch and cut it.
