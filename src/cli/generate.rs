@@ -2,6 +2,7 @@
 //! files in the repository differ.
 
 mod api_reference;
+mod dashboards;
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -14,6 +15,9 @@ use crate::operator::metrics::names;
 use crate::server::flags::feature_gates::GATES;
 use crate::server::flags::table::{Class, FLAGS, Kind};
 use crate::{build, crd};
+
+/// The alerts, which the chart brings as a PrometheusRule: a chart can read its own files alone.
+const ALERTS: &str = include_str!("../../deploy/monitoring/rules.yaml");
 
 /// Prints or writes files that are generated from the code.
 #[derive(Debug, Args)]
@@ -116,8 +120,10 @@ fn files() -> Result<Vec<(String, String)>, String> {
         ("docs/api-reference-backups.md", api_reference::backups()?),
         ("docs/api-reference-recovery.md", api_reference::recovery()?),
         ("docs/operator-metrics.md", names::page()),
+        ("charts/quorate/files/alerts.yaml", ALERTS.to_owned()),
     ];
     files.extend(others.map(|(path, text)| (path.to_owned(), text)));
+    files.extend(dashboards::files());
     Ok(files)
 }
 

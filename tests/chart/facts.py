@@ -2,7 +2,7 @@
 
 import re
 
-NAMESPACED_BY_RELEASE = {"Deployment", "ServiceAccount", "NetworkPolicy", "PodDisruptionBudget", "Service", "PodMonitor", "ServiceMonitor"}
+NAMESPACED_BY_RELEASE = {"Deployment", "ServiceAccount", "NetworkPolicy", "PodDisruptionBudget", "Service", "PodMonitor", "ServiceMonitor", "PrometheusRule", "ConfigMap"}
 CLUSTER_SCOPED = {
     "ClusterRole",
     "ClusterRoleBinding",

@@ -15,7 +15,7 @@ from render import ROOT
 
 MODULE = "k8s.io/kubernetes"
 # Kinds of the Prometheus operator, whose definitions are not Kubernetes'.
-FOREIGN = {("monitoring.coreos.com/v1", "PodMonitor"), ("monitoring.coreos.com/v1", "ServiceMonitor")}
+FOREIGN = {("monitoring.coreos.com/v1", kind) for kind in ("PodMonitor", "ServiceMonitor", "PrometheusRule")}
 
 
 @functools.lru_cache(None)

@@ -59,6 +59,8 @@ def schema_has_every_value():
 # Where the schema lets any key in: Kubernetes' own objects, which the API server checks, and maps of strings.
 FREE = {
     "global",
+    "grafanaDashboards.annotations",
+    "grafanaDashboards.labels",
     "affinity",
     "commonAnnotations",
     "commonLabels",
@@ -79,6 +81,8 @@ FREE = {
     "podMonitor.metricRelabelings[]",
     "podMonitor.relabelings[]",
     "podSecurityContext",
+    "prometheusRule.annotations",
+    "prometheusRule.labels",
     "resources.claims[]",
     "resources.limits",
     "resources.requests",

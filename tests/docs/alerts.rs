@@ -1,5 +1,5 @@
 //! Checks the alerts of `deploy/monitoring` against the pages: each has its page, is listed where users look for it, and is
-//! tested; and rules and pages use only metrics that the operator has. What fires when is promtool's to say.
+//! tested; and rules, pages and dashboards use only metrics that there are. What fires when is promtool's to say.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -23,17 +23,25 @@ fn rules() -> Vec<Value> {
     groups.flat_map(of).collect()
 }
 
-/// The names of the operator's metrics in a text that its page does not have.
-fn unknown(text: &str, page: &str) -> BTreeSet<String> {
+/// The names of metrics in a text.
+fn metrics_in(text: &str) -> Vec<&str> {
     let part = |c: char| c.is_ascii_lowercase() || c == '_';
     let words = text.split(|c: char| !part(c));
-    let ours = words.filter(|word| word.starts_with("quorate_"));
+    let starts = ["quorate_", "etcd_", "grpc_server_", "process_"];
+    words
+        .filter(|word| starts.iter().any(|start| word.starts_with(start)))
+        .collect()
+}
+
+/// The names of metrics in a text that the pages do not have.
+fn unknown(text: &str, page: &str) -> BTreeSet<String> {
+    let ours = metrics_in(text);
     let base = |word: &str| {
         let ends = ["_bucket", "_count", "_sum"];
         let base = ends.iter().find_map(|end| word.strip_suffix(end));
         base.unwrap_or(word).to_owned()
     };
-    let unknown = ours.map(base);
+    let unknown = ours.into_iter().map(base);
     unknown
         .filter(|name| !page.contains(&format!("| `{name}` |")))
         .collect()
@@ -92,7 +100,7 @@ fn every_alert_has_its_page_and_its_test() {
 
 #[test]
 fn alerts_ask_for_metrics_that_exist() {
-    let page = read("docs/operator-metrics.md");
+    let page = read("docs/operator-metrics.md") + &read("docs/server-metrics.md");
     let mut texts = read(RULES) + &read(TESTS);
     for rule in rules() {
         texts += &read(rule["annotations"]["runbook"].as_str().expect("a page"));
@@ -101,4 +109,24 @@ fn alerts_ask_for_metrics_that_exist() {
     let wrong = "rate(quorate_reconcile_duration_seconds_bucket[5m]) and quorate_no_such_total > 0";
     let found = unknown(wrong, &page);
     assert_eq!(found, BTreeSet::from(["quorate_no_such_total".to_owned()]));
+}
+
+/// Of the dashboards too, with those that have etcd's names.
+#[test]
+fn dashboards_ask_for_metrics_that_exist() {
+    let page = read("docs/operator-metrics.md") + &read("docs/server-metrics.md");
+    let mut panels = 0;
+    for name in ["clusters", "members"] {
+        let dashboard = read(&format!("deploy/monitoring/dashboards/{name}.json"));
+        let dashboard: Value = serde_json::from_str(&dashboard).expect("JSON");
+        for panel in dashboard["panels"].as_array().expect("panels") {
+            for target in panel["targets"].as_array().expect("targets") {
+                let query = target["expr"].as_str().expect("a query");
+                assert_eq!(unknown(query, &page), BTreeSet::new(), "{query}");
+                assert!(!metrics_in(query).is_empty(), "{query}");
+            }
+            panels += 1;
+        }
+    }
+    assert!(panels > 20, "{panels}");
 }

@@ -11,11 +11,25 @@
 {{- include "quorate.checks.container" . }}
 {{- include "quorate.checks.user" . }}
 {{- include "quorate.checks.metrics" . }}
+{{- include "quorate.checks.lease" . }}
+{{- end }}
+
+{{- define "quorate.checks.lease" -}}
+{{- $lease := default dict .Values.lease }}
+{{- $duration := int64 (default 15 $lease.durationSeconds) }}
+{{- $renew := int64 (default (sub $duration 5) $lease.renewDeadlineSeconds) }}
+{{- if gt $renew (sub $duration 5) }}
+{{- fail (printf "lease.renewDeadlineSeconds is %d: give at most %d, five less than durationSeconds, as a request takes up to four" $renew (sub $duration 5)) }}
+{{- end }}
+{{- $retry := int64 (default 2 $lease.retryPeriodSeconds) }}
+{{- if gt $retry (div $renew 2) }}
+{{- fail (printf "lease.retryPeriodSeconds is %d: give at most %d, half of the renew deadline" $retry (div $renew 2)) }}
+{{- end }}
 {{- end }}
 
 {{- define "quorate.checks.metadata" -}}
 {{- $own := concat (include "quorate.selector" . | fromYaml | keys) (list "app.kubernetes.io/version" "app.kubernetes.io/managed-by" "helm.sh/chart") }}
-{{- $labels := dict "commonLabels" .Values.commonLabels "podLabels" .Values.podLabels "metricsService.labels" (.Values.metricsService).labels "podMonitor.labels" (.Values.podMonitor).labels "serviceMonitor.labels" (.Values.serviceMonitor).labels }}
+{{- $labels := dict "commonLabels" .Values.commonLabels "podLabels" .Values.podLabels "metricsService.labels" (.Values.metricsService).labels "podMonitor.labels" (.Values.podMonitor).labels "serviceMonitor.labels" (.Values.serviceMonitor).labels "prometheusRule.labels" (.Values.prometheusRule).labels "grafanaDashboards.labels" (.Values.grafanaDashboards).labels }}
 {{- range $value, $given := $labels }}
 {{- range $key := keys (default dict $given) | sortAlpha }}
 {{- if has $key $own }}
@@ -29,7 +43,7 @@
 {{- end }}
 
 {{- define "quorate.checks.container" -}}
-{{- $flags := dict "image" "image" "image-pull-secrets" "imagePullSecrets" "watch-namespaces" "watchNamespaces" "probe-address" "listen" "concurrency" "concurrency" "member-user" "memberUser" "metrics" "metrics" "forecasts" "forecasts" "log-format" "logFormat" }}
+{{- $flags := dict "image" "image" "image-pull-secrets" "memberImagePullSecrets" "watch-namespaces" "watchNamespaces" "probe-address" "listen" "concurrency" "concurrency" "lease-duration" "lease.durationSeconds" "lease-renew-deadline" "lease.renewDeadlineSeconds" "lease-retry-period" "lease.retryPeriodSeconds" "member-user" "memberUser" "metrics" "metrics" "forecasts" "forecasts" "log-format" "logFormat" }}
 {{- range .Values.extraArgs }}
 {{- $flag := regexFind "^--[a-z-]+" . | trimPrefix "--" }}
 {{- if hasKey $flags $flag }}
@@ -39,7 +53,7 @@
 {{- fail (printf "extraArgs: --%s cannot be changed here: the operator has rights to the Lease quorate-operator in its own namespace alone" $flag) }}
 {{- end }}
 {{- end }}
-{{- $variables := dict "RUST_LOG" "logLevel" "QUORATE_IMAGE" "image" "QUORATE_IMAGE_PULL_SECRETS" "imagePullSecrets" "QUORATE_WATCH_NAMESPACES" "watchNamespaces" }}
+{{- $variables := dict "RUST_LOG" "logLevel" "QUORATE_IMAGE" "image" "QUORATE_IMAGE_PULL_SECRETS" "memberImagePullSecrets" "QUORATE_WATCH_NAMESPACES" "watchNamespaces" }}
 {{- range .Values.extraEnv }}
 {{- if hasKey $variables .name }}
 {{- fail (printf "extraEnv: %s is what the value %s says" .name (get $variables .name)) }}

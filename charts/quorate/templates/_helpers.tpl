@@ -15,6 +15,12 @@
 {{- with $image.registry }}{{ . }}/{{ end }}{{ $image.repository }}{{ with $tag }}:{{ . }}{{ end }}{{ with $image.digest }}@{{ . }}{{ end }}
 {{- end }}
 
+{{- /* The Secrets of members: those of the operator, unless others are given, or none. */}}
+{{- define "quorate.memberSecrets" -}}
+{{- $own := default list .Values.imagePullSecrets }}
+{{- ternary .Values.memberImagePullSecrets $own (kindIs "slice" .Values.memberImagePullSecrets) | toYaml }}
+{{- end }}
+
 {{- /* The names in a list of references to Secrets, for a flag. */}}
 {{- define "quorate.secretNames" -}}
 {{- $names := list }}
