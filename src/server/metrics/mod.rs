@@ -105,7 +105,7 @@ pub struct CoreMetrics {
     pub disk: disk::DiskMetrics,
     /// One batch applied and published.
     pub apply: Histogram,
-    /// Batches that took longer than [`SLOW_APPLY`].
+    /// Batches that took longer than 0.1 s.
     pub slow_applies: AtomicU64,
     /// What was applied.
     pub operations: operations::Operations,
