@@ -42,7 +42,7 @@ if wanted kubeconform; then
     schemas "$version"
     echo "kubeconform: Kubernetes $version"
     # The definitions of the Prometheus operator are no part of Kubernetes.
-    "$bin/kubeconform" -strict -summary -kubernetes-version "$version" -skip PodMonitor,ServiceMonitor \
+    "$bin/kubeconform" -strict -summary -kubernetes-version "$version" -skip PodMonitor,ServiceMonitor,PrometheusRule \
       -schema-location "$out/schemas/$version/{{ .ResourceKind }}{{ .KindSuffix }}.json" "$out/rendered"
     ran=$((ran + 1))
   done
