@@ -14,6 +14,7 @@ KINDS = {
     ("apps", "Deployment"),
     ("networking.k8s.io", "NetworkPolicy"),
     ("policy", "PodDisruptionBudget"),
+    ("", "ConfigMap"),
     ("", "Service"),
     ("", "ServiceAccount"),
     ("rbac.authorization.k8s.io", "Role"),
