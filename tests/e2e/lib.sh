@@ -15,10 +15,11 @@ store_image=${E2E_STORE_IMAGE:-localhost/versitygw:1}
 
 # The plugin, found by kubectl by its name, as for a user: the binary of the image.
 quorate_plugin() {
-  local folder=target/image/plugin
+  local folder=target/image/plugin said
   mkdir -p "$folder"
   ln -sf ../context/out/quorate "$folder/kubectl-quorate"
-  PATH="$PWD/$folder:$PATH" with_operator kubectl quorate "$@" 2>&1 || die "kubectl quorate $*"
+  said=$(PATH="$PWD/$folder:$PATH" with_operator kubectl quorate "$@" 2>&1) || die "kubectl quorate $*: $said"
+  printf '%s\n' "$said"
 }
 
 status() { kubectl -n "$ns" get qec "$1" -o jsonpath="{.status.$2}"; }
