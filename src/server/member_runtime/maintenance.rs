@@ -140,14 +140,13 @@ async fn watch_volume(local: &MemberRuntime) {
         sleep(SIZE).await;
     }
     loop {
-        let stored = local.handle.latest().overview.db_size();
-        let needed = stored.saturating_add(2 * segment);
         let saver = local.saver.get().cloned();
         let free = on_disk(&disk, move |disk| room(disk, saver.as_deref()));
         let Some(free) = free.await else {
             sleep(SIZE).await;
             continue;
         };
+        let needed = stored(local).saturating_add(2 * segment);
         let at = Instant::now();
         *lock(&local.shared.volume) = Some(VolumeSpace { free, needed, at });
         let wanted = judge_space(free, before, 2 * segment, needed);
@@ -155,8 +154,9 @@ async fn watch_volume(local: &MemberRuntime) {
         if wanted.checkpoint && asked.is_none_or(|at| at.elapsed() > MAKE_SPACE) {
             asked = Some(Instant::now());
             let log = on_disk(&disk, disk::log_bytes).await;
-            // Two checkpoints have to take less room than the log that they replace.
-            if log.is_some_and(|log| log > 2 * (stored + segment)) {
+            // Two checkpoints have to take less room than the log that they replace: of what is stored by now, since a
+            // disk that is slow to answer is one that is being written to.
+            if log.is_some_and(|log| log > 2 * (stored(local) + segment)) {
                 local.shared.report(Input::WantCheckpoint);
             }
         }
@@ -178,6 +178,11 @@ async fn watch_volume(local: &MemberRuntime) {
         before = Some(if raised { free } else { u64::MAX });
         sleep(SIZE).await;
     }
+}
+
+/// The size of the store.
+fn stored(local: &MemberRuntime) -> u64 {
+    local.handle.latest().overview.db_size()
 }
 
 /// The bytes that are free or will become free without any action: `needed` includes the room for a
