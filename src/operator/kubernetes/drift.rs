@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::StatefulSet;
-use k8s_openapi::api::core::v1::Container;
+use k8s_openapi::api::core::v1::PodSpec;
 use kube::{Resource, ResourceExt};
 use serde::Serialize;
 use serde_json::Value;
@@ -139,9 +139,11 @@ pub(super) fn settings_of_rendering(
     settings: &Settings,
     set: &StatefulSet,
 ) -> Option<Settings> {
-    let found =
-        is_of_this_spec(cluster, set).then(|| settings_and_rendering(cluster, settings, set));
-    found.flatten().map(|(settings, _)| settings)
+    if !is_of_this_spec(cluster, set) {
+        return None;
+    }
+    let (settings, _) = settings_and_rendering(cluster, settings, set)?;
+    Some(settings)
 }
 
 fn settings_and_rendering(
@@ -150,16 +152,16 @@ fn settings_and_rendering(
     set: &StatefulSet,
 ) -> Option<(Settings, StatefulSet)> {
     let made = rendered(set)?;
-    let found = |settings: Settings| {
-        let mut ways = ways(cluster, &settings, set);
-        let way = ways.find(|way| rendered(way).as_ref() == Some(&made));
-        drop(ways);
-        Some((settings, way?))
+    // Of another spec it is none of those, or as it would be made now.
+    let most = match is_of_this_spec(cluster, set) {
+        true => usize::MAX,
+        false => 1,
     };
-    found(settings.clone()).or_else(|| {
-        let then = settings_then(cluster, settings, set).into_iter();
-        then.filter(|_| is_of_this_spec(cluster, set))
-            .find_map(found)
+    let then = settings_then(cluster, settings, set).into_iter();
+    then.take(most).find_map(|settings| {
+        let way =
+            ways(cluster, &settings, set).find(|way| rendered(way).as_ref() == Some(&made))?;
+        Some((settings, way))
     })
 }
 
@@ -190,36 +192,35 @@ fn ways(
     })
 }
 
-/// The settings that the operator may have had when it made a set: it may have had another image, and other Secrets for it.
+/// The settings that the operator may have had when it made a set: those of now first, with another image, and with other
+/// Secrets for it.
 fn settings_then(
     cluster: &ValidatedCluster,
     settings: &Settings,
     set: &StatefulSet,
 ) -> Vec<Settings> {
-    let pod = set.spec.as_ref();
-    let pod = pod.and_then(|set| set.template.spec.as_ref());
-    let Some(pod) = pod.filter(|_| !mutant!(EarlierImageHides)) else {
-        return Vec::new();
-    };
-    let secrets = pod.image_pull_secrets.iter().flatten();
-    let secrets: Vec<String> = secrets.map(|one| one.name.clone()).collect();
     let mut all = vec![settings.clone()];
+    let Some(pod) = pod_of(set).filter(|_| !mutant!(EarlierImageHides)) else {
+        return all;
+    };
     // As it is recorded, in case that it was edited in the pod's template; where none is, as it is there.
     let recorded = facts::annotation(&set.metadata, ANNOTATION_IMAGE);
     let named = build::container_image(Some(pod)).map(str::to_owned);
-    let images = recorded.into_iter().chain(named);
-    for reference in images.filter_map(|image| image.parse().ok()) {
+    let mut images: Vec<String> = recorded.into_iter().chain(named).collect();
+    images.dedup();
+    for reference in images.iter().filter_map(|image| image.parse().ok()) {
         let mut then = settings.clone();
         then.image.reference = reference;
         then.image.version.clone_from(&cluster.spec.version);
         all.push(then);
     }
-    let with_secrets = |mut then: Settings| {
-        then.image.pull_secrets = secrets.clone();
-        then
-    };
-    let other: Vec<Settings> = all.iter().cloned().map(with_secrets).collect();
-    all.extend(other);
+    let secrets = pod.image_pull_secrets.iter().flatten();
+    let secrets: Vec<String> = secrets.map(|one| one.name.clone()).collect();
+    for index in 0..all.len() {
+        let mut then = all[index].clone();
+        then.image.pull_secrets.clone_from(&secrets);
+        all.push(then);
+    }
     all
 }
 
@@ -227,9 +228,8 @@ fn settings_then(
 /// another one by now: only the tag counts then. Sets without a recorded rendering are those of the first builder, whose
 /// images had the version as their tag.
 fn keep_repository(way: &mut StatefulSet, live: &StatefulSet, version: &str) {
-    let live = containers(live).find(|one| one.name == build::CONTAINER);
-    let image = live.and_then(|one| one.image.as_ref());
-    let by_version = |image: &&String| {
+    let image = build::container_image(pod_of(live));
+    let by_version = |image: &&str| {
         let image = image.parse::<ImageReference>();
         image.is_ok_and(|image| image.tag() == Some(version) && image.digest().is_none())
     };
@@ -239,13 +239,12 @@ fn keep_repository(way: &mut StatefulSet, live: &StatefulSet, version: &str) {
     let pod = way.spec.as_mut().and_then(|set| set.template.spec.as_mut());
     let ours = pod.into_iter().flat_map(|pod| &mut pod.containers);
     for one in ours.filter(|one| one.name == build::CONTAINER) {
-        one.image = Some(image.clone());
+        one.image = Some(image.to_owned());
     }
 }
 
-fn containers(set: &StatefulSet) -> impl Iterator<Item = &Container> {
-    let pod = set.spec.as_ref().and_then(|set| set.template.spec.as_ref());
-    pod.into_iter().flat_map(|pod| &pod.containers)
+fn pod_of(set: &StatefulSet) -> Option<&PodSpec> {
+    set.spec.as_ref()?.template.spec.as_ref()
 }
 
 /// Which builder rendered an object, as far as recorded.
