@@ -17,8 +17,8 @@ pub struct OwnImage {
     pub version: String,
     /// Secrets for it. Pods can use only those of their own namespace.
     pub pull_secrets: Vec<String>,
-    /// The image that the cluster's members were last made with from its spec as it is, for a version that is not the
-    /// operator's. `None` where that is not known: then the version's own tag is taken.
+    /// The image that the cluster's members of its version have, where that version is not the operator's. `None` where
+    /// none is known: then the version's own tag is taken.
     pub kept: Option<String>,
 }
 

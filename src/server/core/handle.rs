@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{oneshot, watch};
 
 use super::queue::{Oldest, Patient, Refused};
-use super::state::{RuntimeState, Who};
+use super::state::{RuntimeState, VolumeSpace, Who};
 use super::wakes::StreamWatchers;
 use crate::node::{
     Add, Applied, Awaited, ChangeBody, Input, Join, LeaseCall, LeaseTimes, LogPayload, Membership,
@@ -19,7 +19,6 @@ use crate::node::{
 use crate::raft::{Index, Term};
 use crate::server::auth::simple::SimpleTokens;
 use crate::server::metrics::CoreMetrics;
-use crate::server::metrics::disk::Volume;
 use crate::server::scheduling::within::within;
 use crate::server::tls::ports::Ports;
 use crate::store::{
@@ -532,12 +531,8 @@ impl MemberHandle {
     }
 
     /// The volume of the data directory, if it was measured lately.
-    pub(crate) fn volume(&self) -> Option<Volume> {
-        let space = self.shared.space()?;
-        Some(Volume {
-            free: space.free,
-            needed: space.needed,
-        })
+    pub(crate) fn volume(&self) -> Option<VolumeSpace> {
+        self.shared.space()
     }
 
     /// What the core threads measure.

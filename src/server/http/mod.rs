@@ -324,7 +324,18 @@ fn write_member(text: &mut Text, services: &Services) {
         );
     }
     if let Some(volume) = member.volume() {
-        volume.write(text);
+        text.single(
+            "quorate_volume_free_bytes",
+            "gauge",
+            "Free bytes on the volume of the data directory.",
+            volume.free,
+        );
+        text.single(
+            "quorate_volume_needed_bytes",
+            "gauge",
+            "With fewer bytes free the alarm NOSPACE is raised: room for two segments of the log and a checkpoint.",
+            volume.needed,
+        );
     }
     write_archive(text, member.archived());
     let name = "quorate_certificate_expiry_timestamp_seconds";

@@ -26,6 +26,7 @@ const LONGEST_REST: Duration = Duration::from_secs(120);
 /// Time for a member to hash everything. With GiB of keys that takes longer than any other answer,
 /// and without it there would be no verdict on whose data is wrong.
 const PATIENCE: Duration = Duration::from_secs(120);
+
 /// As leader, compares while the alarm CORRUPT is on. The checks that raise the alarm stop under
 /// it, since it refuses writes and compactions, so that only this comparison shows whether the data
 /// still differs.

@@ -1,5 +1,4 @@
-//! What the log and the checkpoints take: bytes, seconds and when. The space of the volume itself is measured elsewhere, and
-//! written as it was measured last.
+//! What the log and the checkpoints take: bytes, seconds and when. Of the volume itself nothing is told here.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -20,15 +19,6 @@ pub struct DiskMetrics {
     checkpoints: Histogram,
     checkpoint_bytes: AtomicU64,
     checkpoint_unix_ms: AtomicU64,
-}
-
-/// The volume of the data directory, in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Volume {
-    /// Free, or free without anybody's doing once a checkpoint is done.
-    pub free: u64,
-    /// With less the alarm NOSPACE is raised.
-    pub needed: u64,
 }
 
 impl Default for DiskMetrics {
@@ -98,23 +88,5 @@ impl DiskMetrics {
                 Duration::from_millis(unix_ms).as_secs_f64(),
             );
         }
-    }
-}
-
-impl Volume {
-    /// Writes it.
-    pub fn write(self, text: &mut Text) {
-        text.single(
-            "quorate_volume_free_bytes",
-            "gauge",
-            "Free bytes on the volume of the data directory.",
-            self.free,
-        );
-        text.single(
-            "quorate_volume_needed_bytes",
-            "gauge",
-            "With fewer bytes free the alarm NOSPACE is raised: room for two segments of the log and a checkpoint.",
-            self.needed,
-        );
     }
 }
