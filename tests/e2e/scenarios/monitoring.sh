@@ -2,7 +2,7 @@
 # soak
 # by chart
 # own cluster
-# a real Prometheus scrapes operator and members: every query of the dashboards returns data, and faults fire the alerts
+# a real Prometheus scrapes operator and members: the dashboards' queries return data, but for two, and faults fire alerts
 #
 # It runs on this machine and reaches the pods through the API server, which takes no bearer token for them: so metrics are
 # for everybody here. Of the rules only durations are shorter: a fault of seconds counts as one of minutes, days or a week.
