@@ -3,6 +3,7 @@
 
 mod api_reference;
 mod dashboards;
+mod version;
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -124,6 +125,7 @@ fn files() -> Result<Vec<(String, String)>, String> {
     ];
     files.extend(others.map(|(path, text)| (path.to_owned(), text)));
     files.extend(dashboards::files());
+    files.extend(version::files()?);
     Ok(files)
 }
 
