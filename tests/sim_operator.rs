@@ -20,8 +20,9 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const LATE_MS: u64 = 4_000;
 
 /// Scenarios that run with the other tests, undisturbed.
-const BOUNDED: [&str; 12] = [
+const BOUNDED: [&str; 13] = [
     "create-3",
+    "operator-upgraded",
     "edited-on-the-way",
     "deleted-with-volumes",
     "paused",

@@ -12,12 +12,22 @@ use super::harness::world::World;
 /// The time within which a cluster is made or changed without any fault, in milliseconds.
 pub(crate) const SOON_MS: u64 = 900_000;
 const ACTOR: &str = "user";
+/// The version of operators, unless a scenario says otherwise, and so the default of the resource.
+pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// A version that is so many minor ones after that, with this patch.
+pub(crate) fn later(minors: u64, patch: &str) -> String {
+    let mut parts = VERSION.split('.');
+    let mut part = || parts.next().and_then(|part| part.parse::<u64>().ok());
+    let (major, minor) = (part().unwrap_or(0), part().unwrap_or(0));
+    format!("{major}.{}.{patch}", minor + minors)
+}
 
 /// A specification with short patience, so that stories are short.
 pub(crate) fn spec(replicas: u32) -> Value {
     json!({
         "replicas": replicas,
-        "version": "0.1.0",
+        "version": VERSION,
         "storage": {"size": "1Gi"},
         "healing": {"unhealthySeconds": 120, "learnerDeadlineSeconds": 180, "maxRestarts": 1},
     })

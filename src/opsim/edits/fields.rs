@@ -4,6 +4,8 @@
 
 use serde_json::{Value, json};
 
+use crate::opsim::user;
+
 /// An image that no registry has.
 pub(super) const NO_IMAGE: &str = "registry.example/broken:1";
 /// A version of which there is no image.
@@ -61,7 +63,7 @@ fn members() -> Vec<Field> {
         ),
         field(
             "version",
-            json!(["0.1.0", "0.1.1", "0.2.0-rc.1"]),
+            json!([user::VERSION, user::later(0, "9"), user::later(1, "0-rc.1")]),
             json!([NO_VERSION]),
             json!(["latest", "", 1]),
         ),
@@ -69,8 +71,8 @@ fn members() -> Vec<Field> {
             "image",
             json!([
                 null,
-                "mirror.example/quorate:0.2.0",
-                "mirror.example/quorate:0.1.7"
+                format!("mirror.example/quorate:{}", user::later(1, "0")),
+                format!("mirror.example/quorate:{}", user::later(0, "7"))
             ]),
             json!([NO_IMAGE]),
             json!([

@@ -86,6 +86,8 @@ pub(crate) struct Setup {
     pub(crate) servers: Arc<Mutex<Servers>>,
     pub(crate) rules: Rules,
     pub(crate) right: Right,
+    /// What it contains is its version.
+    pub(crate) image: OwnImage,
     /// Its role is of before EndpointSlices were asked for.
     pub(crate) sees_no_slices: bool,
     /// The reconciles of backups run in it too.
@@ -210,7 +212,7 @@ impl Operator {
             dial: dial(request_faults, setup.servers),
         };
         let settings = Settings {
-            image: OwnImage::of("registry.example/quorate".parse().expect("a reference")),
+            image: setup.image,
             operator_namespace: Some("quorate-system".into()),
             user: Some(crate::build::USER),
         };

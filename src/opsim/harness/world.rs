@@ -11,6 +11,7 @@ use rand::{RngExt as _, SeedableRng as _};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use serde_json::Value;
 
+use crate::build::OwnImage;
 use crate::operator::clock::Clock;
 use crate::operator::reconcile::Rules;
 use crate::opsim::api::{self, ApiServer, Kind};
@@ -128,6 +129,8 @@ pub(crate) struct World {
     pub(crate) random: Xoshiro256PlusPlus,
     epoch: u64,
     pub(super) by_lease: bool,
+    /// Of operators that start from now on.
+    pub(crate) image: OwnImage,
     sees_no_slices: bool,
     with_backups: bool,
     entropy: u64,
@@ -196,6 +199,7 @@ impl World {
             random,
             epoch: 0,
             by_lease: false,
+            image: OwnImage::of("registry.example/quorate".parse().expect("a reference")),
             sees_no_slices: false,
             with_backups: false,
             entropy: 0,
@@ -292,6 +296,7 @@ impl World {
             } else {
                 Right::FixedEpoch(self.epoch)
             },
+            image: self.image.clone(),
             sees_no_slices: self.sees_no_slices,
             with_backups: self.with_backups,
             entropy: self.entropy,

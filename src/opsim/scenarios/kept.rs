@@ -142,8 +142,13 @@ async fn refused_and_healed(world: &mut World) -> Result<(), Failure> {
     refused_beside_a_loss(world, &bad, "InvalidSpec").await?;
     user::edit(world, "demo", &json!({"server": null}));
     world.settle(SOON_MS).await?;
-    refused_beside_a_loss(world, &json!({"version": "0.9.0"}), "VersionRefused").await?;
-    user::edit(world, "demo", &json!({"version": "0.1.0"}));
+    refused_beside_a_loss(
+        world,
+        &json!({"version": user::later(2, "0")}),
+        "VersionRefused",
+    )
+    .await?;
+    user::edit(world, "demo", &json!({"version": user::VERSION}));
     user::roll(world, "demo").await
 }
 
@@ -168,7 +173,7 @@ async fn refused_beside_a_loss(
                     .as_array()
                     .is_some_and(|all| all.len() == 3)
                 && status["endpoints"]["client"].is_string()
-                && status["version"] == "0.1.0"
+                && status["version"] == user::VERSION
         })
         .await
 }

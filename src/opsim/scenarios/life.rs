@@ -10,7 +10,9 @@ use crate::opsim::harness::world::{Failure, World};
 use crate::opsim::run::Scenario;
 use crate::opsim::user::{self, SOON_MS};
 
-pub(super) const SCENARIOS: [Scenario; 15] = [
+use super::strangers::{as_the_first_builder_made, contents, unchanged};
+
+pub(super) const SCENARIOS: [Scenario; 16] = [
     Scenario {
         name: "create-1",
         story: "a cluster of one is asked for",
@@ -50,6 +52,11 @@ pub(super) const SCENARIOS: [Scenario; 15] = [
         name: "version-refused",
         story: "two minor versions at once, and one that cannot read the disks any more, are refused before a pod is touched; the next one follows",
         script: |world| Box::pin(version_refused(world)),
+    },
+    Scenario {
+        name: "operator-upgraded",
+        story: "an operator of 0.2.0 takes over from one of 0.1.0: no pod is touched and a lost disk is replaced by a member of 0.1.0; the version follows, goes back, and cannot once the disks are written anew",
+        script: |world| Box::pin(operator_upgraded(world)),
     },
     Scenario {
         name: "volume-grows",
@@ -124,7 +131,7 @@ async fn template_rolled(world: &mut World) -> Result<(), Failure> {
 
 async fn version_rolled(world: &mut World) -> Result<(), Failure> {
     create(world, 3).await?;
-    for version in ["0.2.0", "0.1.0"] {
+    for version in [user::later(1, "0"), user::VERSION.to_owned()] {
         user::edit(world, "demo", &json!({"version": version}));
         user::roll(world, "demo").await?;
         let reported = user::status(world, "demo")["version"].clone();
@@ -152,21 +159,69 @@ async fn refused(world: &mut World, version: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// There is one released version: these servers only report others, and since which
-/// version their disks can be read.
+/// These servers only report such versions, and since which one their disks can be read.
 async fn version_refused(world: &mut World) -> Result<(), Failure> {
+    let (next, after) = (user::later(1, "0"), user::later(2, "0"));
     create(world, 3).await?;
-    refused(world, "0.3.0").await?;
-    user::edit(world, "demo", &json!({"version": "0.2.0"}));
+    refused(world, &after).await?;
+    user::edit(world, "demo", &json!({"version": next}));
     user::roll(world, "demo").await?;
-    lock(&world.servers).behaviour.readable_since = "0.2.0".to_owned();
-    refused(world, "0.1.0").await?;
-    user::edit(world, "demo", &json!({"replicas": 0, "version": "0.2.0"}));
+    lock(&world.servers).behaviour.readable_since = next.clone();
+    refused(world, user::VERSION).await?;
+    user::edit(world, "demo", &json!({"replicas": 0, "version": next}));
     world.settle(SOON_MS).await?;
     user::edit(world, "demo", &json!({"replicas": 3}));
-    refused(world, "0.1.0").await?;
-    user::edit(world, "demo", &json!({"version": "0.3.0"}));
+    refused(world, user::VERSION).await?;
+    user::edit(world, "demo", &json!({"version": after}));
     user::roll(world, "demo").await
+}
+
+/// An operator of 0.2.0 comes to a cluster that one of 0.1.0 made. The version is the resource's: neither the operator's own
+/// nor the newer definition's default changes it.
+async fn operator_upgraded(world: &mut World) -> Result<(), Failure> {
+    let (earlier, now) = ("0.1.0", "0.2.0");
+    world.image.version = earlier.to_owned();
+    world.start_operator("operator-1");
+    let mut spec = user::spec(3);
+    spec["version"] = json!(earlier);
+    user::create(world, "demo", &spec);
+    world.settle(SOON_MS).await?;
+    world.stop_operators();
+    as_the_first_builder_made(world);
+    let found = contents(world);
+    world.image.version = now.to_owned();
+    world.start_operator("operator-2");
+    world.pass_ms(30_000).await?;
+    world.settle(SOON_MS).await?;
+    unchanged(world, &found, "the upgrade")?;
+    let victim = user::follower(world);
+    faults::disk_is_emptied(world, &victim);
+    user::replaced(world, &victim).await?;
+    world.settle(SOON_MS).await?;
+    runs(world, earlier)?;
+    for version in [now, earlier, now] {
+        user::edit(world, "demo", &json!({"version": version}));
+        user::roll(world, "demo").await?;
+        runs(world, version)?;
+    }
+    // Checkpoints have moved values to files.
+    lock(&world.servers).behaviour.readable_since = now.to_owned();
+    refused(world, earlier).await
+}
+
+/// Every member's pod is of this version's image.
+fn runs(world: &World, version: &str) -> Result<(), Failure> {
+    let wanted = format!("registry.example/quorate:{version}");
+    for pod in user::objects(world, Kind::Pod) {
+        let image = &pod["spec"]["containers"][0]["image"];
+        if *image != wanted {
+            return Err(world.unexpected(format!("{} runs {image}", object::name(&pod))));
+        }
+    }
+    match user::status(world, "demo")["version"] == version {
+        true => Ok(()),
+        false => Err(world.unexpected(format!("the status does not report version {version}"))),
+    }
 }
 
 async fn volume_grows(world: &mut World) -> Result<(), Failure> {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use rand::RngExt as _;
 use serde_json::{Value, json};
 
-use crate::crd::{ANNOTATION_BUILDER, ANNOTATION_RENDERED};
+use crate::crd::{ANNOTATION_BUILDER, ANNOTATION_IMAGE, ANNOTATION_RENDERED, ANNOTATION_VERSION};
 use crate::opsim::api::{Kind, Patch, object};
 use crate::opsim::faults;
 use crate::opsim::harness::containers::NAMESPACE;
@@ -77,7 +77,7 @@ fn edits(kind: Kind) -> Vec<Value> {
 }
 
 /// The content of the operator's objects, and the existing pods.
-fn contents(world: &World) -> BTreeMap<String, Value> {
+pub(super) fn contents(world: &World) -> BTreeMap<String, Value> {
     let mut contents = BTreeMap::new();
     for kind in EDITED {
         for one in user::objects(world, kind) {
@@ -120,7 +120,7 @@ async fn upgraded(world: &mut World) -> Result<(), Failure> {
 }
 
 /// Makes of a cluster's objects what the operator of release 0.1.0 would have made.
-fn as_the_first_builder_made(world: &World) {
+pub(super) fn as_the_first_builder_made(world: &World) {
     const ACTOR: &str = "release-0.1.0";
     let mut api = world.api.lock();
     for kind in EDITED {
@@ -134,19 +134,31 @@ fn as_the_first_builder_made(world: &World) {
                 if kind != Kind::StatefulSet {
                     return;
                 }
-                if let Some(notes) = one["metadata"]["annotations"].as_object_mut() {
-                    notes.remove(ANNOTATION_RENDERED);
-                }
+                forget_later_notes(one);
                 let template = &mut one["spec"]["template"];
                 template["metadata"]["annotations"][ANNOTATION_BUILDER] = json!("1");
+                forget_later_notes(template);
                 template["spec"]["containers"][0]["resources"] = json!({});
             });
         }
     }
 }
 
+/// What the first builder did not note.
+fn forget_later_notes(object: &mut Value) {
+    if let Some(notes) = object["metadata"]["annotations"].as_object_mut() {
+        for later in [ANNOTATION_RENDERED, ANNOTATION_VERSION, ANNOTATION_IMAGE] {
+            notes.remove(later);
+        }
+    }
+}
+
 /// Whether the objects and the pods are unchanged.
-fn unchanged(world: &World, before: &BTreeMap<String, Value>, what: &str) -> Result<(), Failure> {
+pub(super) fn unchanged(
+    world: &World,
+    before: &BTreeMap<String, Value>,
+    what: &str,
+) -> Result<(), Failure> {
     let now = contents(world);
     if let Some((name, was)) = before
         .iter()

@@ -294,7 +294,7 @@ impl proto::member_server::Member for Lies {
     ) -> Result<Response<proto::DescribeResponse>, Status> {
         drop(self.asked::<()>("Describe"));
         Ok(Response::new(proto::DescribeResponse {
-            version: "0.1.0".to_owned(),
+            version: crate::opsim::user::VERSION.to_owned(),
             pod_uid: self.liar.pod_uid.clone(),
             cluster_uid: self.liar.cluster_uid.clone(),
             disk_uuid: "of-nobody".to_owned(),

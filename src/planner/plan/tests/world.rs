@@ -20,6 +20,8 @@ use crate::plan::*;
 pub(super) use alarmed::roomy;
 
 pub(super) const CLUSTER_UID: &str = "c1a5-0000";
+/// Of the resource and of its members at first, whatever this build's is: the golden texts have it.
+const FIRST_VERSION: &str = "0.1.0";
 const SECOND: u64 = 1000;
 
 #[derive(Clone, Debug)]
@@ -60,6 +62,7 @@ impl World {
             ..EtcdClusterSpec::default()
         };
         spec.storage.size = "1Gi".into();
+        spec.version = FIRST_VERSION.into();
         let cluster = ValidatedCluster {
             namespace: "default".into(),
             name: "demo".into(),
@@ -307,8 +310,8 @@ fn nothing_yet(cluster: &ValidatedCluster) -> Model {
     let mut model = Model::of(&seen);
     model.pace.catch_up = 1_000_000;
     model.pace.carried_ms = 30 * SECOND;
-    model.version = "0.1.0".into();
-    model.readable_since = Some("0.1.0".into());
+    model.version = FIRST_VERSION.into();
+    model.readable_since = Some(FIRST_VERSION.into());
     model.health.space = roomy();
     model.health.compares = true;
     // Golden texts contain some of the generated names.
