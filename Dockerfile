@@ -12,7 +12,7 @@ COPY . .
 RUN cargo build --release --locked --bin quorate && mkdir /out && cp target/release/quorate /out/quorate
 
 FROM scratch
-ARG VERSION=0.1.0
+ARG VERSION=0.2.0
 LABEL org.opencontainers.image.title="quorate" \
       org.opencontainers.image.description="Replicated etcd-style clusters on Kubernetes: operator and server" \
       org.opencontainers.image.licenses="Apache-2.0" \

@@ -101,7 +101,7 @@ install_by_chart() {
 install_by_manifest() {
   helm uninstall quorate --namespace quorate-system --wait >/dev/null
   kubectl get crd etcdclusters.quorate.dev >/dev/null || { echo "uninstalling the chart deleted the CRD, and with it every cluster" >&2; exit 1; }
-  sed "s|quorate:0.1.0|$quorate_image|g" deploy/install.yaml | kubectl apply --server-side --force-conflicts -f - >/dev/null
+  sed -E "s|(image[:=] ?)quorate:[^ ]+|\1$quorate_image|" deploy/install.yaml | kubectl apply --server-side --force-conflicts -f - >/dev/null
   kubectl -n quorate-system rollout status deployment/quorate --timeout=120s >/dev/null
   log "the operator runs, installed by deploy/install.yaml"
 }

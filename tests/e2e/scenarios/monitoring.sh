@@ -111,9 +111,10 @@ fire QuorateClusterNoQuorum QuorateClusterUnavailable
 kubectl -n "$ns" scale sts "$first" "$second" --replicas=1 >/dev/null
 patch qec demo '{"spec":{"paused":false}}'
 ready demo 3
+version=$(kubectl -n "$ns" get qec demo -o jsonpath='{.spec.version}')
 patch qec demo '{"spec":{"image":null,"version":"9.9.9"}}'
 fire QuorateClusterStalled
-patch qec demo "{\"spec\":{\"image\":\"$quorate_image\",\"version\":\"0.1.0\"}}"
+patch qec demo "{\"spec\":{\"image\":\"$quorate_image\",\"version\":\"$version\"}}"
 ready demo 3
 
 # --- clusters that cannot be
