@@ -8,6 +8,7 @@ mod helps;
 mod reasons;
 mod resources;
 mod run;
+mod versions;
 
 use std::path::Path;
 

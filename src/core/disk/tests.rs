@@ -331,6 +331,20 @@ fn disk_formats_are_documented() {
     );
 }
 
+/// The tree was still called 0.1.0 when what it wrote could be read by 0.2.0 and later only. So a way back to 0.1.0 was
+/// taken for one to the same version, which reads every disk, and not refused.
+#[test]
+fn this_version_reads_what_it_writes() {
+    let parsed = |version: &str| -> Vec<u64> {
+        let numbers = version.split('-').next().unwrap().split('.');
+        numbers.map(|number| number.parse().unwrap()).collect()
+    };
+    let own = parsed(env!("CARGO_PKG_VERSION"));
+    for since in [super::READABLE_SINCE, super::VALUES_READABLE_SINCE] {
+        assert!(parsed(since) <= own, "readable since {since}");
+    }
+}
+
 /// Names and contents of all files.
 fn contents(directory: &std::path::Path) -> std::collections::BTreeMap<String, Vec<u8>> {
     let mut found = std::collections::BTreeMap::new();
