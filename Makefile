@@ -30,7 +30,7 @@ check: ## formatting, lints, layering, links, generated files, supply chain: wri
 lint: ## clippy over the tests' build and over the release's own, and rustdoc
 	@tests/needs.sh rust cc
 	cargo clippy --locked --all-targets -- -D warnings
-	cargo clippy --locked --bin quorate -- -D warnings
+	cargo clippy --locked --bin quorate --bin kubectl-quorate -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --lib --document-private-items --features mutants,simulators,versus
 
 files: ## the rest of `make check`: formatting, layering, links, blocks of the pages, generated files, the chart, supply chain

@@ -4,7 +4,7 @@
 //! Reads the sources as text and therefore does not see through macros or re-exports, so `clippy.toml` bans the
 //! important methods as well.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -68,6 +68,7 @@ const SHELLS: &[(&str, &[&str])] = &[
         ],
     ),
     ("backup", &["bolt", "snapshot", "store", "server", "wire"]),
+    (PLUGIN, &["crd", "model", "build"]),
     ("sim", &["raft", "store", "node", "disk", "persist"]),
 ];
 
@@ -77,7 +78,23 @@ const SHELLS: &[(&str, &[&str])] = &[
 const PLANTED: &str = "mutants";
 const THE_QUESTION: &str = "use crate::mutants::mutant;";
 
-/// Packages below `src`, which contain rooms; that of the planted faults is a room itself.
+/// The room of kubectl's plugin, and what its package must not depend on, by whatever way: it is built for machines
+/// that run no server, of other systems too, and asks through the user's kubectl.
+const PLUGIN: &str = "plugin";
+const NOT_IN_PLUGIN: &[&str] = &[
+    "tokio",
+    "hyper",
+    "kube-client",
+    "rustls",
+    "aws-lc-sys",
+    "ring",
+    "openssl-sys",
+    "native-tls",
+    "quorate",
+    "quorate-core",
+];
+
+/// Packages below `src`, which contain rooms; those of the planted faults and of the plugin are rooms themselves.
 const PACKAGES: &[&str] = &["core", "planner"];
 
 /// Rooms that may use every room: a new folder in `src` or in one of the packages has to be listed here or above.
@@ -164,18 +181,52 @@ fn fuzzer_instruments_every_package() {
     }
 }
 
+/// By `Cargo.lock`, which has the dependencies of every platform.
+#[test]
+fn plugin_has_no_client_runtime_or_tls() {
+    let lock = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.lock"));
+    let below = dependencies(&lock.expect("it is there"), "quorate-plugin");
+    assert!(below.contains("quorate-planner"), "{below:?}");
+    for banned in NOT_IN_PLUGIN {
+        assert!(!below.contains(*banned), "quorate-plugin needs {banned}");
+    }
+}
+
+/// The names of all packages that a package of this lock file needs. Versions are not told apart.
+fn dependencies(lock: &str, package: &str) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let mut open = vec![package.to_owned()];
+    while let Some(name) = open.pop() {
+        let head = format!("name = \"{name}\"\n");
+        for entry in lock
+            .split("[[package]]\n")
+            .filter(|it| it.starts_with(&head))
+        {
+            let quoted = entry.lines().filter_map(|line| line.strip_prefix(" \""));
+            let names = quoted.filter_map(|line| line.split(['"', ' ']).next());
+            open.extend(
+                names
+                    .filter(|it| found.insert((*it).to_owned()))
+                    .map(str::to_owned),
+            );
+        }
+    }
+    found
+}
+
 /// Rooms are named by `crate::`, which the checks of this file see; the packages only where they are re-exported.
 #[test]
 fn packages_are_named_in_their_heads_alone() {
     let mut found = Vec::new();
     for file in files_below(&source()) {
         let name = file.file_name().unwrap_or_default();
-        if name == "lib.rs" || name == "mutants_test.rs" {
+        let head = name == "lib.rs" || file.ends_with("plugin/main.rs");
+        if head || name == "mutants_test.rs" {
             continue;
         }
         let text = fs::read_to_string(&file).expect("a source file is readable");
         for (number, line) in code_lines(&text) {
-            let names = PACKAGES.iter().chain([&PLANTED]);
+            let names = PACKAGES.iter().chain([&PLANTED, &PLUGIN]);
             if names
                 .map(|name| format!("quorate_{name}"))
                 .any(|name| line.contains(&name))
@@ -224,7 +275,8 @@ fn every_room_has_its_place_and_its_head() {
             known.contains(&room.as_str()),
             "src/{room} is not listed in tests/layering.rs"
         );
-        let main = if room == PLANTED { "lib.rs" } else { "mod.rs" };
+        let package = [PLANTED, PLUGIN].contains(&room.as_str());
+        let main = if package { "lib.rs" } else { "mod.rs" };
         let head = fs::read_to_string(folder_of(&room).join(main)).expect("a room has one");
         assert!(
             head.starts_with("//! "),
@@ -288,7 +340,7 @@ fn rooms() -> Vec<String> {
 }
 
 fn manifests() -> Vec<PathBuf> {
-    let packages = PACKAGES.iter().chain([&PLANTED]);
+    let packages = PACKAGES.iter().chain([&PLANTED, &PLUGIN]);
     let below = packages.map(|package| source().join(package).join("Cargo.toml"));
     let main = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
     below.chain([main]).collect()

@@ -105,7 +105,7 @@ fn write_files(arguments: &Arguments) -> Result<(), String> {
 
 /// Every generated file: its path in the repository and its text.
 fn files() -> Result<Vec<(String, String)>, String> {
-    let [namespaced, cluster, lease] = build::rules_yaml(super::operator::LEASE)?;
+    let [namespaced, cluster, lease] = build::rules_yaml(crd::OPERATOR_LEASE)?;
     let mut files = Vec::new();
     for definition in crd::definitions() {
         let path = format!("crds/quorate.dev_{}.yaml", definition.spec.names.plural);

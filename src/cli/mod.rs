@@ -7,7 +7,6 @@ mod demo;
 mod describe;
 mod follow;
 mod generate;
-mod kubectl;
 mod local;
 mod logging;
 mod operator;
@@ -24,6 +23,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
+
+use crate::plugin::{self, chain};
 
 /// Exit code of wrong usage.
 const USAGE: u8 = 2;
@@ -75,7 +76,7 @@ enum Command {
     Demo(demo::Arguments),
     Certs(certs::Arguments),
     Describe(describe::Arguments),
-    Kubectl(kubectl::Arguments),
+    Kubectl(plugin::Arguments),
     Bench(bench::Arguments),
     Generate(generate::Arguments),
     Witness(witness::Arguments),
@@ -86,10 +87,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     // Called as kubectl's plugin, all arguments are the plugin's, and it calls itself so.
     if is_called(&arguments, "kubectl-quorate") {
-        return match kubectl::Arguments::try_parse_from(arguments) {
-            Ok(arguments) => kubectl::run(&arguments),
-            Err(error) => refuse(&error),
-        };
+        return plugin::called(arguments);
     }
     let arguments = as_parsed(arguments);
     if let Some(word) = arguments.get(1)
@@ -151,7 +149,7 @@ fn dispatch(command: Command) -> ExitCode {
         Command::Demo(arguments) => demo::run(arguments),
         Command::Certs(arguments) => certs::run(&arguments),
         Command::Describe(arguments) => describe::run(&arguments),
-        Command::Kubectl(arguments) => kubectl::run(&arguments),
+        Command::Kubectl(arguments) => plugin::run(&arguments),
         Command::Bench(arguments) => bench::run(arguments),
         Command::Generate(arguments) => generate::run(&arguments),
         Command::Witness(arguments) => witness::run(arguments),
@@ -204,17 +202,6 @@ fn block_on_main<E: std::error::Error>(
     }
 }
 
-/// An error with its causes, on one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text += &format!(": {cause}");
-        source = cause.source();
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use clap::error::ErrorKind;
@@ -230,7 +217,7 @@ mod tests {
         let listed: Vec<&str> = lines.filter_map(|line| line.split(' ').next()).collect();
         assert_eq!(listed, known);
         quorate.debug_assert();
-        kubectl::Arguments::command().debug_assert();
+        plugin::Arguments::command().debug_assert();
     }
 
     /// Found in the help texts: clap's `about` without a text is the package's, and five subcommands called

@@ -7,13 +7,10 @@ use std::str::FromStr;
 use clap::Parser;
 
 use crate::build::OwnImage;
-use crate::crd::ImageReference;
+use crate::crd::{ImageReference, OPERATOR_LEASE};
 use crate::operator::kubernetes::cache::Namespaces;
 use crate::operator::kubernetes::{self, LeaseTimes, Options};
 use crate::server::process::log_pipe::last_word;
-
-/// Name of the Lease for leader election among operators, if no other is given.
-pub(super) const LEASE: &str = "quorate-operator";
 
 /// Runs replicated etcd-style clusters on Kubernetes: one EtcdCluster resource, one cluster.
 #[derive(Debug, Parser)]
@@ -41,7 +38,7 @@ pub(super) struct Arguments {
     probe_address: SocketAddr,
 
     /// Name of the Lease for leader election among operators.
-    #[arg(long, default_value = LEASE)]
+    #[arg(long, default_value = OPERATOR_LEASE)]
     lease_name: String,
 
     /// Namespace of the Lease; by default the operator's own.

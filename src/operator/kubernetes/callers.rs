@@ -15,8 +15,6 @@ use sha2::{Digest, Sha256};
 
 use crate::operator::clock::{Clock, Moment};
 
-/// The audience of tokens for requests to the operator: the API server itself accepts none of them.
-pub(crate) const AUDIENCE: &str = "quorate.dev";
 /// So long an answer holds.
 const HOLDS: Duration = Duration::from_secs(30);
 /// Answers that are remembered.

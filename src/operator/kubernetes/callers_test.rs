@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use serde_json::{Value, json};
 
 use super::*;
+use crate::model::call::AUDIENCE;
 
 /// An API server that authenticates the token `good` as `alice`, who may only read `/metrics`. Counts requests;
 /// `right`: whether the operator may create reviews.

@@ -16,12 +16,12 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
 use kube::ResourceExt as _;
-use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 
-use super::callers::{AUDIENCE, Callers, Wish};
+use super::callers::{Callers, Wish};
 use super::context::Context;
 use crate::crd::{EtcdCluster, GROUP, TlsPort};
+use crate::model::call::{AUDIENCE, ForecastRequest, ForecastResponse};
 use crate::model::forecast::Forecast;
 use crate::operator::admission::admit;
 
@@ -56,26 +56,6 @@ pub(super) fn route(acting: Acting, callers: Arc<Callers>) -> Router {
     Router::new()
         .route("/forecast", post(respond))
         .with_state(asked)
-}
-
-/// The request.
-#[derive(Clone, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct ForecastRequest {
-    /// Authenticates the caller; issued for [`AUDIENCE`].
-    pub(crate) token: String,
-    /// The resource as it would be.
-    pub(crate) cluster: EtcdCluster,
-}
-
-/// The response.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) enum ForecastResponse {
-    /// What would be done.
-    Forecast(Forecast),
-    /// Why there is no forecast, and what to do about it.
-    Refused(String),
 }
 
 async fn respond(State(asked): State<Asked>, body: Body) -> Response {

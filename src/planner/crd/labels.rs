@@ -6,6 +6,8 @@ pub const GROUP: &str = "quorate.dev";
 pub const MANAGER: &str = "quorate";
 /// Value of `app.kubernetes.io/name`.
 pub const APP: &str = "quorate";
+/// Name of the Lease for leader election among operators, if no other is given: the plugin finds the active one by it.
+pub const OPERATOR_LEASE: &str = "quorate-operator";
 /// UID of the resource that an object belongs to: part of every selector.
 pub const LABEL_CLUSTER_UID: &str = "quorate.dev/cluster-uid";
 /// Name of the resource that an object belongs to.

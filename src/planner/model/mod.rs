@@ -9,6 +9,7 @@
 
 mod alarms;
 mod authorities;
+pub mod call;
 mod certificates;
 mod faults;
 pub mod forecast;

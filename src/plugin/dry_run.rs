@@ -1,7 +1,7 @@
 //! The output of `kubectl quorate plan`: a function of a forecast. It states that it is a forecast, without failures
 //! and delays.
 
-use kube::ResourceExt as _;
+use kube_core::ResourceExt as _;
 
 use super::table::wrapped;
 use crate::crd::EtcdCluster;

@@ -27,7 +27,10 @@ pub(super) fn compare(name: &str, text: &str) {
         assert!(line.chars().count() <= WIDTH, "too wide: {line:?}");
         assert_eq!(line.trim_end(), line, "blanks at the end of a line");
     }
-    let path = format!("{}/tests/screens/{name}.txt", env!("CARGO_MANIFEST_DIR"));
+    let path = format!(
+        "{}/../../tests/screens/{name}.txt",
+        env!("CARGO_MANIFEST_DIR")
+    );
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         std::fs::write(&path, text).expect("the folder is there");
     }

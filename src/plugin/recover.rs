@@ -4,7 +4,7 @@
 
 use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod};
 use k8s_openapi::jiff::Timestamp;
-use kube::ResourceExt as _;
+use kube_core::ResourceExt as _;
 
 use super::remains::{Remains, Volume, remains};
 use super::screen::age;

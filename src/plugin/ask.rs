@@ -6,18 +6,16 @@ use std::process::{Command, Stdio};
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Event, Node, PersistentVolumeClaim, Pod};
-use kube::ResourceExt;
+use kube_core::ResourceExt;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::Which;
 use super::recover::Lost;
 use super::screen::Operator;
-use crate::cli::operator::LEASE;
-use crate::crd::{EtcdCluster, EtcdRecovery, LABEL_CLUSTER};
+use crate::crd::{EtcdCluster, EtcdRecovery, LABEL_CLUSTER, OPERATOR_LEASE};
+use crate::model::call::{AUDIENCE, ForecastRequest, ForecastResponse};
 use crate::model::forecast::Forecast;
-use crate::operator::kubernetes::callers::AUDIENCE;
-use crate::operator::kubernetes::dry_run::{ForecastRequest, ForecastResponse};
 
 /// Why a request failed.
 #[derive(Debug, thiserror::Error)]
@@ -105,7 +103,7 @@ pub(super) fn operator(which: &Which) -> Operator {
         &namespace.map_or("--all-namespaces".to_owned(), |name| {
             format!("--namespace={name}")
         }),
-        &format!("--field-selector=metadata.name={LEASE}"),
+        &format!("--field-selector=metadata.name={OPERATOR_LEASE}"),
     ];
     match get::<List<Lease>>(which, request) {
         Ok(list) => Operator::Leases(list.items),

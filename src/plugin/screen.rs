@@ -5,7 +5,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
-use kube::ResourceExt as _;
+use kube_core::ResourceExt as _;
 
 use super::table::{table, wrapped};
 use crate::crd::{

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod};
-use kube::ResourceExt as _;
+use kube_core::ResourceExt as _;
 
 use super::recover::Lost;
 use crate::crd::{

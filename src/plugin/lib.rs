@@ -1,5 +1,8 @@
-//! `kubectl quorate`: status and forecasts of clusters on Kubernetes, and recoveries for review. Runs the installed `kubectl`, so contexts,
-//! credentials and permissions are those of every other command. Reads only.
+//! `kubectl quorate`: status and forecasts of clusters on Kubernetes, and recoveries for review. Runs the installed
+//! `kubectl`, so contexts, credentials and permissions are those of every other command. Reads only.
+//!
+//! A package of its own, without a client of Kubernetes, a runtime or TLS: the binary `kubectl-quorate` is for machines
+//! that run no server, also of other systems than Linux. `quorate kubectl` is the same.
 
 mod ask;
 mod dry_run;
@@ -12,15 +15,18 @@ mod screen;
 mod screen_test;
 mod table;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use k8s_openapi::jiff::Timestamp;
+use quorate_planner::{crd, model};
 
 /// Status and forecasts of clusters on Kubernetes, and recoveries for review.
 #[derive(Debug, Parser)]
-#[command(name = "kubectl quorate", disable_help_subcommand = true)]
-pub(super) struct Arguments {
+#[command(name = "kubectl quorate", display_name = "kubectl-quorate", version)]
+#[command(disable_help_subcommand = true)]
+pub struct Arguments {
     #[command(subcommand)]
     command: Command,
 }
@@ -86,7 +92,7 @@ enum Output {
 
 /// Which API server, namespace and operator to use; kubectl's own flags are passed on unchanged.
 #[derive(Debug, Default, Args)]
-pub(super) struct Which {
+pub(crate) struct Which {
     /// Namespace of the cluster; by default that of the context.
     #[arg(long, short)]
     namespace: Option<String>,
@@ -105,8 +111,13 @@ pub(super) struct Which {
     operator_namespace: Option<String>,
 }
 
+/// Runs the program with these arguments, the first of which is its name. Wrong usage ends the process with code 2.
+pub fn called(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    run(&Arguments::parse_from(arguments))
+}
+
 /// Runs the subcommand.
-pub(super) fn run(arguments: &Arguments) -> ExitCode {
+pub fn run(arguments: &Arguments) -> ExitCode {
     let output = match &arguments.command {
         Command::Status(status) => status_of(status),
         Command::Plan(plan) => plan_of(plan),
@@ -118,7 +129,7 @@ pub(super) fn run(arguments: &Arguments) -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            eprintln!("kubectl quorate: {}", super::chain(&error));
+            eprintln!("kubectl quorate: {}", chain(&error));
             ExitCode::FAILURE
         }
     }
@@ -164,4 +175,16 @@ fn recovery_of(recover: &Recover) -> Result<String, ask::Error> {
             Err(ask::Error::NoRecovery(why))
         }
     }
+}
+
+/// An error with its causes, on one line.
+#[must_use]
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text += &format!(": {cause}");
+        source = cause.source();
+    }
+    text
 }
