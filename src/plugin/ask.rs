@@ -1,68 +1,19 @@
 //! Requests to the API server through `kubectl`. Changes nothing there.
 
-use std::ffi::OsStr;
-use std::io::Write as _;
-use std::process::{Command, Stdio};
-
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Event, Node, PersistentVolumeClaim, Pod};
 use kube_core::ResourceExt;
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use super::Which;
+use super::child::{get, kubectl, run};
+use super::error::Error;
 use super::recover::Lost;
 use super::screen::Operator;
 use crate::crd::{EtcdCluster, EtcdRecovery, LABEL_CLUSTER, OPERATOR_LEASE};
 use crate::model::call::{AUDIENCE, ForecastRequest, ForecastResponse};
 use crate::model::forecast::Forecast;
-
-/// Why a request failed.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum Error {
-    /// kubectl does not exist, or cannot be started.
-    #[error("cannot run kubectl, by which it asks: put it on the PATH")]
-    NoKubectl(#[source] std::io::Error),
-    /// kubectl failed; its error states why.
-    #[error("{0}")]
-    Refused(String),
-    /// kubectl's output is not the expected object.
-    #[error("kubectl printed what cannot be read")]
-    Unreadable(#[source] serde_json::Error),
-    /// A name is needed.
-    #[error("there is no EtcdCluster in this namespace; -n names another one")]
-    None,
-    /// A name is needed.
-    #[error("several EtcdClusters exist in this namespace: name one of {0}")]
-    Several(String),
-    /// The file contains another kind of resource.
-    #[error("{0} holds {1}: give the manifest of one EtcdCluster")]
-    NotOne(String, String),
-    /// No operator could be asked for a forecast.
-    #[error(
-        "no operator is running for this cluster, so there is no forecast: check the operator's pods"
-    )]
-    NoOperator,
-    /// The active operator cannot be determined.
-    #[error(
-        "cannot read the operator's Lease: you need permission to list Leases in all namespaces, or in the operator's namespace with --operator-namespace; {0}"
-    )]
-    NoLease(String),
-    /// No token to authenticate the request.
-    #[error(
-        "the operator wants to know who asks, and no token of the service account {0} can be made: name one that you may make tokens of, and that may get etcdclusters, with --service-account NAMESPACE/NAME; {1}"
-    )]
-    NoToken(String, String),
-    /// A service account must be given as namespace and name.
-    #[error("{0:?} is no service account: name it as NAMESPACE/NAME")]
-    NoAccount(String),
-    /// No recovery can be planned.
-    #[error("{0}")]
-    NoRecovery(String),
-    /// The operator returned an error.
-    #[error("the operator could not compute a forecast: {0}")]
-    NoForecast(String),
-}
 
 #[derive(Deserialize)]
 struct List<T> {
@@ -71,16 +22,22 @@ struct List<T> {
 
 /// The cluster of this name, or the only one.
 pub(super) fn cluster(which: &Which, name: Option<&str>) -> Result<EtcdCluster, Error> {
+    serde_json::from_value(object(which, name)?).map_err(Error::Unreadable)
+}
+
+/// The same as the API server has it, with fields that this plugin may not know.
+pub(super) fn object(which: &Which, name: Option<&str>) -> Result<Value, Error> {
     const RESOURCE: &str = "etcdclusters.quorate.dev";
     if let Some(name) = name {
         return get(which, [RESOURCE, name]);
     }
-    let mut all: List<EtcdCluster> = get(which, [RESOURCE])?;
+    let mut all: List<Value> = get(which, [RESOURCE])?;
     match all.items.len() {
         0 => Err(Error::None),
         1 => Ok(all.items.remove(0)),
         _ => {
-            let names: Vec<String> = all.items.iter().map(ResourceExt::name_any).collect();
+            let name = |it: &Value| it["metadata"]["name"].as_str().unwrap_or("?").to_owned();
+            let names: Vec<String> = all.items.iter().map(name).collect();
             Err(Error::Several(names.join(", ")))
         }
     }
@@ -140,7 +97,7 @@ pub(super) fn as_if_applied(which: &Which, filename: &str) -> Result<EtcdCluster
     let mut command = kubectl(which, "apply");
     command.args(["--dry-run=server", "--output=json", "--filename", filename]);
     let printed = run(command, None)?;
-    let object: serde_json::Value = serde_json::from_slice(&printed).map_err(Error::Unreadable)?;
+    let object: Value = serde_json::from_slice(&printed).map_err(Error::Unreadable)?;
     let kind = object["kind"].as_str().unwrap_or("nothing").to_owned();
     if kind != "EtcdCluster" {
         return Err(Error::NotOne(filename.to_owned(), format!("a {kind}")));
@@ -214,47 +171,4 @@ fn pod_of(lease: &Lease) -> Option<(String, String)> {
     let holder = lease.spec.as_ref()?.holder_identity.as_deref()?;
     let (pod, _) = holder.rsplit_once('-')?;
     Some((lease.namespace()?, pod.to_owned()))
-}
-
-fn get<T: DeserializeOwned>(
-    which: &Which,
-    request: impl IntoIterator<Item = impl AsRef<OsStr>>,
-) -> Result<T, Error> {
-    let mut command = kubectl(which, "get");
-    command.arg("--output=json").args(request);
-    serde_json::from_slice(&run(command, None)?).map_err(Error::Unreadable)
-}
-
-fn kubectl(which: &Which, verb: &str) -> Command {
-    let mut command = Command::new("kubectl");
-    command.arg(verb);
-    command.arg(format!("--request-timeout={}", which.request_timeout));
-    let given = [
-        ("namespace", &which.namespace),
-        ("context", &which.context),
-        ("kubeconfig", &which.kubeconfig),
-    ];
-    for (flag, value) in given {
-        command.args(value.as_ref().map(|value| format!("--{flag}={value}")));
-    }
-    command
-}
-
-/// Runs it with this input, or with that of this process. Returns its output.
-fn run(mut command: Command, input: Option<&[u8]>) -> Result<Vec<u8>, Error> {
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    if input.is_some() {
-        command.stdin(Stdio::piped());
-    }
-    let mut child = command.spawn().map_err(Error::NoKubectl)?;
-    if let (Some(input), Some(mut stdin)) = (input, child.stdin.take()) {
-        // It may exit without reading: then its error states why.
-        let _ = stdin.write_all(input);
-    }
-    let output = child.wait_with_output().map_err(Error::NoKubectl)?;
-    if !output.status.success() {
-        let words = String::from_utf8_lossy(&output.stderr);
-        return Err(Error::Refused(words.trim().to_owned()));
-    }
-    Ok(output.stdout)
 }

@@ -5,7 +5,13 @@
 //! that run no server, also of other systems than Linux. `quorate kubectl` is the same.
 
 mod ask;
+mod child;
+mod document;
+#[cfg(test)]
+mod document_test;
 mod dry_run;
+mod error;
+mod members;
 mod recover;
 #[cfg(test)]
 mod recover_test;
@@ -22,6 +28,10 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use k8s_openapi::jiff::Timestamp;
 use quorate_planner::{crd, model};
 
+use document::Format;
+use error::Error;
+use members::Columns;
+
 /// Status and forecasts of clusters on Kubernetes, and recoveries for review.
 #[derive(Debug, Parser)]
 #[command(name = "kubectl quorate", display_name = "kubectl-quorate", version)]
@@ -37,6 +47,8 @@ enum Command {
     Status(Status),
     /// Shows what the operator would do, step by step, if a file were applied, or for the cluster as it is.
     Plan(Plan),
+    /// Shows the members of a cluster: role, health, entries behind, version, node; with -o wide also ID, pod and PVC.
+    Members(Members),
     /// Shows what is left of a cluster that has lost its quorum for good, and writes an EtcdRecovery for review; without
     /// --plan, how the EtcdRecoveries of a cluster are doing.
     Recover(Recover),
@@ -46,6 +58,9 @@ enum Command {
 struct Status {
     /// Name of the EtcdCluster; optional if there is only one.
     name: Option<String>,
+    /// Print a document for programs instead: the resource, its events and what is known of the operator.
+    #[arg(long, short)]
+    output: Option<Format>,
     #[command(flatten)]
     which: Which,
 }
@@ -66,8 +81,32 @@ struct Plan {
     /// create tokens for it, and it must be allowed to get the EtcdCluster. By default the operator's own.
     #[arg(long)]
     service_account: Option<String>,
+    /// Print the forecast as a document for programs instead.
+    #[arg(long, short)]
+    output: Option<Format>,
     #[command(flatten)]
     which: Which,
+}
+
+#[derive(Debug, Args)]
+struct Members {
+    /// Name of the EtcdCluster; optional if there is only one.
+    name: Option<String>,
+    /// Print more columns, or a document for programs.
+    #[arg(long, short)]
+    output: Option<Shown>,
+    #[command(flatten)]
+    which: Which,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Shown {
+    /// With ID, pod and PVC.
+    Wide,
+    /// As JSON.
+    Json,
+    /// As YAML.
+    Yaml,
 }
 
 #[derive(Debug, Args)]
@@ -79,13 +118,13 @@ struct Recover {
     plan: bool,
     /// Print the EtcdRecovery alone.
     #[arg(long, short, requires = "plan")]
-    output: Option<Output>,
+    output: Option<Manifest>,
     #[command(flatten)]
     which: Which,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Output {
+enum Manifest {
     /// The manifest.
     Yaml,
 }
@@ -121,6 +160,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     let output = match &arguments.command {
         Command::Status(status) => status_of(status),
         Command::Plan(plan) => plan_of(plan),
+        Command::Members(members) => members_of(members),
         Command::Recover(recover) => recovery_of(recover),
     };
     match output {
@@ -135,17 +175,22 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     }
 }
 
-fn status_of(status: &Status) -> Result<String, ask::Error> {
-    let cluster = ask::cluster(&status.which, status.name.as_deref())?;
+fn status_of(status: &Status) -> Result<String, Error> {
+    let resource = ask::object(&status.which, status.name.as_deref())?;
+    let cluster = serde_json::from_value(resource.clone()).map_err(Error::Unreadable)?;
     let observation = screen::Observation {
         events: ask::events(&status.which, &cluster)?,
         operator: ask::operator(&status.which),
         cluster,
     };
-    Ok(screen::status(&observation, Timestamp::now()))
+    let now = Timestamp::now();
+    match status.output {
+        None => Ok(screen::status(&observation, now)),
+        Some(format) => document::written(&document::status(&resource, &observation, now), format),
+    }
 }
 
-fn plan_of(plan: &Plan) -> Result<String, ask::Error> {
+fn plan_of(plan: &Plan) -> Result<String, Error> {
     let wanted = match &plan.filename {
         Some(filename) => ask::as_if_applied(&plan.which, filename)?,
         None => ask::cluster(&plan.which, plan.name.as_deref())?,
@@ -153,26 +198,41 @@ fn plan_of(plan: &Plan) -> Result<String, ask::Error> {
     let how = (plan.operator_port, plan.service_account.as_deref());
     let forecast = ask::forecast(&plan.which, &wanted, how)?;
     let applied = plan.filename.is_some();
-    Ok(dry_run::plan(&wanted, &forecast, applied))
+    match plan.output {
+        None => Ok(dry_run::plan(&wanted, &forecast, applied)),
+        Some(format) => document::written(&document::plan(&wanted, &forecast, applied), format),
+    }
 }
 
-fn recovery_of(recover: &Recover) -> Result<String, ask::Error> {
+fn members_of(members: &Members) -> Result<String, Error> {
+    let cluster = ask::cluster(&members.which, members.name.as_deref())?;
+    let rows = cluster.status.as_ref().map(|status| &status.members[..]);
+    let table = |columns| members::table(rows.unwrap_or_default(), columns).join("\n") + "\n";
+    match members.output {
+        None => Ok(table(Columns::Few)),
+        Some(Shown::Wide) => Ok(table(Columns::All)),
+        Some(Shown::Json) => document::written(&document::members(&cluster), Format::Json),
+        Some(Shown::Yaml) => document::written(&document::members(&cluster), Format::Yaml),
+    }
+}
+
+fn recovery_of(recover: &Recover) -> Result<String, Error> {
     let lost = ask::lost(&recover.which, &recover.name)?;
     let now = Timestamp::now();
     if !recover.plan {
         return Ok(recover::list(&lost, now));
     }
     if let Some(why) = recover::refusal(&lost) {
-        return Err(ask::Error::NoRecovery(why));
+        return Err(Error::NoRecovery(why));
     }
     let planned = recover::plan(&lost, now);
     match (planned.yaml, recover.output) {
-        (Some(yaml), Some(Output::Yaml)) => Ok(yaml),
+        (Some(yaml), Some(Manifest::Yaml)) => Ok(yaml),
         (Some(yaml), None) => Ok(format!("{}\n{yaml}", planned.screen)),
         (None, _) => {
             eprint!("{}", planned.screen);
             let why = "there is nothing to recover from".to_owned();
-            Err(ask::Error::NoRecovery(why))
+            Err(Error::NoRecovery(why))
         }
     }
 }

@@ -7,10 +7,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
 use kube_core::ResourceExt as _;
 
+use super::members::{self, Columns};
 use super::table::{table, wrapped};
-use crate::crd::{
-    EtcdCluster, EtcdClusterStatus, MemberHealth, MemberRole, MemberStatus, StepState, StepStatus,
-};
+use crate::crd::{EtcdCluster, EtcdClusterStatus, StepState, StepStatus};
 
 /// Number of completed steps to show.
 const PAST: usize = 5;
@@ -30,6 +29,37 @@ pub(super) enum Operator {
     Unknown(String),
 }
 
+/// The last sign of life of an operator.
+pub(super) struct Sign {
+    pub(super) seen: Timestamp,
+    /// Seconds for which it holds.
+    holds: i64,
+}
+
+impl Sign {
+    /// Whether an operator is running.
+    pub(super) fn is_fresh(&self, now: Timestamp) -> bool {
+        now.duration_since(self.seen).as_secs() <= self.holds
+    }
+}
+
+impl Operator {
+    /// The newest renewal counts: several operators share one Lease, and others may have one each. `None`: there has
+    /// never been one, or it is not known.
+    pub(super) fn sign(&self) -> Option<Sign> {
+        let Operator::Leases(leases) = self else {
+            return None;
+        };
+        let renewed = |lease: &Lease| {
+            let spec = lease.spec.as_ref()?;
+            let seconds = i64::from(spec.lease_duration_seconds.unwrap_or(0));
+            Some((spec.renew_time.as_ref()?.0, seconds))
+        };
+        let (seen, holds) = leases.iter().filter_map(renewed).max()?;
+        Some(Sign { seen, holds })
+    }
+}
+
 /// A cluster's members, what the operator did, does and will do, and the conditions that are not as they should be.
 pub(super) fn status(observation: &Observation, now: Timestamp) -> String {
     let none = EtcdClusterStatus::default();
@@ -37,7 +67,7 @@ pub(super) fn status(observation: &Observation, now: Timestamp) -> String {
     let mut lines = head(&observation.cluster, status);
     lines.extend(operator(&observation.operator, now));
     lines.push(String::new());
-    lines.extend(members(&status.members));
+    lines.extend(members::table(&status.members, Columns::Few));
     lines.push(String::new());
     lines.extend(steps(status, &observation.events, now));
     if !status.conditions.is_empty() {
@@ -91,75 +121,28 @@ fn head(cluster: &EtcdCluster, status: &EtcdClusterStatus) -> Vec<String> {
     lines
 }
 
-/// The newest renewal counts: several operators share one Lease, and others may have one each.
+/// Whether one runs, by its last sign of life.
 fn operator(operator: &Operator, now: Timestamp) -> Vec<String> {
     const HEAD: &str = "OPERATOR  ";
-    let leases = match operator {
-        Operator::Unknown(why) => return wrapped(HEAD, &format!("unknown: {why}")),
-        Operator::Leases(leases) => leases,
-    };
-    let renewed = |lease: &Lease| {
-        let spec = lease.spec.as_ref()?;
-        let seconds = i64::from(spec.lease_duration_seconds.unwrap_or(0));
-        Some((spec.renew_time.as_ref()?.0, seconds))
-    };
-    let Some((at, seconds)) = leases.iter().filter_map(renewed).max() else {
+    if let Operator::Unknown(why) = operator {
+        return wrapped(HEAD, &format!("unknown: {why}"));
+    }
+    let Some(sign) = operator.sign() else {
         return wrapped(HEAD, "none has ever run here");
     };
-    let words = if now.duration_since(at).as_secs() <= seconds {
-        format!("running, seen {} ago", age(at, now))
+    let ago = age(sign.seen, now);
+    let words = if sign.is_fresh(now) {
+        format!("running, seen {ago} ago")
     } else {
-        let ago = age(at, now);
         format!("NONE running since {ago}: what follows is of that time, and nothing is repaired")
     };
     wrapped(HEAD, &words)
 }
 
-fn members(members: &[MemberStatus]) -> Vec<String> {
-    if members.is_empty() {
-        return vec!["no member is known".to_owned()];
-    }
-    let titles = ["MEMBER", "ROLE", "HEALTH", "LAG", "VERSION", "NODE"];
-    let mut rows = vec![titles.map(str::to_owned).to_vec()];
-    for member in members {
-        let role = match (member.role, member.leader) {
-            (MemberRole::Voter, true) => "Leader".to_owned(),
-            (role, _) => format!("{role:?}"),
-        };
-        let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
-        let behind = !member.updated && member.pod_name.is_some();
-        let outdated = if behind { " (old spec)" } else { "" };
-        rows.push(vec![
-            member.name.clone(),
-            role,
-            format!("{:?}", member.health),
-            or_dash(member.lag_entries.map(|lag| lag.to_string())),
-            or_dash(member.version.clone()) + outdated,
-            or_dash(member.node_name.clone()),
-        ]);
-    }
-    let mut lines = Vec::new();
-    let mut drawn = table(&rows).into_iter();
-    lines.extend(drawn.next());
-    for (line, member) in drawn.zip(members) {
-        lines.push(line);
-        if member.health != MemberHealth::Healthy {
-            lines.extend(member.reason.iter().flat_map(|why| wrapped("  ", why)));
-        }
-        let restarts = member.restarts.filter(|count| *count > 0);
-        lines.extend(restarts.map(|count| format!("  its pod was replaced {count} times so far")));
-    }
-    lines
-}
-
 /// Completed, current, waiting and upcoming steps, each with its mark.
 fn steps(status: &EtcdClusterStatus, events: &[Event], now: Timestamp) -> Vec<String> {
     let mut lines = vec!["STEPS".to_owned()];
-    let mut past: Vec<(Timestamp, &Event)> = events
-        .iter()
-        .filter_map(|event| Some((when(event)?, event)))
-        .collect();
-    past.sort_by_key(|(at, event)| (*at, event.metadata.name.clone()));
+    let past = in_order(events);
     let first = past.len().saturating_sub(PAST);
     for (at, event) in &past[first..] {
         let mark = if event.type_.as_deref() == Some("Warning") {
@@ -215,6 +198,16 @@ fn now_and_next(step: &StepStatus, now: Timestamp) -> Vec<String> {
         lines.extend(wrapped("[ ] next       ", next));
     }
     lines
+}
+
+/// Events with their times, the oldest first.
+pub(super) fn in_order(events: &[Event]) -> Vec<(Timestamp, &Event)> {
+    let dated = events
+        .iter()
+        .filter_map(|event| Some((when(event)?, event)));
+    let mut all: Vec<(Timestamp, &Event)> = dated.collect();
+    all.sort_by_key(|(at, event)| (*at, event.metadata.name.clone()));
+    all
 }
 
 fn when(event: &Event) -> Option<Timestamp> {

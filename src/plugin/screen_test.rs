@@ -4,6 +4,7 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::dry_run::plan;
+use super::members::{self, Columns};
 use super::screen::{Observation, Operator, status};
 use super::table::{WIDTH, wrapped};
 
@@ -27,6 +28,11 @@ pub(super) fn compare(name: &str, text: &str) {
         assert!(line.chars().count() <= WIDTH, "too wide: {line:?}");
         assert_eq!(line.trim_end(), line, "blanks at the end of a line");
     }
+    compare_wide(name, text);
+}
+
+/// The same for what is wider than a screen.
+pub(super) fn compare_wide(name: &str, text: &str) {
     let path = format!(
         "{}/../../tests/screens/{name}.txt",
         env!("CARGO_MANIFEST_DIR")
@@ -268,4 +274,26 @@ fn a_long_word_has_a_line_of_its_own() {
             "     after".to_owned()
         ]
     );
+}
+
+#[test]
+fn members_in_two_widths() {
+    let unhealthy = json!({
+        "health": "Unhealthy", "version": null, "updated": false, "podName": "demo-2-0",
+        "reason": "no contact with the leader for 640 s, and its pod has been replaced three times without any change",
+    });
+    let leader = json!({
+        "leader": true, "id": "8e9e05c52164694d", "podName": "demo-1-0", "volumeClaimName": "data-demo-1-63b6a",
+    });
+    let learner = json!({"role": "Learner", "lagEntries": 48_211, "podName": "demo-3-0"});
+    let rows = json!([
+        member("demo-1", leader),
+        member("demo-2", unhealthy),
+        member("demo-3", learner),
+    ]);
+    let rows: Vec<crate::crd::MemberStatus> = serde_json::from_value(rows).expect("members");
+    let drawn = |columns| members::table(&rows, columns).join("\n") + "\n";
+    compare("members", &drawn(Columns::Few));
+    compare_wide("members-wide", &drawn(Columns::All));
+    assert_eq!(members::table(&[], Columns::All), ["no member is known"]);
 }

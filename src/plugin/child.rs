@@ -1,0 +1,55 @@
+//! The user's `kubectl` as a child process. Knows nothing of what is asked.
+
+use std::ffi::OsStr;
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+use serde::de::DeserializeOwned;
+
+use super::Which;
+use super::error::Error;
+
+/// An object or a list, as the API server has it.
+pub(crate) fn get<T: DeserializeOwned>(
+    which: &Which,
+    request: impl IntoIterator<Item = impl AsRef<OsStr>>,
+) -> Result<T, Error> {
+    let mut command = kubectl(which, "get");
+    command.arg("--output=json").args(request);
+    serde_json::from_slice(&run(command, None)?).map_err(Error::Unreadable)
+}
+
+/// A command of kubectl with the flags that say which API server and namespace.
+pub(crate) fn kubectl(which: &Which, verb: &str) -> Command {
+    let mut command = Command::new("kubectl");
+    command.arg(verb);
+    command.arg(format!("--request-timeout={}", which.request_timeout));
+    let given = [
+        ("namespace", &which.namespace),
+        ("context", &which.context),
+        ("kubeconfig", &which.kubeconfig),
+    ];
+    for (flag, value) in given {
+        command.args(value.as_ref().map(|value| format!("--{flag}={value}")));
+    }
+    command
+}
+
+/// Runs it with this input, or with that of this process. Returns its output.
+pub(crate) fn run(mut command: Command, input: Option<&[u8]>) -> Result<Vec<u8>, Error> {
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    if input.is_some() {
+        command.stdin(Stdio::piped());
+    }
+    let mut child = command.spawn().map_err(Error::NoKubectl)?;
+    if let (Some(input), Some(mut stdin)) = (input, child.stdin.take()) {
+        // It may exit without reading: then its error states why.
+        let _ = stdin.write_all(input);
+    }
+    let output = child.wait_with_output().map_err(Error::NoKubectl)?;
+    if !output.status.success() {
+        let words = String::from_utf8_lossy(&output.stderr);
+        return Err(Error::Refused(words.trim().to_owned()));
+    }
+    Ok(output.stdout)
+}

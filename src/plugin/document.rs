@@ -1,0 +1,118 @@
+//! What `-o json` and `-o yaml` print, for programs: documents whose shape stays, described in `docs/tasks/observe.md`.
+//! Functions of what was observed and of the time. A new field may come; none goes or changes its meaning.
+
+use clap::ValueEnum;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Event;
+use k8s_openapi::jiff::Timestamp;
+use kube_core::ResourceExt as _;
+use serde_json::{Value, json};
+
+use super::error::Error;
+use super::screen::{Observation, Operator, in_order};
+use crate::crd::{EtcdCluster, EtcdClusterStatus};
+use crate::model::forecast::Forecast;
+
+/// How a document is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Format {
+    /// As JSON.
+    Json,
+    /// As YAML.
+    Yaml,
+}
+
+/// A document as text, which ends with a line break.
+pub(super) fn written(document: &Value, format: Format) -> Result<String, Error> {
+    let mut text = match format {
+        Format::Json => format!("{document:#}"),
+        Format::Yaml => serde_saphyr::to_string(document)
+            .map_err(|error| Error::Unwritable(error.to_string()))?,
+    };
+    if !text.ends_with('\n') {
+        text.push('\n');
+    }
+    Ok(text)
+}
+
+/// The resource as the API server has it, its events, and what is known of the operator.
+pub(super) fn status(resource: &Value, observation: &Observation, now: Timestamp) -> Value {
+    json!({
+        "cluster": resource,
+        "events": events(observation),
+        "operator": operator(&observation.operator, now),
+    })
+}
+
+/// The oldest first.
+fn events(observation: &Observation) -> Vec<Value> {
+    let all = in_order(&observation.events).into_iter();
+    let one = |(at, event): (Timestamp, &Event)| {
+        json!({
+            "time": at.to_string(),
+            "type": event.type_,
+            "reason": event.reason,
+            "message": event.message,
+            "count": event.count,
+        })
+    };
+    all.map(one).map(without_nulls).collect()
+}
+
+fn operator(operator: &Operator, now: Timestamp) -> Value {
+    let leases = match operator {
+        Operator::Unknown(why) => return json!({"state": "Unknown", "message": why}),
+        Operator::Leases(leases) => leases,
+    };
+    let sign = operator.sign();
+    let state = match &sign {
+        None => "NeverRun",
+        Some(sign) if sign.is_fresh(now) => "Running",
+        Some(_) => "NotRunning",
+    };
+    without_nulls(json!({
+        "state": state,
+        "lastSeen": sign.map(|sign| sign.seen.to_string()),
+        "leases": leases.iter().map(lease).collect::<Vec<Value>>(),
+    }))
+}
+
+fn lease(lease: &Lease) -> Value {
+    let spec = lease.spec.as_ref();
+    without_nulls(json!({
+        "namespace": lease.namespace(),
+        "name": lease.name_any(),
+        "holderIdentity": spec.and_then(|spec| spec.holder_identity.as_ref()),
+        "renewTime": spec.and_then(|spec| spec.renew_time.as_ref()).map(|time| time.0.to_string()),
+        "leaseDurationSeconds": spec.and_then(|spec| spec.lease_duration_seconds),
+    }))
+}
+
+/// The forecast, and for what.
+pub(super) fn plan(wanted: &EtcdCluster, forecast: &Forecast, applied: bool) -> Value {
+    json!({
+        "namespace": wanted.namespace(),
+        "name": wanted.name_any(),
+        "asIfApplied": applied,
+        "forecast": forecast,
+    })
+}
+
+/// The members as the status has them.
+pub(super) fn members(resource: &EtcdCluster) -> Value {
+    let none = EtcdClusterStatus::default();
+    let status = resource.status.as_ref().unwrap_or(&none);
+    json!({
+        "namespace": resource.namespace(),
+        "name": resource.name_any(),
+        "members": status.members,
+    })
+}
+
+/// A field that is not known is left out, as Kubernetes does.
+fn without_nulls(mut document: Value) -> Value {
+    if let Some(fields) = document.as_object_mut() {
+        fields.retain(|_, value| !value.is_null());
+    }
+    document
+}

@@ -1,0 +1,51 @@
+//! Why the plugin could not do what it was asked for, and what to do about it. Prints nothing.
+
+/// Why a request failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// kubectl does not exist, or cannot be started.
+    #[error("cannot run kubectl, by which it asks: put it on the PATH")]
+    NoKubectl(#[source] std::io::Error),
+    /// kubectl failed; its error states why.
+    #[error("{0}")]
+    Refused(String),
+    /// kubectl's output is not the expected object.
+    #[error("kubectl printed what cannot be read")]
+    Unreadable(#[source] serde_json::Error),
+    /// A document cannot be written.
+    #[error("cannot write this as YAML: {0}; -o json may do")]
+    Unwritable(String),
+    /// A name is needed.
+    #[error("there is no EtcdCluster in this namespace; -n names another one")]
+    None,
+    /// A name is needed.
+    #[error("several EtcdClusters exist in this namespace: name one of {0}")]
+    Several(String),
+    /// The file contains another kind of resource.
+    #[error("{0} holds {1}: give the manifest of one EtcdCluster")]
+    NotOne(String, String),
+    /// No operator could be asked for a forecast.
+    #[error(
+        "no operator is running for this cluster, so there is no forecast: check the operator's pods"
+    )]
+    NoOperator,
+    /// The active operator cannot be determined.
+    #[error(
+        "cannot read the operator's Lease: you need permission to list Leases in all namespaces, or in the operator's namespace with --operator-namespace; {0}"
+    )]
+    NoLease(String),
+    /// No token to authenticate the request.
+    #[error(
+        "the operator wants to know who asks, and no token of the service account {0} can be made: name one that you may make tokens of, and that may get etcdclusters, with --service-account NAMESPACE/NAME; {1}"
+    )]
+    NoToken(String, String),
+    /// A service account must be given as namespace and name.
+    #[error("{0:?} is no service account: name it as NAMESPACE/NAME")]
+    NoAccount(String),
+    /// No recovery can be planned.
+    #[error("{0}")]
+    NoRecovery(String),
+    /// The operator returned an error.
+    #[error("the operator could not compute a forecast: {0}")]
+    NoForecast(String),
+}
