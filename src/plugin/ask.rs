@@ -1,7 +1,7 @@
 //! Requests to the API server through `kubectl`. Changes nothing there.
 
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Event, Node, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{Event, Node, PersistentVolumeClaim, Pod, Secret};
 use kube_core::ResourceExt;
 use serde::Deserialize;
 use serde_json::Value;
@@ -11,7 +11,9 @@ use super::child::{get, kubectl, run};
 use super::error::Error;
 use super::recover::Lost;
 use super::screen::Operator;
-use crate::crd::{EtcdCluster, EtcdRecovery, LABEL_CLUSTER, OPERATOR_LEASE};
+use crate::crd::{
+    EtcdCluster, EtcdRecovery, LABEL_CLUSTER, LABEL_CLUSTER_UID, LABEL_MEMBER, OPERATOR_LEASE,
+};
 use crate::model::call::{AUDIENCE, ForecastRequest, ForecastResponse};
 use crate::model::forecast::Forecast;
 
@@ -89,6 +91,28 @@ pub(super) fn lost(which: &Which, name: &str) -> Result<Lost, Error> {
         pvcs: pvcs.items,
         nodes: nodes.map(|nodes| nodes.items),
         recoveries: recoveries.items,
+    })
+}
+
+/// The pods of a cluster's members.
+pub(super) fn member_pods(which: &Which, cluster: &EtcdCluster) -> Result<Vec<Pod>, Error> {
+    let namespace = format!("--namespace={}", cluster.namespace().unwrap_or_default());
+    let selector = format!("--selector={}", selector(cluster));
+    let pods: List<Pod> = get(which, ["pods", &selector, &namespace])?;
+    Ok(pods.items)
+}
+
+/// Selects the pods of a cluster's members, and of no Job.
+pub(super) fn selector(cluster: &EtcdCluster) -> String {
+    format!("{LABEL_CLUSTER_UID}={},{LABEL_MEMBER}", cluster.life())
+}
+
+/// A Secret.
+pub(super) fn secret(which: &Which, namespace: &str, name: &str) -> Result<Secret, Error> {
+    let option = format!("--namespace={namespace}");
+    get(which, ["secrets", name, &option]).map_err(|error| match error {
+        Error::Refused(why) => Error::NoSecret(name.to_owned(), why),
+        error => error,
     })
 }
 

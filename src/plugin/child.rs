@@ -21,11 +21,27 @@ pub(crate) fn get<T: DeserializeOwned>(
 
 /// A command of kubectl with the flags that say which API server and namespace.
 pub(crate) fn kubectl(which: &Which, verb: &str) -> Command {
+    let mut command = bare(which, verb);
+    command.arg(format!("--request-timeout={}", which.request_timeout));
+    let namespace = which.namespace.as_ref();
+    command.args(namespace.map(|name| format!("--namespace={name}")));
+    command
+}
+
+/// A command that goes on until it is ended, so that no request of it has a time limit.
+pub(crate) fn endless(which: &Which, verb: &str, namespace: &str) -> Command {
+    let mut command = bare(which, verb);
+    command.args([
+        "--request-timeout=0".to_owned(),
+        format!("--namespace={namespace}"),
+    ]);
+    command
+}
+
+fn bare(which: &Which, verb: &str) -> Command {
     let mut command = Command::new("kubectl");
     command.arg(verb);
-    command.arg(format!("--request-timeout={}", which.request_timeout));
     let given = [
-        ("namespace", &which.namespace),
         ("context", &which.context),
         ("kubeconfig", &which.kubeconfig),
     ];

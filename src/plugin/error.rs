@@ -48,4 +48,56 @@ pub(crate) enum Error {
     /// The operator returned an error.
     #[error("the operator could not compute a forecast: {0}")]
     NoForecast(String),
+    /// etcdctl does not exist, or cannot be started.
+    #[error("cannot run etcdctl: put it on the PATH; it is part of etcd's releases")]
+    NoEtcdctl(#[source] std::io::Error),
+    /// No member to talk to.
+    #[error(
+        "no voter of {0} is ready: kubectl quorate status {0} says why; --member MEMBER talks to one that runs all the same"
+    )]
+    NoReadyMember(String),
+    /// A member that was named has no pod that runs.
+    #[error(
+        "{0} is no member of this cluster with a pod that runs: kubectl quorate members lists them"
+    )]
+    NotRunning(String),
+    /// A Secret for TLS was named in vain.
+    #[error("the members of {0} do not use TLS, so --client-secret has no effect: leave it out")]
+    NoTls(String),
+    /// The status names no certificates.
+    #[error(
+        "no operator has reported where the certificates of {0} are yet: kubectl quorate status {0} says what it waits for"
+    )]
+    NoCertificatesYet(String),
+    /// The operator makes no certificate for clients.
+    #[error(
+        "the members of {0} ask clients for a certificate of your own CA: name the Secret with its tls.crt and tls.key with --client-secret SECRET"
+    )]
+    NoClientSecret(String),
+    /// A Secret cannot be read.
+    #[error(
+        "cannot read Secret {0}, which holds certificates: you need permission to get Secrets in the namespace of the cluster; {1}"
+    )]
+    NoSecret(String, String),
+    /// A Secret lacks a part.
+    #[error(
+        "Secret {0} has no {1}: it is to be of type kubernetes.io/tls, with ca.crt where it verifies members"
+    )]
+    IncompleteSecret(String, String),
+    /// The certificates cannot be written.
+    #[error(
+        "cannot write the certificates into a folder of their own: TMPDIR may name another place"
+    )]
+    NoFolder(#[source] std::io::Error),
+    /// No member can be reached.
+    #[error(
+        "no member is reached by kubectl port-forward: you need permission to create pods/portforward; {0}"
+    )]
+    NoForward(String),
+    /// Signals cannot be received.
+    #[error("cannot receive signals, and would leave certificates behind")]
+    NoSignals(#[source] ctrlc::Error),
+    /// The user or the system asked it to end.
+    #[error("stopped before etcdctl was run")]
+    Stopped,
 }

@@ -11,6 +11,7 @@ mod document;
 mod document_test;
 mod dry_run;
 mod error;
+mod etcdctl;
 mod members;
 mod recover;
 #[cfg(test)]
@@ -19,6 +20,7 @@ mod remains;
 mod screen;
 #[cfg(test)]
 mod screen_test;
+mod system;
 mod table;
 
 use std::ffi::OsString;
@@ -26,7 +28,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use k8s_openapi::jiff::Timestamp;
-use quorate_planner::{crd, model};
+use quorate_planner::{build, crd, model};
 
 use document::Format;
 use error::Error;
@@ -49,6 +51,7 @@ enum Command {
     Plan(Plan),
     /// Shows the members of a cluster: role, health, entries behind, version, node; with -o wide also ID, pod and PVC.
     Members(Members),
+    Etcdctl(etcdctl::Etcdctl),
     /// Shows what is left of a cluster that has lost its quorum for good, and writes an EtcdRecovery for review; without
     /// --plan, how the EtcdRecoveries of a cluster are doing.
     Recover(Recover),
@@ -157,22 +160,24 @@ pub fn called(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 /// Runs the subcommand.
 pub fn run(arguments: &Arguments) -> ExitCode {
-    let output = match &arguments.command {
+    let printed = match &arguments.command {
         Command::Status(status) => status_of(status),
         Command::Plan(plan) => plan_of(plan),
         Command::Members(members) => members_of(members),
+        Command::Etcdctl(asked) => return ended(etcdctl::run(asked)),
         Command::Recover(recover) => recovery_of(recover),
     };
-    match output {
-        Ok(text) => {
-            print!("{text}");
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            eprintln!("kubectl quorate: {}", chain(&error));
-            ExitCode::FAILURE
-        }
-    }
+    ended(printed.map(|text| {
+        print!("{text}");
+        ExitCode::SUCCESS
+    }))
+}
+
+fn ended(result: Result<ExitCode, Error>) -> ExitCode {
+    result.unwrap_or_else(|error| {
+        eprintln!("kubectl quorate: {}", chain(&error));
+        ExitCode::FAILURE
+    })
 }
 
 fn status_of(status: &Status) -> Result<String, Error> {

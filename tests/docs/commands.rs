@@ -308,7 +308,14 @@ fn kubectl(words: &[&str]) -> Vec<String> {
         let Some((question, rest)) = rest.split_first() else {
             return vec!["`kubectl quorate` wants a question".to_owned()];
         };
-        return ours(&["kubectl", question], rest);
+        // What follows `--` is etcdctl's.
+        let end = rest.iter().position(|word| *word == "--");
+        let (own, inner) = rest.split_at(end.unwrap_or(rest.len()));
+        let mut problems = ours(&["kubectl", question], own);
+        if let [_, inner @ ..] = inner {
+            problems.extend(etcdctl(inner));
+        }
+        return problems;
     }
     if !KUBECTL.contains(verb) {
         return vec![format!("kubectl {verb} is not known here")];

@@ -107,6 +107,12 @@ fn wrong_blocks_are_found() {
         ),
         (
             "sh",
+            "kubectl quorate etcdctl demo -- get key --prefix".into(),
+            "kubectl quorate etcdctl demo -- gett key --prefix".into(),
+            "gett",
+        ),
+        (
+            "sh",
             "kubectl exec demo-1-0 -- /quorate describe --changes".into(),
             "kubectl exec demo-1-0 -- /quorate describe --change".into(),
             "--change",

@@ -1,0 +1,286 @@
+//! The plugin with a `kubectl` and an `etcdctl` of the test on its PATH: what it runs, and that nothing is left of it.
+#![cfg(unix)]
+// The tests run other programs, and wait for what these write.
+#![allow(clippy::disallowed_methods, clippy::panic)]
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// Prints the objects of the stage, and what port-forward and logs print.
+const KUBECTL: &str = r#"#!/bin/sh
+echo "$*" >>"$STAGE/asked"
+case "$1" in
+get)
+  for word; do
+    case "$word" in
+    etcdclusters.quorate.dev) cat "$STAGE/cluster" && exit ;;
+    pods) cat "$STAGE/pods" && exit ;;
+    secrets)
+      [ -f "$STAGE/secret" ] || { echo "Error from server (Forbidden): secrets is forbidden" >&2; exit 1; }
+      cat "$STAGE/secret" && exit ;;
+    esac
+  done ;;
+port-forward)
+  for word; do case "$word" in pod/*) pod=${word#pod/} ;; esac; done
+  if [ -f "$STAGE/refused-$pod" ]; then echo "error: unable to forward: $pod is gone" >&2; exit 1; fi
+  echo $$ >>"$STAGE/forwards"
+  echo "Forwarding from 127.0.0.1:4${pod%-0} -> 2379" | sed 's/demo-/000/'
+  sleep 600 &
+  echo $! >>"$STAGE/forwards"
+  wait ;;
+logs) echo "a line of the log"; exit 3 ;;
+esac
+"#;
+
+/// Prints how it was called, or waits for a signal.
+const ETCDCTL: &str = r#"#!/bin/sh
+echo "arguments $*"
+env | grep '^ETCDCTL_' | sort
+if [ -n "$ETCDCTL_CACERT" ]; then
+  echo "ca $(cat "$ETCDCTL_CACERT"), certificate $(cat "$ETCDCTL_CERT"), key $(cat "$ETCDCTL_KEY")"
+  ls -ld "$(dirname "$ETCDCTL_KEY")" | cut -c1-10
+fi
+if [ "$1" = wait ]; then
+  trap 'echo ended by a signal; exit 9' TERM
+  echo ready >"$STAGE/ready"
+  while :; do sleep 0.05; done
+fi
+[ "$1" != fail ] || exit 7
+"#;
+
+struct Stage {
+    folder: TempDir,
+}
+
+impl Stage {
+    /// With a cluster of three ready voters.
+    fn new(tls: bool) -> Stage {
+        let stage = Stage {
+            folder: TempDir::new().expect("a folder"),
+        };
+        fs::create_dir(stage.path("bin")).expect("a folder");
+        fs::create_dir(stage.path("tmp")).expect("a folder");
+        stage.program("kubectl", KUBECTL);
+        stage.program("etcdctl", ETCDCTL);
+        stage.write("cluster", &cluster(tls));
+        let pods = ["demo-1", "demo-2", "demo-3"].map(|member| pod(member, tls));
+        stage.write("pods", &json!({"items": pods}));
+        if tls {
+            // "authority", "certificate" and "secret" in base64.
+            let data = json!({"ca.crt": "YXV0aG9yaXR5", "tls.crt": "Y2VydGlmaWNhdGU=", "tls.key": "c2VjcmV0"});
+            let secret = json!({"metadata": {"name": "demo-client"}, "data": data});
+            stage.write("secret", &secret);
+        }
+        stage
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn write(&self, name: &str, object: &Value) {
+        fs::write(self.path(name), object.to_string()).expect("written");
+    }
+
+    fn program(&self, name: &str, text: &str) {
+        let path = self.path("bin").join(name);
+        fs::write(&path, text).expect("written");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("executable");
+    }
+
+    fn plugin(&self, words: &[&str]) -> Command {
+        let mut plugin = Command::new(env!("CARGO_BIN_EXE_kubectl-quorate"));
+        let path = format!("{}:/usr/bin:/bin", self.path("bin").display());
+        plugin.args(words).env("PATH", path);
+        plugin.env("STAGE", self.folder.path());
+        plugin.env("TMPDIR", self.path("tmp"));
+        plugin.env("ETCDCTL_INSECURE_SKIP_TLS_VERIFY", "true");
+        plugin.env("ETCDCTL_USER", "alice");
+        plugin.stdin(Stdio::null());
+        plugin.stdout(Stdio::piped()).stderr(Stdio::piped());
+        plugin
+    }
+
+    fn run(&self, words: &[&str]) -> Output {
+        self.plugin(words).output().expect("it runs")
+    }
+
+    fn asked(&self) -> String {
+        fs::read_to_string(self.path("asked")).unwrap_or_default()
+    }
+
+    /// No certificate and no process is left.
+    fn is_clean(&self) {
+        let left = fs::read_dir(self.path("tmp")).expect("a folder").count();
+        assert_eq!(left, 0, "files are left");
+        let forwards = fs::read_to_string(self.path("forwards")).unwrap_or_default();
+        for process in forwards.lines() {
+            let process = Pid::from_raw(process.parse().expect("a number"));
+            within(&format!("process {process} is left"), || {
+                kill(process, None).is_err()
+            });
+        }
+    }
+}
+
+/// Until this is so, for ten seconds at most.
+fn within(otherwise: &str, mut so: impl FnMut() -> bool) {
+    let until = Instant::now() + Duration::from_secs(10);
+    while !so() {
+        assert!(Instant::now() < until, "{otherwise}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn cluster(tls: bool) -> Value {
+    let row = |name: &str| json!({"name": name, "role": "Voter", "health": "Healthy"});
+    let endpoints = match tls {
+        true => json!({
+            "client": "https://demo-client:2379", "caSecretRef": {"name": "demo-client-ca"},
+            "clientSecretRef": {"name": "demo-client"},
+        }),
+        false => json!({"client": "http://demo-client:2379"}),
+    };
+    json!({
+        "apiVersion": "quorate.dev/v1alpha1", "kind": "EtcdCluster",
+        "metadata": {"name": "demo", "namespace": "tenants", "uid": "u"},
+        "spec": {"replicas": 3, "version": "0.1.0", "tls": tls.then(|| json!({}))},
+        "status": {"members": [row("demo-1"), row("demo-2"), row("demo-3")], "endpoints": endpoints},
+    })
+}
+
+fn pod(member: &str, tls: bool) -> Value {
+    let scheme = if tls { "https" } else { "http" };
+    let argument = format!("--listen-client-urls={scheme}://0.0.0.0:2379");
+    json!({
+        "metadata": {
+            "name": format!("{member}-0"),
+            "labels": {"quorate.dev/cluster-uid": "u", "quorate.dev/member": member},
+        },
+        "spec": {"containers": [{"name": "member", "args": [argument]}]},
+        "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
+    })
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn etcdctl_has_endpoints_and_certificates() {
+    let stage = Stage::new(true);
+    let output = stage.run(&["etcdctl", "demo", "--", "get", "--prefix", "key"]);
+    let (said, errors) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{errors}");
+    assert!(said.starts_with("arguments get --prefix key\n"), "{said}");
+    let endpoints = "ETCDCTL_ENDPOINTS=https://127.0.0.1:40001,https://127.0.0.1:40002,https://127.0.0.1:40003\n";
+    assert!(said.contains(endpoints), "{said}");
+    assert!(
+        said.contains("ca authority, certificate certificate, key secret\n"),
+        "{said}"
+    );
+    assert!(said.contains("drwx------\n"), "{said}");
+    assert!(said.contains("ETCDCTL_USER=alice\n"), "{said}");
+    assert!(!said.contains("INSECURE"), "{said}");
+    let asked = stage.asked();
+    let forward = "port-forward --request-timeout=0 --namespace=tenants --address=127.0.0.1 pod/demo-1-0 :2379\n";
+    assert!(asked.contains(forward), "{asked}");
+    stage.is_clean();
+}
+
+#[test]
+fn etcdctl_without_tls_of_one_member() {
+    let stage = Stage::new(false);
+    let words = ["etcdctl", "demo", "--member=demo-2", "--", "fail"];
+    let output = stage.run(&words);
+    let said = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(7), "etcdctl's own code");
+    let endpoints = "ETCDCTL_ENDPOINTS=http://127.0.0.1:40002\n";
+    assert!(said.contains(endpoints), "{said}");
+    assert!(!said.contains("CACERT"), "{said}");
+    stage.is_clean();
+}
+
+#[test]
+fn members_that_cannot_be_reached_are_left_out() {
+    let stage = Stage::new(true);
+    fs::write(stage.path("refused-demo-1-0"), "").expect("written");
+    let output = stage.run(&["etcdctl", "demo", "--", "get", "key"]);
+    let (said, errors) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{errors}");
+    assert!(said.contains("=https://127.0.0.1:40002,"), "{said}");
+    assert!(
+        errors.contains("left out demo-1-0: error: unable"),
+        "{errors}"
+    );
+    for pod in ["demo-2-0", "demo-3-0"] {
+        fs::write(stage.path(&format!("refused-{pod}")), "").expect("written");
+    }
+    let output = stage.run(&["etcdctl", "demo", "--", "get", "key"]);
+    let errors = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    assert!(errors.contains("pods/portforward"), "{errors}");
+    stage.is_clean();
+}
+
+#[test]
+fn errors_say_what_to_do_and_leave_nothing() {
+    let stage = Stage::new(true);
+    fs::remove_file(stage.path("bin/etcdctl")).expect("removed");
+    let words = ["etcdctl", "demo", "--", "get", "key"];
+    let output = stage.run(&words);
+    let errors = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    assert!(errors.contains("cannot run etcdctl: put it on the PATH"));
+    stage.is_clean();
+
+    fs::remove_file(stage.path("secret")).expect("removed");
+    let errors = text(&stage.run(&words).stderr);
+    assert!(
+        errors.contains("cannot read Secret demo-client"),
+        "{errors}"
+    );
+    assert!(errors.contains("Forbidden"), "{errors}");
+
+    stage.write(
+        "secret",
+        &json!({"metadata": {"name": "demo-client"}, "data": {"ca.crt": "YQ=="}}),
+    );
+    let errors = text(&stage.run(&words).stderr);
+    assert!(errors.contains("demo-client has no tls.crt"), "{errors}");
+
+    stage.write("pods", &json!({"items": []}));
+    let errors = text(&stage.run(&words).stderr);
+    assert!(errors.contains("no voter of demo is ready"), "{errors}");
+    stage.is_clean();
+}
+
+fn started(stage: &Stage) -> Child {
+    let child = stage.plugin(&["etcdctl", "demo", "--", "wait"]).spawn();
+    let ready = stage.path("ready");
+    within("etcdctl was not started", || ready.exists());
+    child.expect("it runs")
+}
+
+#[test]
+fn signal_ends_etcdctl_and_leaves_nothing() {
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
+        let stage = Stage::new(true);
+        let child = started(&stage);
+        let process = i32::try_from(child.id()).expect("a process");
+        kill(Pid::from_raw(process), signal).expect("sent");
+        let output = child.wait_with_output().expect("it ends");
+        let said = text(&output.stdout);
+        assert!(said.ends_with("ended by a signal\n"), "{said}");
+        assert_eq!(output.status.code(), Some(9), "etcdctl's own code");
+        stage.is_clean();
+    }
+}
