@@ -61,6 +61,11 @@ pub(crate) enum Error {
         "{0} is no member of this cluster with a pod that runs: kubectl quorate members lists them"
     )]
     NotRunning(String),
+    /// A member that was named has no pod.
+    #[error(
+        "{0} is no member of this cluster with a pod: kubectl quorate members -o wide lists them"
+    )]
+    NoPod(String),
     /// A Secret for TLS was named in vain.
     #[error("the members of {0} do not use TLS, so --client-secret has no effect: leave it out")]
     NoTls(String),

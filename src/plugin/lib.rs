@@ -1,5 +1,6 @@
-//! `kubectl quorate`: status and forecasts of clusters on Kubernetes, and recoveries for review. Runs the installed
-//! `kubectl`, so contexts, credentials and permissions are those of every other command. Reads only.
+//! `kubectl quorate`: status, forecasts and logs of clusters on Kubernetes, etcdctl against them, and recoveries for
+//! review. Runs the installed `kubectl`, so contexts, credentials and permissions are those of every other command.
+//! Reads only, apart from what etcdctl is told.
 //!
 //! A package of its own, without a client of Kubernetes, a runtime or TLS: the binary `kubectl-quorate` is for machines
 //! that run no server, also of other systems than Linux. `quorate kubectl` is the same.
@@ -12,6 +13,7 @@ mod document_test;
 mod dry_run;
 mod error;
 mod etcdctl;
+mod logs;
 mod members;
 mod recover;
 #[cfg(test)]
@@ -34,7 +36,7 @@ use document::Format;
 use error::Error;
 use members::Columns;
 
-/// Status and forecasts of clusters on Kubernetes, and recoveries for review.
+/// Status, forecasts and logs of clusters on Kubernetes, etcdctl against them, and recoveries for review.
 #[derive(Debug, Parser)]
 #[command(name = "kubectl quorate", display_name = "kubectl-quorate", version)]
 #[command(disable_help_subcommand = true)]
@@ -52,6 +54,7 @@ enum Command {
     /// Shows the members of a cluster: role, health, entries behind, version, node; with -o wide also ID, pod and PVC.
     Members(Members),
     Etcdctl(etcdctl::Etcdctl),
+    Logs(logs::Logs),
     /// Shows what is left of a cluster that has lost its quorum for good, and writes an EtcdRecovery for review; without
     /// --plan, how the EtcdRecoveries of a cluster are doing.
     Recover(Recover),
@@ -165,6 +168,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         Command::Plan(plan) => plan_of(plan),
         Command::Members(members) => members_of(members),
         Command::Etcdctl(asked) => return ended(etcdctl::run(asked)),
+        Command::Logs(asked) => return ended(logs::run(asked)),
         Command::Recover(recover) => recovery_of(recover),
     };
     ended(printed.map(|text| {

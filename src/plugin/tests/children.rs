@@ -284,3 +284,16 @@ fn signal_ends_etcdctl_and_leaves_nothing() {
         stage.is_clean();
     }
 }
+
+#[test]
+fn logs_are_kubectls_own() {
+    let stage = Stage::new(true);
+    let output = stage.run(&["logs", "demo", "--member=demo-2", "--since=5m"]);
+    assert_eq!(text(&output.stdout), "a line of the log\n");
+    assert_eq!(output.status.code(), Some(3), "kubectl's own code");
+    let asked = stage.asked();
+    let logs = "logs --request-timeout=0 --namespace=tenants --selector=quorate.dev/cluster-uid=u,quorate.dev/member in (demo-2) ";
+    assert!(asked.contains(logs), "{asked}");
+    let errors = text(&stage.run(&["logs", "demo", "--member=demo-7"]).stderr);
+    assert!(errors.contains("demo-7 is no member"), "{errors}");
+}
