@@ -6,11 +6,11 @@ use kube_core::ResourceExt;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::Which;
 use super::child::{get, kubectl, run};
 use super::error::Error;
 use super::recover::Lost;
 use super::screen::Operator;
+use super::{Operators, Which};
 use crate::crd::{
     EtcdCluster, EtcdRecovery, LABEL_CLUSTER, LABEL_CLUSTER_UID, LABEL_MEMBER, OPERATOR_LEASE,
 };
@@ -55,8 +55,8 @@ pub(super) fn events(which: &Which, cluster: &EtcdCluster) -> Result<Vec<Event>,
 }
 
 /// Whether an operator is running. Not every user may read its Lease.
-pub(super) fn operator(which: &Which) -> Operator {
-    let namespace = which.operator_namespace.as_ref();
+pub(super) fn operator(which: &Which, operators: &Operators) -> Operator {
+    let namespace = operators.operator_namespace.as_ref();
     let request = [
         "leases.coordination.k8s.io",
         &namespace.map_or("--all-namespaces".to_owned(), |name| {
@@ -133,11 +133,11 @@ pub(super) fn as_if_applied(which: &Which, filename: &str) -> Result<EtcdCluster
 /// token of this service account (`NAMESPACE/NAME`; by default the operator's own), created for this request and valid
 /// for nothing else.
 pub(super) fn forecast(
-    which: &Which,
+    (which, operators): (&Which, &Operators),
     wanted: &EtcdCluster,
     (port, account): (u16, Option<&str>),
 ) -> Result<Forecast, Error> {
-    let leases = match operator(which) {
+    let leases = match operator(which, operators) {
         Operator::Leases(leases) => leases,
         Operator::Unknown(why) => return Err(Error::NoLease(why)),
     };

@@ -69,6 +69,8 @@ struct Status {
     output: Option<Format>,
     #[command(flatten)]
     which: Which,
+    #[command(flatten)]
+    operators: Operators,
 }
 
 #[derive(Debug, Args)]
@@ -92,6 +94,8 @@ struct Plan {
     output: Option<Format>,
     #[command(flatten)]
     which: Which,
+    #[command(flatten)]
+    operators: Operators,
 }
 
 #[derive(Debug, Args)]
@@ -135,7 +139,7 @@ enum Manifest {
     Yaml,
 }
 
-/// Which API server, namespace and operator to use; kubectl's own flags are passed on unchanged.
+/// Which API server and namespace to use; kubectl's own flags are passed on unchanged.
 #[derive(Debug, Default, Args)]
 pub(crate) struct Which {
     /// Namespace of the cluster; by default that of the context.
@@ -150,6 +154,11 @@ pub(crate) struct Which {
     /// The API server's request timeout, such as 10s.
     #[arg(long, default_value = "10s")]
     request_timeout: String,
+}
+
+/// Where the operator is looked for.
+#[derive(Debug, Default, Args)]
+pub(crate) struct Operators {
     /// Namespace of the operator, where its Lease is. By default all are searched, which needs permission to list
     /// Leases in all namespaces.
     #[arg(long)]
@@ -189,7 +198,7 @@ fn status_of(status: &Status) -> Result<String, Error> {
     let cluster = serde_json::from_value(resource.clone()).map_err(Error::Unreadable)?;
     let observation = screen::Observation {
         events: ask::events(&status.which, &cluster)?,
-        operator: ask::operator(&status.which),
+        operator: ask::operator(&status.which, &status.operators),
         cluster,
     };
     let now = Timestamp::now();
@@ -205,7 +214,7 @@ fn plan_of(plan: &Plan) -> Result<String, Error> {
         None => ask::cluster(&plan.which, plan.name.as_deref())?,
     };
     let how = (plan.operator_port, plan.service_account.as_deref());
-    let forecast = ask::forecast(&plan.which, &wanted, how)?;
+    let forecast = ask::forecast((&plan.which, &plan.operators), &wanted, how)?;
     let applied = plan.filename.is_some();
     match plan.output {
         None => Ok(dry_run::plan(&wanted, &forecast, applied)),
