@@ -86,7 +86,8 @@ enum Command {
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     // Called as kubectl's plugin, all arguments are the plugin's, and it calls itself so.
-    if is_called(&arguments, "kubectl-quorate") {
+    let program = arguments.first().map(Path::new).and_then(Path::file_name);
+    if program.and_then(OsStr::to_str).is_some_and(plugin::is_name) {
         return plugin::called(arguments);
     }
     let arguments = as_parsed(arguments);

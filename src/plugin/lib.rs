@@ -7,6 +7,7 @@
 
 mod ask;
 mod child;
+mod complete;
 mod document;
 #[cfg(test)]
 mod document_test;
@@ -38,7 +39,12 @@ use members::Columns;
 
 /// Status, forecasts and logs of clusters on Kubernetes, etcdctl against them, and recoveries for review.
 #[derive(Debug, Parser)]
-#[command(name = "kubectl quorate", display_name = "kubectl-quorate", version)]
+#[command(
+    name = "kubectl quorate",
+    bin_name = "kubectl quorate",
+    display_name = "kubectl-quorate",
+    version
+)]
 #[command(disable_help_subcommand = true)]
 pub struct Arguments {
     #[command(subcommand)]
@@ -51,13 +57,14 @@ enum Command {
     Status(Status),
     /// Shows what the operator would do, step by step, if a file were applied, or for the cluster as it is.
     Plan(Plan),
-    /// Shows the members of a cluster: role, health, entries behind, version, node; with -o wide also ID, pod and PVC.
+    /// Shows a cluster's members: role, health, entries behind, version and node.
     Members(Members),
     Etcdctl(etcdctl::Etcdctl),
     Logs(logs::Logs),
     /// Shows what is left of a cluster that has lost its quorum for good, and writes an EtcdRecovery for review; without
     /// --plan, how the EtcdRecoveries of a cluster are doing.
     Recover(Recover),
+    Completion(complete::Completion),
 }
 
 #[derive(Debug, Args)]
@@ -165,9 +172,20 @@ pub(crate) struct Operators {
     operator_namespace: Option<String>,
 }
 
-/// Runs the program with these arguments, the first of which is its name. Wrong usage ends the process with code 2.
+/// Runs the program with these arguments, the first of which is its name: under that by which kubectl asks for
+/// completions, it prints these. Wrong usage ends the process with code 2.
 pub fn called(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    if complete::is_asked(arguments.first()) {
+        return complete::respond(arguments.get(1..).unwrap_or_default());
+    }
     run(&Arguments::parse_from(arguments))
+}
+
+/// Whether a program of this name is the plugin, or answers kubectl for it.
+#[must_use]
+pub fn is_name(program: &str) -> bool {
+    ["kubectl-quorate", complete::COMPLETER].contains(&program)
 }
 
 /// Runs the subcommand.
@@ -179,6 +197,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         Command::Etcdctl(asked) => return ended(etcdctl::run(asked)),
         Command::Logs(asked) => return ended(logs::run(asked)),
         Command::Recover(recover) => recovery_of(recover),
+        Command::Completion(asked) => Ok(complete::script(asked)),
     };
     ended(printed.map(|text| {
         print!("{text}");

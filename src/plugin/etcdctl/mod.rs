@@ -45,7 +45,7 @@ const NOT_INHERITED: &[&str] = &[
     "ETCDCTL_INSECURE_TRANSPORT",
 ];
 
-/// Runs your etcdctl against a cluster, with its endpoints and certificates: `kubectl quorate etcdctl demo -- get key`.
+/// Runs your etcdctl against a cluster, with its endpoints and certificates.
 #[derive(Debug, Args)]
 pub(super) struct Etcdctl {
     /// Name of the EtcdCluster.
