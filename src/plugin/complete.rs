@@ -3,7 +3,6 @@
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
-use std::process::ExitCode;
 
 use clap::{Arg, Args, Command, CommandFactory as _};
 use clap_complete::Shell;
@@ -51,19 +50,17 @@ pub(super) fn is_asked(program: Option<&OsString>) -> bool {
     program == Some(OsStr::new(COMPLETER))
 }
 
-/// Prints what may follow these words, the last of which is being typed, as kubectl wants to read it.
-pub(super) fn respond(words: &[OsString]) -> ExitCode {
+/// What may follow these words, the last of which is being typed, as kubectl wants to read it.
+pub(super) fn response(words: &[OsString]) -> String {
     let words: Vec<String> = words
         .iter()
         .map(|word| word.to_string_lossy().into_owned())
         .collect();
     let answer = answer(&words, &|names| read(names, &words));
-    for line in answer.lines {
-        println!("{line}");
-    }
     // Cobra's numbers: 4 is "propose no files".
-    println!(":{}", if answer.files { 0 } else { 4 });
-    ExitCode::SUCCESS
+    let directive = if answer.files { ":0" } else { ":4" };
+    let lines = answer.lines.into_iter().chain([directive.to_owned()]);
+    lines.map(|line| line + "\n").collect()
 }
 
 fn answer(words: &[String], names: &dyn Fn(Names) -> Vec<String>) -> Answer {

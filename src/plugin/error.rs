@@ -12,6 +12,9 @@ pub(crate) enum Error {
     /// kubectl's output is not the expected object.
     #[error("kubectl printed what cannot be read")]
     Unreadable(#[source] serde_json::Error),
+    /// Standard output cannot be written.
+    #[error("cannot print the answer")]
+    Unprinted(#[source] std::io::Error),
     /// A document cannot be written.
     #[error("cannot write this as YAML: {0}; -o json may do")]
     Unwritable(String),

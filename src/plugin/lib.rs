@@ -27,6 +27,7 @@ mod system;
 mod table;
 
 use std::ffi::OsString;
+use std::io::{ErrorKind, Write as _};
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -177,7 +178,8 @@ pub(crate) struct Operators {
 pub fn called(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     if complete::is_asked(arguments.first()) {
-        return complete::respond(arguments.get(1..).unwrap_or_default());
+        let text = complete::response(arguments.get(1..).unwrap_or_default());
+        return ended(shown(&text));
     }
     run(&Arguments::parse_from(arguments))
 }
@@ -199,10 +201,17 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         Command::Recover(recover) => recovery_of(recover),
         Command::Completion(asked) => Ok(complete::script(asked)),
     };
-    ended(printed.map(|text| {
-        print!("{text}");
-        ExitCode::SUCCESS
-    }))
+    ended(printed.and_then(|text| shown(&text)))
+}
+
+/// Prints it. A reader that has seen enough, as `head`, is no error.
+fn shown(text: &str) -> Result<ExitCode, Error> {
+    let mut output = std::io::stdout().lock();
+    let written = output.write_all(text.as_bytes());
+    match written.and_then(|()| output.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Error::Unprinted(error)),
+        _ => Ok(ExitCode::SUCCESS),
+    }
 }
 
 fn ended(result: Result<ExitCode, Error>) -> ExitCode {

@@ -297,3 +297,15 @@ fn logs_are_kubectls_own() {
     let errors = text(&stage.run(&["logs", "demo", "--member=demo-7"]).stderr);
     assert!(errors.contains("demo-7 is no member"), "{errors}");
 }
+
+/// Found by reading: the plugin panicked where `head` had closed the pipe.
+#[test]
+fn reader_may_have_seen_enough() {
+    let stage = Stage::new(true);
+    let mut command = stage.plugin(&["members", "demo", "-o", "json"]);
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let output = command.stdout(writer).output().expect("it runs");
+    assert_eq!(text(&output.stderr), "");
+    assert_eq!(output.status.code(), Some(0));
+}
