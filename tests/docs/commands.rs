@@ -11,6 +11,7 @@ use super::{helps, resources, root};
 /// Programs of which only the name is checked.
 const OTHERS: &[&str] = &[
     "base64",
+    "cargo",
     "cat",
     "command",
     "cp",
