@@ -54,6 +54,11 @@ pub(crate) enum Error {
     /// etcdctl does not exist, or cannot be started.
     #[error("cannot run etcdctl: put it on the PATH; it is part of etcd's releases")]
     NoEtcdctl(#[source] std::io::Error),
+    /// A flag of etcdctl that contradicts the purpose.
+    #[error(
+        "endpoints and certificates are set here: leave out etcdctl's {0}; --member and --client-secret before the -- choose others"
+    )]
+    SetHere(&'static str),
     /// No member to talk to.
     #[error(
         "no voter of {0} is ready: kubectl quorate status {0} says why; --member MEMBER talks to one that runs all the same"

@@ -65,6 +65,10 @@ pub(super) struct Etcdctl {
     arguments: Vec<OsString>,
 }
 
+/// Flags of etcdctl that say where the cluster is and how it is verified: this sets their variables, and etcdctl refuses
+/// both.
+const SET_HERE: &[&str] = &["--endpoints", "--cacert", "--cert", "--key"];
+
 /// What happens meanwhile.
 enum Event {
     /// kubectl with this number listens at this port.
@@ -79,6 +83,9 @@ enum Event {
 
 /// Runs it, and returns etcdctl's exit code.
 pub(super) fn run(asked: &Etcdctl) -> Result<ExitCode, Error> {
+    if let Some(flag) = set_here(&asked.arguments) {
+        return Err(Error::SetHere(flag));
+    }
     let which = &asked.which;
     let cluster = ask::cluster(which, Some(&asked.name))?;
     let namespace = cluster.namespace().unwrap_or_default();
@@ -103,6 +110,15 @@ pub(super) fn run(asked: &Etcdctl) -> Result<ExitCode, Error> {
     prepare(&mut etcdctl, &ports, files.as_ref());
     let status = wait_for(etcdctl, sender, &events)?;
     Ok(ExitCode::from(system::code(status)))
+}
+
+/// The first of these flags; what follows another `--` is no flag.
+fn set_here(arguments: &[OsString]) -> Option<&'static str> {
+    let words = arguments.iter().filter_map(|word| word.to_str());
+    let mut names = words
+        .take_while(|word| *word != "--")
+        .filter_map(|word| word.split('=').next());
+    names.find_map(|name| SET_HERE.iter().copied().find(|flag| *flag == name))
 }
 
 /// The certificates of these Secrets.

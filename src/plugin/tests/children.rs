@@ -257,6 +257,20 @@ fn errors_say_what_to_do_and_leave_nothing() {
     let errors = text(&stage.run(&words).stderr);
     assert!(errors.contains("demo-client has no tls.crt"), "{errors}");
 
+    let contradicts = [
+        "etcdctl",
+        "demo",
+        "--",
+        "get",
+        "key",
+        "--endpoints=http://a:1",
+    ];
+    let errors = text(&stage.run(&contradicts).stderr);
+    assert!(
+        errors.contains("leave out etcdctl's --endpoints"),
+        "{errors}"
+    );
+
     stage.write("pods", &json!({"items": []}));
     let errors = text(&stage.run(&words).stderr);
     assert!(errors.contains("no voter of demo is ready"), "{errors}");
