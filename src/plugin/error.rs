@@ -107,9 +107,14 @@ pub(crate) enum Error {
         "no member is reached by kubectl port-forward: you need permission to create pods/portforward; {0}"
     )]
     NoForward(String),
+    /// One of the named members does not speak TLS yet.
+    #[error(
+        "{0} does not speak TLS yet, and another member that you named does: name those that do, or that one alone"
+    )]
+    TlsOfSome(String),
     /// Signals cannot be received.
     #[error("cannot receive signals, and would leave certificates behind")]
-    NoSignals(#[source] ctrlc::Error),
+    NoSignals(#[source] std::io::Error),
     /// The user or the system asked it to end.
     #[error("stopped before etcdctl was run")]
     Stopped,

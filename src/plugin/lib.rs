@@ -216,7 +216,7 @@ fn shown(text: &str) -> Result<ExitCode, Error> {
 
 fn ended(result: Result<ExitCode, Error>) -> ExitCode {
     result.unwrap_or_else(|error| {
-        eprintln!("kubectl quorate: {}", chain(&error));
+        warn(&format!("kubectl quorate: {}\n", chain(&error)));
         ExitCode::FAILURE
     })
 }
@@ -276,11 +276,16 @@ fn recovery_of(recover: &Recover) -> Result<String, Error> {
         (Some(yaml), Some(Manifest::Yaml)) => Ok(yaml),
         (Some(yaml), None) => Ok(format!("{}\n{yaml}", planned.screen)),
         (None, _) => {
-            eprint!("{}", planned.screen);
+            warn(&planned.screen);
             let why = "there is nothing to recover from".to_owned();
             Err(Error::NoRecovery(why))
         }
     }
+}
+
+/// Says it on standard error, which nobody may read any more: that is no reason to end before what was started is ended.
+pub(crate) fn warn(text: &str) {
+    let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
 /// An error with its causes, on one line.

@@ -82,6 +82,8 @@ fn flags(asked: &Logs, cluster: &EtcdCluster) -> Vec<String> {
         format!("--container={CONTAINER}"),
         "--prefix".to_owned(),
         format!("--max-log-requests={AT_ONCE}"),
+        // A member without logs, as one whose image is not pulled yet, does not hide the others'.
+        "--ignore-errors".to_owned(),
         format!("--tail={tail}"),
     ];
     flags.extend(asked.since.iter().map(|span| format!("--since={span}")));
@@ -120,7 +122,7 @@ mod tests {
     #[test]
     fn every_flag_is_passed_on() {
         let all = "--selector=quorate.dev/cluster-uid=u,quorate.dev/member";
-        let rest = "--container=member --prefix --max-log-requests=32";
+        let rest = "--container=member --prefix --max-log-requests=32 --ignore-errors";
         assert_eq!(asked_of_kubectl("demo"), format!("{all} {rest} --tail=100"));
         assert_eq!(
             asked_of_kubectl("demo --member demo-1 --member=demo-2 -f --tail -1"),

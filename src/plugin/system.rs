@@ -16,6 +16,12 @@ pub(crate) fn end_group(child: &mut Child) {
     let _ = child.wait();
 }
 
+/// Calls this, on a thread of its own, each time that the user or the system asks this process to end (SIGINT, SIGTERM,
+/// SIGHUP and SIGQUIT; Ctrl-C on Windows), which does not end it any more.
+pub(crate) fn when_asked_to_end(act: impl Fn() + Send + 'static) -> std::io::Result<()> {
+    own::when_asked_to_end(act)
+}
+
 /// Asks a process to end.
 pub(crate) fn ask_to_end(process: u32) {
     own::ask_to_end(process);
@@ -41,6 +47,8 @@ mod own {
 
     use nix::sys::signal::{Signal, kill, killpg};
     use nix::unistd::Pid;
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+    use signal_hook::iterator::Signals;
 
     pub(super) fn apart(command: &mut Command) {
         command.process_group(0);
@@ -50,6 +58,12 @@ mod own {
         if let Some(group) = pid(child.id()) {
             let _ = killpg(group, Signal::SIGTERM);
         }
+    }
+
+    pub(super) fn when_asked_to_end(act: impl Fn() + Send + 'static) -> std::io::Result<()> {
+        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT])?;
+        std::thread::spawn(move || signals.forever().for_each(|_| act()));
+        Ok(())
     }
 
     pub(super) fn ask_to_end(process: u32) {
@@ -88,6 +102,16 @@ mod own {
     }
 
     pub(super) fn end_group(_: &mut Child) {}
+
+    pub(super) fn when_asked_to_end(act: impl Fn() + Send + 'static) -> std::io::Result<()> {
+        #[cfg(windows)]
+        return ctrlc::set_handler(act).map_err(std::io::Error::other);
+        #[cfg(not(windows))]
+        {
+            drop(act);
+            Ok(())
+        }
+    }
 
     pub(super) fn ask_to_end(_: u32) {}
 

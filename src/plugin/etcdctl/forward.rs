@@ -38,13 +38,18 @@ impl Forward {
         system::apart(&mut kubectl);
         let mut child = kubectl.spawn().map_err(Error::NoKubectl)?;
         let said = Arc::new(Mutex::new(String::new()));
-        if let Some(errors) = child.stderr.take() {
+        let errors = child.stderr.take().map(|errors| {
             let said = Arc::clone(&said);
-            thread::spawn(move || keep(errors, &said));
-        }
+            thread::spawn(move || keep(errors, &said))
+        });
         if let Some(lines) = child.stdout.take() {
             let events = events.clone();
-            thread::spawn(move || tell(lines, number, &events));
+            thread::spawn(move || {
+                tell(lines, number, &events);
+                // Its last words are there before its end is told.
+                errors.map(thread::JoinHandle::join);
+                let _ = events.send(Event::Ended(number));
+            });
         }
         let pod = pod.to_owned();
         Ok(Forward { child, pod, said })
@@ -71,7 +76,6 @@ fn tell(lines: ChildStdout, number: usize, events: &Sender<Event>) {
             let _ = events.send(Event::Listens(number, port));
         }
     }
-    let _ = events.send(Event::Ended(number));
 }
 
 /// The local port of a line such as `Forwarding from 127.0.0.1:43211 -> 2379`.

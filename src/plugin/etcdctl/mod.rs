@@ -1,6 +1,6 @@
 //! `kubectl quorate etcdctl`: the user's own etcdctl with a cluster's endpoints and certificates, by `kubectl port-forward`.
 //! The members are verified as ever: their certificates have the name 127.0.0.1. What was started and written ends and
-//! goes with this process, also after an error or a signal, and nothing is changed but by what etcdctl is told.
+//! goes with this process, also after an error or a signal (but SIGKILL), and nothing is changed but by what etcdctl is told.
 
 mod files;
 mod forward;
@@ -24,6 +24,7 @@ use super::ask;
 use super::child::endless;
 use super::error::Error;
 use super::system;
+use super::warn;
 use crate::build::{CA_CERTIFICATES, CERTIFICATE, CERTIFICATE_KEY};
 use files::{Certificates, Files};
 use forward::Forward;
@@ -95,7 +96,7 @@ pub(super) fn run(asked: &Etcdctl) -> Result<ExitCode, Error> {
     // From here on a signal ends nothing by itself, so that what follows is cleaned up.
     let (sender, events) = channel();
     let stop = sender.clone();
-    ctrlc::set_handler(move || drop(stop.send(Event::Stop))).map_err(Error::NoSignals)?;
+    system::when_asked_to_end(move || drop(stop.send(Event::Stop))).map_err(Error::NoSignals)?;
     let certificates = trust.map(|trust| certificates(which, &namespace, &trust));
     let files = certificates.transpose()?;
     let files = files.as_ref().map(Files::of).transpose()?;
@@ -175,7 +176,7 @@ fn listening(forwards: &[Forward], events: &Receiver<Event>) -> Result<Vec<u16>,
         return Err(Error::NoForward(silent.join("; ")));
     }
     for words in silent {
-        eprintln!("kubectl quorate: left out {words}");
+        warn(&format!("kubectl quorate: left out {words}\n"));
     }
     Ok(ports.into_values().collect())
 }

@@ -43,6 +43,10 @@ pub(super) fn reach(cluster: &EtcdCluster, pods: &[Pod], named: &[String]) -> Re
     }
     // While TLS is being enabled some members speak it already: one call of etcdctl speaks it with all or with none.
     let tls = chosen.iter().any(|pod| speaks_tls(pod));
+    let other = chosen.iter().find(|pod| speaks_tls(pod) != tls);
+    if let Some(pod) = other.filter(|_| !named.is_empty()) {
+        return Err(Error::TlsOfSome(pod.name_any()));
+    }
     chosen.retain(|pod| speaks_tls(pod) == tls);
     let mut pods: Vec<String> = chosen.into_iter().map(ResourceExt::name_any).collect();
     pods.sort_by_key(|name| (name.len(), name.clone()));

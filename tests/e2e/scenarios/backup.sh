@@ -78,6 +78,11 @@ equal "what the Jobs of on-volume ran" "$quorate_image" "$(images quorate.dev/ba
 log "member and Jobs run the operator's image, $quorate_image"
 refused() { kubectl -n "$ns" patch qb on-volume --type=merge -p '{"spec":{"verify":false}}' 2>&1; }
 contains "$(refused || true)" "immutable"
+# etcdctl from outside, through a port-forward, with the certificates of the Secret.
+outside() { PATH="$PWD/target/interop/bin:$PATH" quorate_plugin etcdctl secure -n "$ns" -- "$@"; }
+outside put greeting hello >/dev/null
+equal "what etcdctl reads of secure from outside" hello "$(outside get greeting --print-value-only)"
+contains "$(quorate_plugin logs secure -n "$ns" --tail=20)" '/member] '
 kubectl -n "$ns" delete qb --all --wait=true >/dev/null
 eventually 60 "Jobs and keys go with their backups" none jobs,secrets -l quorate.dev/backup-owner-kind=backup
 drop_cluster secure
