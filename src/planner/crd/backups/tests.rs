@@ -122,13 +122,10 @@ fn schedules_are_cron_and_keep_something() {
     assert!(found.contains("verifyEverySeconds must be"), "{found}");
 }
 
-#[test]
-fn sample_is_valid_and_encrypted() {
-    let file = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../deploy/samples/backup.yaml"
-    );
-    let text = std::fs::read_to_string(file).expect("the sample");
+/// The documents of a sample, each of which the API server would take.
+fn sample(name: &str) -> Vec<Value> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/samples");
+    let text = std::fs::read_to_string(format!("{folder}/{name}")).expect("the sample");
     let documents: Vec<Value> = text
         .split("\n---\n")
         .map(|document| serde_saphyr::from_str(document).expect("YAML"))
@@ -137,10 +134,19 @@ fn sample_is_valid_and_encrypted() {
         let kind = document["kind"].as_str().expect("a kind");
         assert_eq!(refusals(kind, document, None), "", "{document}");
     }
+    documents
+}
+
+#[test]
+fn samples_are_valid_and_encrypted() {
+    let documents = sample("backup.yaml");
     let store: EtcdBackupStore =
         serde_json::from_value(documents[0].clone()).expect("a store first");
     assert!(store.spec.encryption.is_some());
     let schedule: EtcdBackupSchedule =
         serde_json::from_value(documents[1].clone()).expect("then a schedule");
     assert_eq!(schedule.spec.store_ref.name, store.name_any());
+    let [one] = sample("one-backup.yaml").try_into().expect("one document");
+    let backup: EtcdBackup = serde_json::from_value(one).expect("a backup");
+    assert_eq!(backup.spec.store_ref.name, store.name_any());
 }
