@@ -7,7 +7,7 @@ SIM_PROFILE ?= sim
 SCENARIO ?=
 
 SCALE ?= 100
-.PHONY: help demo test check lint files chart fix generate sim sim-operator scale raft mutants robustness differential fuzz soak attack topology e2e interop h2spec kubernetes image bench bench-growth instructions alerts
+.PHONY: help demo test check lint files chart fix generate sim sim-operator scale raft mutants robustness differential fuzz soak attack topology e2e interop h2spec kubernetes image release release-tools bench bench-growth instructions alerts
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -137,6 +137,14 @@ kubernetes: ## Kubernetes, CoreDNS and helm, built from Go modules into target/k
 image: ## the container image as target/image/quorate.tar (needs musl-gcc and buildah)
 	@tests/needs.sh rust cc musl
 	tests/kubernetes/quorate-image.sh
+
+release-tools: ## installs what a release is made with: compilers for every target, the bill of materials, helm; as root on Debian, or with the packages that it names
+	@tests/needs.sh rust cc go python yaml
+	deploy/release/tools.sh
+
+release: ## everything that a release of this commit has, without network: IMAGE=registry/repository URL=https://... of the files, KEY=private.pem signs, OUT=folder
+	@tests/needs.sh rust python yaml
+	deploy/release/build.sh
 
 topology: ## hosts in network namespaces by the systemd unit, 1 to 7, partitioned; needs root on Linux; SIZES=3 runs one
 	@tests/needs.sh root rust cc go

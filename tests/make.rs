@@ -53,6 +53,11 @@ const SIGNS: &[(&str, &[&str])] = &[
     ("tests/docs/images.py", &["python"]),
     ("tests/chart/", &["python", "yaml"]),
     ("tests/kubernetes/quorate-image.sh", &["rust", "cc", "musl"]),
+    (
+        "deploy/release/tools.sh",
+        &["rust", "cc", "go", "python", "yaml"],
+    ),
+    ("deploy/release/build.sh", &["rust", "python", "yaml"]),
 ];
 
 #[test]

@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 """Writes the tables of charts/quorate/README.md from values.yaml: each value, its default, and the comment above it.
 
-    tests/chart/readme.py    writes them; check.py fails where they differ
+    tests/chart/readme.py           writes them; check.py fails where they differ
+    tests/chart/readme.py FOLDER    writes those of a copy of the chart, whose defaults may be others
 """
 
 import json
+import pathlib
 import re
+import sys
 
 import render
 from render import CHART
@@ -35,10 +38,10 @@ def shown(value):
     return json.dumps(value)
 
 
-def rows():
+def rows(chart=CHART):
     """The values that a user sets, in the order of the file: (heading, path, default, meaning)."""
-    schema = json.loads((CHART / "values.schema.json").read_text())
-    text = (CHART / "values.yaml").read_text()
+    schema = json.loads((chart / "values.schema.json").read_text())
+    text = (chart / "values.yaml").read_text()
     defaults = dict(render.leaves(render.read(text), schema))
     for heading, path, meaning in commented(text):
         if path in defaults:
@@ -49,9 +52,9 @@ def without_meaning():
     yield from (f"values.yaml says nothing of {path}" for heading, path, _, meaning in rows() if not meaning or not heading)
 
 
-def tables():
+def tables(chart):
     lines, last = [], None
-    for heading, path, default, meaning in rows():
+    for heading, path, default, meaning in rows(chart):
         if heading != last:
             lines += ["", f"### {heading}", "", "| value | default | meaning |", "|---|---|---|"]
             last = heading
@@ -59,13 +62,14 @@ def tables():
     return "\n".join(lines) + "\n\n"
 
 
-def whole():
+def whole(chart=CHART):
     """The page with the tables of now."""
-    page = (CHART / "README.md").read_text()
+    page = (chart / "README.md").read_text()
     before, _, rest = page.partition(BEGIN)
     _, _, after = rest.partition(END)
-    return before + BEGIN + tables() + END + after
+    return before + BEGIN + tables(chart) + END + after
 
 
 if __name__ == "__main__":
-    (CHART / "README.md").write_text(whole())
+    of = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else CHART
+    (of / "README.md").write_text(whole(of))

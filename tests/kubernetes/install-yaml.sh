@@ -9,12 +9,8 @@ helm=target/kubernetes/bin/helm
 # The hash of names and contents, in an order that no locale changes.
 chart() { (cd charts/quorate && find . -type f | LC_ALL=C sort | xargs sha256sum | sha256sum | cut -d ' ' -f 1); }
 render() {
-  printf '%s\n' "# Generated from charts/quorate by make generate; edit the chart." \
-    "# sha256 of the chart's files: $(chart)" \
-    "apiVersion: v1" "kind: Namespace" "metadata:" "  name: quorate-system" \
-    "  labels: {pod-security.kubernetes.io/enforce: restricted, pod-security.kubernetes.io/warn: restricted}"
-  $helm template quorate charts/quorate --kube-version 1.33.0 --namespace quorate-system --set allNamespaces=true |
-    sed -e '/helm.sh\/chart:/d' -e 's/app.kubernetes.io\/managed-by: Helm/app.kubernetes.io\/managed-by: kubectl/' -e '/^# Source: /d'
+  printf '%s\n' "# Generated from charts/quorate by make generate; edit the chart." "# sha256 of the chart's files: $(chart)"
+  deploy/release/rendered.sh charts/quorate
 }
 same() {
   if [ -x $helm ]; then
