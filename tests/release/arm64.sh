@@ -22,7 +22,7 @@ start() { # start NAME
   process[$1]=$!
 }
 all="$(client 1),$(client 2),$(client 3)"
-ctl() { ETCDCTL_API=3 "$etcdctl" --endpoints="$all" --command-timeout=20s "$@"; }
+ctl() { "$etcdctl" --endpoints="$all" --command-timeout=20s "$@"; }
 eventually() { # eventually SECONDS WHAT COMMAND...
   local deadline=$((SECONDS + $1)) what=$2; shift 2
   until "$@" >/dev/null 2>&1; do [ $SECONDS -lt $deadline ] || die "not within its time: $what"; sleep 0.5; done
