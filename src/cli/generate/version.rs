@@ -4,11 +4,12 @@
 use std::collections::BTreeMap;
 
 /// Files, and what stands before the version in them.
-const PLACES: [(&str, &str); 6] = [
+const PLACES: [(&str, &str); 7] = [
     ("Dockerfile", "ARG VERSION="),
     ("charts/quorate/Chart.yaml", "\nversion: "),
     ("charts/quorate/Chart.yaml", "\nappVersion: \""),
     ("deploy/static-pod/quorate.yaml", "image: quorate:"),
+    ("README.md", "YOUR-REGISTRY/quorate:"),
     ("docs/tasks/install.md", "YOUR-REGISTRY/quorate:"),
     ("docs/tasks/upgrades.md", "--set image.tag="),
 ];
