@@ -15,7 +15,7 @@ export CARGO_NET_OFFLINE=true CARGO_INCREMENTAL=0 CARGO_TARGET_DIR
 CARGO_TARGET_DIR=$PWD/target/release-build/$(sha256sum deploy/release/tools/requirements.txt | cut -c 1-8)
 # What a user has set for builds of their own is not for these.
 unset RUSTC RUSTC_WRAPPER RUSTC_WORKSPACE_WRAPPER CARGO_BUILD_RUSTFLAGS CARGO_ENCODED_RUSTFLAGS
-for name in $(compgen -e | grep -E '^(CARGO_PROFILE_|CARGO_TARGET_.*_|(CC|CXX|AR|CFLAGS|CXXFLAGS)_)' | grep -vx CARGO_TARGET_DIR || :); do unset "$name"; done
+for name in $(compgen -e | grep -E '^(CARGO_PROFILE_|CARGO_TARGET_.*_|(CC|CXX|AR|CFLAGS|CXXFLAGS)_)' || :); do unset "$name"; done
 # Where the sources are is not in the binaries, or they would differ from one checkout to the next. Nor where Rust's own are:
 # whoever has installed them (rust-src) would have their folder in the binaries, and others the one that rustc puts there.
 home=${CARGO_HOME:-$HOME/.cargo}
@@ -44,6 +44,5 @@ for architecture in $architectures; do
   tests/release-binary.sh "$out/$architecture/quorate"
 done
 for target in "${targets[@]}"; do
-  case $target in *windows*) name=kubectl-quorate.exe ;; *) name=kubectl-quorate ;; esac
-  build "$target" quorate-plugin $name "$out/plugins/$target"
+  build "$target" quorate-plugin "$(plugin_of "$target")" "$out/plugins/$target"
 done

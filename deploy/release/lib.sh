@@ -25,6 +25,8 @@ archive() {
 architectures="x86_64 aarch64"
 customary() { case $1 in x86_64) echo amd64 ;; aarch64) echo arm64 ;; *) die "no other name of $1 is known" ;; esac; }
 
+plugin_of() { case $1 in *windows*) echo kubectl-quorate.exe ;; *) echo kubectl-quorate ;; esac; } # plugin_of TARGET: its binary
+
 # The targets of the server, and of the plugin, which a laptop runs as well.
 # shellcheck disable=SC2034
 targets=(x86_64-unknown-linux-musl aarch64-unknown-linux-musl x86_64-apple-darwin aarch64-apple-darwin x86_64-pc-windows-gnu)

@@ -27,7 +27,7 @@ END
 for target in "${targets[@]}"; do
   case $target in *linux*) os=linux ;; *darwin*) os=darwin ;; *windows*) os=windows ;; *) die "what system is $target?" ;; esac
   architecture=$(customary "${target%%-*}")
-  case $os in windows) file=kubectl-quorate.exe ;; *) file=kubectl-quorate ;; esac
+  file=$(plugin_of "$target")
   name=kubectl-quorate-$version-$os-$architecture.tar.gz
   install -m 0755 "$binaries/plugins/$target/$file" "$work/$file"
   archive "$out/$name" "$work" LICENSE $file

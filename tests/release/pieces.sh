@@ -14,8 +14,7 @@ for architecture in $architectures; do
 done
 for target in "${targets[@]}"; do
   mkdir -p "$work/binaries/plugins/$target"
-  case $target in *windows*) name=kubectl-quorate.exe ;; *) name=kubectl-quorate ;; esac
-  echo "no plugin for $target" >"$work/binaries/plugins/$target/$name"
+  echo "no plugin for $target" >"$work/binaries/plugins/$target/$(plugin_of "$target")"
 done
 for time in first second; do
   out=$work/$time
