@@ -24,7 +24,12 @@ struct List<T> {
 
 /// The cluster of this name, or the only one.
 pub(super) fn cluster(which: &Which, name: Option<&str>) -> Result<EtcdCluster, Error> {
-    serde_json::from_value(object(which, name)?).map_err(Error::Unreadable)
+    known(object(which, name)?)
+}
+
+/// A resource, as far as this plugin knows everything that is in it.
+pub(super) fn known(resource: Value) -> Result<EtcdCluster, Error> {
+    serde_json::from_value(resource).map_err(Error::Newer)
 }
 
 /// The same as the API server has it, with fields that this plugin may not know.
@@ -118,15 +123,35 @@ pub(super) fn secret(which: &Which, namespace: &str, name: &str) -> Result<Secre
 
 /// The cluster of a file as the API server would store it. Stores nothing.
 pub(super) fn as_if_applied(which: &Which, filename: &str) -> Result<EtcdCluster, Error> {
-    let mut command = kubectl(which, "apply");
-    command.args(["--dry-run=server", "--output=json", "--filename", filename]);
-    let printed = run(command, None)?;
-    let object: Value = serde_json::from_slice(&printed).map_err(Error::Unreadable)?;
-    let kind = object["kind"].as_str().unwrap_or("nothing").to_owned();
-    if kind != "EtcdCluster" {
-        return Err(Error::NotOne(filename.to_owned(), format!("a {kind}")));
+    let mut manifest = manifest(which, filename)?;
+    // A file that was printed by `kubectl get` has the version at that moment. The operator may have changed the
+    // status since, and applying that version would be refused, whatever the file says about the spec.
+    if let Some(metadata) = manifest["metadata"].as_object_mut() {
+        metadata.remove("resourceVersion");
     }
-    serde_json::from_value(object).map_err(Error::Unreadable)
+    let mut command = kubectl(which, "apply");
+    command.args(["--dry-run=server", "--output=json", "--filename", "-"]);
+    let manifest = manifest.to_string();
+    let printed = run(command, Some(manifest.as_bytes()))?;
+    known(serde_json::from_slice(&printed).map_err(Error::Unreadable)?)
+}
+
+/// The only resource of a file, of a URL or of standard input, read by kubectl. Neither validated nor defaulted.
+fn manifest(which: &Which, filename: &str) -> Result<Value, Error> {
+    let mut command = kubectl(which, "create");
+    command.args(["--dry-run=client", "--validate=false", "--output=json"]);
+    command.args(["--filename", filename]);
+    let printed = run(command, None)?;
+    // Of several resources kubectl prints a list, or one after the other.
+    let documents = serde_json::Deserializer::from_slice(&printed).into_iter();
+    let mut documents: Vec<Value> =
+        (documents.collect::<Result<_, _>>()).map_err(Error::Unreadable)?;
+    let held = match documents.as_slice() {
+        [one] if one["kind"] == "EtcdCluster" => return Ok(documents.remove(0)),
+        [one] => format!("a {}", one["kind"].as_str().unwrap_or("nothing")),
+        several => format!("{} resources", several.len()),
+    };
+    Err(Error::NotOne(filename.to_owned(), held))
 }
 
 /// What the active operator would do, requested through the API server. The operator authenticates the caller by a

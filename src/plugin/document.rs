@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::error::Error;
 use super::screen::{Observation, Operator, in_order};
-use crate::crd::{EtcdCluster, EtcdClusterStatus};
+use crate::crd::EtcdCluster;
 use crate::model::forecast::Forecast;
 
 /// How a document is written.
@@ -98,14 +98,13 @@ pub(super) fn plan(wanted: &EtcdCluster, forecast: &Forecast, applied: bool) -> 
     })
 }
 
-/// The members as the status has them.
-pub(super) fn members(resource: &EtcdCluster) -> Value {
-    let none = EtcdClusterStatus::default();
-    let status = resource.status.as_ref().unwrap_or(&none);
+/// The members as the status has them, with what this plugin may not know.
+pub(super) fn members(resource: &Value) -> Value {
+    let members = resource.pointer("/status/members");
     json!({
-        "namespace": resource.namespace(),
-        "name": resource.name_any(),
-        "members": status.members,
+        "namespace": resource["metadata"]["namespace"],
+        "name": resource["metadata"]["name"],
+        "members": members.unwrap_or(&json!([])),
     })
 }
 

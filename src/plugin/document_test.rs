@@ -88,7 +88,7 @@ fn forecast_and_members_for_programs() {
     let expected =
         json!({"namespace": "tenants", "name": "demo", "asIfApplied": true, "forecast": forecast});
     assert_eq!(document, expected);
-    let members = document::members(&wanted);
+    let members = document::members(&resource());
     assert_eq!(members["members"][1]["name"], "demo-2");
     assert_eq!(members["members"][1]["leader"], true);
 }

@@ -12,6 +12,12 @@ pub(crate) enum Error {
     /// kubectl's output is not the expected object.
     #[error("kubectl printed what cannot be read")]
     Unreadable(#[source] serde_json::Error),
+    /// A resource has what this plugin does not know.
+    #[error(
+        "the EtcdCluster has what this plugin, of version {}, does not know: install the one of the operator's version, or use -o json",
+        env!("CARGO_PKG_VERSION")
+    )]
+    Newer(#[source] serde_json::Error),
     /// Standard output cannot be written.
     #[error("cannot print the answer")]
     Unprinted(#[source] std::io::Error),

@@ -251,15 +251,16 @@ fn plan_of(plan: &Plan) -> Result<String, Error> {
 }
 
 fn members_of(members: &Members) -> Result<String, Error> {
-    let cluster = ask::cluster(&members.which, members.name.as_deref())?;
+    let resource = ask::object(&members.which, members.name.as_deref())?;
+    let columns = match members.output {
+        None => Columns::Few,
+        Some(Shown::Wide) => Columns::All,
+        Some(Shown::Json) => return document::written(&document::members(&resource), Format::Json),
+        Some(Shown::Yaml) => return document::written(&document::members(&resource), Format::Yaml),
+    };
+    let cluster = ask::known(resource)?;
     let rows = cluster.status.as_ref().map(|status| &status.members[..]);
-    let table = |columns| members::table(rows.unwrap_or_default(), columns).join("\n") + "\n";
-    match members.output {
-        None => Ok(table(Columns::Few)),
-        Some(Shown::Wide) => Ok(table(Columns::All)),
-        Some(Shown::Json) => document::written(&document::members(&cluster), Format::Json),
-        Some(Shown::Yaml) => document::written(&document::members(&cluster), Format::Yaml),
-    }
+    Ok(members::table(rows.unwrap_or_default(), columns).join("\n") + "\n")
 }
 
 fn recovery_of(recover: &Recover) -> Result<String, Error> {

@@ -4,6 +4,7 @@
 #![allow(clippy::disallowed_methods, clippy::panic)]
 
 use std::fs;
+use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
@@ -37,6 +38,11 @@ port-forward)
   echo $! >>"$STAGE/forwards"
   wait ;;
 logs) echo "a line of the log"; exit 3 ;;
+create) cat ;;
+apply)
+  cat >"$STAGE/applied"
+  echo "Error from server (Invalid): refused by the test" >&2
+  exit 1 ;;
 esac
 "#;
 
@@ -310,6 +316,75 @@ fn logs_are_kubectls_own() {
     assert!(asked.contains(logs), "{asked}");
     let errors = text(&stage.run(&["logs", "demo", "--member=demo-7"]).stderr);
     assert!(errors.contains("demo-7 is no member"), "{errors}");
+}
+
+/// An end-to-end test failed once in many runs: `kubectl get -o yaml | sed | kubectl quorate plan -f -` was refused as a
+/// conflict, because the operator wrote the status in between and the file had the version of before.
+#[test]
+fn plan_of_a_file_does_not_depend_on_the_version_that_it_was_read_at() {
+    let stage = Stage::new(false);
+    let mut manifest = cluster(false);
+    manifest["metadata"]["resourceVersion"] = json!("17");
+    let output = plan_of(&stage, &manifest.to_string());
+    let errors = text(&output.stderr);
+    assert!(errors.contains("refused by the test"), "{errors}");
+    let applied = fs::read(stage.path("applied")).expect("applied");
+    let applied: Value = serde_json::from_slice(&applied).expect("a manifest");
+    assert_eq!(applied, cluster(false));
+    let asked = stage.asked();
+    assert!(
+        asked.contains("apply --request-timeout=10s --dry-run=server"),
+        "{asked}"
+    );
+}
+
+#[test]
+fn plan_of_a_file_is_of_one_cluster() {
+    let stage = Stage::new(false);
+    let one = cluster(false).to_string();
+    let kind = json!({"apiVersion": "v1", "kind": "Secret"}).to_string();
+    let files = [
+        (format!("{one}{one}"), "- holds 2 resources"),
+        (kind, "- holds a Secret"),
+    ];
+    for (file, expected) in files {
+        let output = plan_of(&stage, &file);
+        let errors = text(&output.stderr);
+        assert!(errors.contains(expected), "{errors}");
+        assert!(!stage.path("applied").exists(), "{errors}");
+    }
+}
+
+fn plan_of(stage: &Stage, file: &str) -> Output {
+    let mut command = stage.plugin(&["plan", "-f", "-"]);
+    let mut child = command.stdin(Stdio::piped()).spawn().expect("it runs");
+    let mut input = child.stdin.take().expect("an input");
+    input.write_all(file.as_bytes()).expect("written");
+    drop(input);
+    child.wait_with_output().expect("it ends")
+}
+
+/// A newer operator may report what this plugin does not know: programs get it as it is, and people are told.
+#[test]
+fn value_that_is_not_known_is_passed_on() {
+    let stage = Stage::new(false);
+    let mut newer = cluster(false);
+    newer["status"]["members"][0]["health"] = json!("Resting");
+    newer["status"]["members"][0]["mood"] = json!("calm");
+    stage.write("cluster", &newer);
+    let output = stage.run(&["members", "demo", "-o", "json"]);
+    let printed: Value = serde_json::from_slice(&output.stdout).expect("a document");
+    assert_eq!(printed["members"], newer["status"]["members"]);
+    for words in [["members", "demo"], ["logs", "demo"]] {
+        let output = stage.run(&words);
+        let errors = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{errors}");
+        assert!(
+            errors.contains("install the one of the operator's"),
+            "{errors}"
+        );
+        assert!(errors.contains("Resting"), "{errors}");
+    }
 }
 
 /// Found by reading: the plugin panicked where `head` had closed the pipe.
