@@ -2,14 +2,16 @@
 //! a bounded rate, one at a time in either direction.
 
 use std::io::{Error, ErrorKind};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::MemberRuntime;
-use crate::disk::{self, Checkpoints, Class, Position};
+use crate::disk::{self, CheckpointInfo, Checkpoints, Class, Position};
 use crate::node::{CheckpointMeta, Input};
 use crate::persist::{self, ReceivedCheckpoint, WholeCheckpoint};
 use crate::server::core::{open, persist_stop};
@@ -135,9 +137,8 @@ async fn is_from_the_leader(local: &MemberRuntime, from: u64) -> Result<(), Erro
 
 async fn take(local: &MemberRuntime, from: u64, io: &mut Io) -> Result<(), Error> {
     is_from_the_leader(local, from).await?;
-    let _one = local
-        .receiving
-        .try_acquire()
+    let only = Arc::clone(&local.receiving)
+        .try_acquire_owned()
         .map_err(|_| Error::other("another checkpoint is being received"))?;
     let saver = local.saver.get().cloned().ok_or_else(not_running)?;
     let head: Option<CheckpointHead> = patiently(frame::read(io, FRAME_LIMIT)).await?;
@@ -160,7 +161,11 @@ async fn take(local: &MemberRuntime, from: u64, io: &mut Io) -> Result<(), Error
     let description = head.meta.clone();
     // Writes in the meantime need the next segments of the log.
     let spare = 2 * local.log_options().segment_bytes;
-    let received = disk_act(local, move || saver.receive(position, &description, spare)).await?;
+    let received = disk_act(local, move || {
+        let checkpoint = saver.receive(position, &description, spare)?;
+        Ok(Receiving { checkpoint, only })
+    })
+    .await?;
     let received = parts(local, io, received).await?;
     let info = disk_act(local, move || received.finish()).await?;
     local.shared.report(Input::SnapshotReceived {
@@ -172,22 +177,39 @@ async fn take(local: &MemberRuntime, from: u64, io: &mut Io) -> Result<(), Error
     Ok(())
 }
 
+/// A checkpoint that is being received, and the right to be the only one. A connection that ends does not end what is
+/// written for it at that moment: the next one, which may have the same name, begins after that.
+struct Receiving {
+    checkpoint: ReceivedCheckpoint,
+    /// Released after what was received is removed: fields are dropped in their order.
+    only: OwnedSemaphorePermit,
+}
+
+impl Receiving {
+    fn finish(self) -> Result<CheckpointInfo, persist::Error> {
+        let Self { checkpoint, only } = self;
+        let info = checkpoint.finish();
+        drop(only);
+        info
+    }
+}
+
 async fn parts(
     local: &MemberRuntime,
     io: &mut Io,
-    mut received: ReceivedCheckpoint,
-) -> Result<ReceivedCheckpoint, Error> {
+    mut received: Receiving,
+) -> Result<Receiving, Error> {
     loop {
         let part: Option<CheckpointPart> = patiently(frame::read(io, FRAME_LIMIT)).await?;
         let part = part.ok_or_else(|| Error::from(ErrorKind::UnexpectedEof))?;
         if part.end > 0 {
-            if part.end != received.chunks() + 1 {
+            if part.end != received.checkpoint.chunks() + 1 {
                 return Err(Error::new(ErrorKind::InvalidData, "chunks are missing"));
             }
             return Ok(received);
         }
         received = disk_act(local, move || {
-            received.chunk(&part.chunk)?;
+            received.checkpoint.chunk(&part.chunk)?;
             Ok(received)
         })
         .await?;
@@ -244,3 +266,7 @@ async fn patiently<T>(step: impl Future<Output = Result<T, Error>>) -> Result<T,
 fn not_running() -> Error {
     Error::new(ErrorKind::NotConnected, "this member does not run yet")
 }
+
+#[cfg(test)]
+#[path = "checkpoint_test.rs"]
+mod tests;

@@ -128,7 +128,7 @@ pub(crate) struct MemberRuntime {
     /// The thread of consensus and of the links that carry it.
     raft: tokio::runtime::Handle,
     sending: Semaphore,
-    receiving: Semaphore,
+    receiving: Arc<Semaphore>,
     /// Limits the concurrent requests that are expensive to answer.
     asked: Semaphore,
     /// The interface of client services to this member.

@@ -26,7 +26,7 @@ fn hello(local: &MemberRuntime, from: u64, disk: u128) -> Hello {
 }
 
 /// A server of a cluster of two that is being formed, and the other member's ID.
-fn forming(folder: &std::path::Path) -> (RunningServer, u64) {
+pub(super) fn forming(folder: &std::path::Path) -> (RunningServer, u64) {
     let (guard, others) = forming_with(folder, &["two"]);
     (guard, others[0])
 }

@@ -130,7 +130,7 @@ pub(crate) fn start(
         runtime: runtime.handle().clone(),
         raft: raft.handle().clone(),
         sending: Semaphore::new(1),
-        receiving: Semaphore::new(1),
+        receiving: Arc::new(Semaphore::new(1)),
         asked: Semaphore::new(4),
         handle: handle.clone(),
     });
