@@ -64,7 +64,6 @@ use Killer::{Operator, Sim, Test};
 /// What a scenario of the operator expects beside the invariants.
 #[cfg(feature = "mutants")]
 pub const STORY: &str = "story";
-
 /// The oracle for what only a failing disk may bring about: a stop, a refused start.
 #[cfg(feature = "mutants")]
 const BY_ITSELF: &str = "nothing fails by itself";
@@ -103,26 +102,21 @@ faults! {
     CountOwnUnsynced "leader-counts-unsynced" in "core/raft/replication.rs",
         Sim(&[DURABLE]), like "etcd #14370";
     /// A vote is granted before it is synced.
-    VoteBeforeFsync "vote-before-fsync" in "core/raft/election.rs",
-        Sim(&[VOTES]);
+    VoteBeforeFsync "vote-before-fsync" in "core/raft/election.rs", Sim(&[VOTES]);
     /// The vote is not in the hard state, so a restarted member votes a second time in a term.
     ForgetVote "vote-not-persisted" in "core/raft/output.rs",
         Test("raft::tests::paper::section_5_2_one_vote_a_term");
     /// A member votes for whoever asks, also twice in a term.
-    VoteTwice "vote-twice" in "core/raft/election.rs",
-        Sim(&[VOTES, ELECTION, BY_ITSELF]);
+    VoteTwice "vote-twice" in "core/raft/election.rs", Sim(&[VOTES, ELECTION, BY_ITSELF]);
     /// A vote goes to a candidate whose log lacks what the voter holds.
-    VoteForOldLog "vote-for-old-log" in "core/raft/log.rs",
-        Sim(&[COMPLETE]);
+    VoteForOldLog "vote-for-old-log" in "core/raft/log.rs", Sim(&[COMPLETE]);
     /// Learners count when the commit index moves.
-    CountLearner "learner-counts" in "core/raft/replication.rs",
-        Sim(&[DURABLE]);
+    CountLearner "learner-counts" in "core/raft/replication.rs", Sim(&[DURABLE]);
     /// A learner's vote counts in an election.
     CountLearnersVote "learner-votes" in "core/raft/quorum.rs",
         Test("raft::quorum::tests::removal_votes_decide_when_final");
     /// A learner, or a member that was removed, campaigns.
-    LearnerCampaigns "learner-campaigns" in "core/raft/election.rs",
-        Sim(&[ROLES]);
+    LearnerCampaigns "learner-campaigns" in "core/raft/election.rs", Sim(&[ROLES]);
     /// A leader commits entries of older terms by counting (figure 8 of the paper).
     CommitOlderTerm "commit-older-term" in "core/raft/replication.rs",
         Test("raft::tests::paper::section_5_4_2_commits_only_its_own_term");
@@ -633,6 +627,9 @@ faults! {
     /// A pod that cannot start stays, however the spec is corrected.
     StuckForGood "stuck-for-good" in "planner/plan/rules/unhealthy.rs",
         Operator("bad-image", &["I10"]);
+    /// A spec that fails on one voter is given to every other one that has a moment of trouble.
+    TriedByAll "tried-by-all" in "planner/plan/rules/trial.rs",
+        Operator("bad-image-and-more", &[STORY]);
     /// A voter too many is removed.
     OneTooMany "removes-one-too-many" in "planner/plan/rules/shrink.rs",
         Operator("create-3", &["I4"]);

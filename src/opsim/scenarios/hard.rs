@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::opsim::api::Kind;
+use crate::opsim::api::{Kind, object};
 use crate::opsim::faults;
 use crate::opsim::harness::containers::NAMESPACE;
 use crate::opsim::harness::request_faults::lock;
@@ -10,7 +10,7 @@ use crate::opsim::harness::world::{Failure, World};
 use crate::opsim::run::Scenario;
 use crate::opsim::user::{self, SOON_MS};
 
-pub(super) const SCENARIOS: [Scenario; 23] = [
+pub(super) const SCENARIOS: [Scenario; 24] = [
     Scenario {
         name: "volume-gone",
         story: "a follower's volume exists no more: it is removed and replaced, never formed anew (scenario 2)",
@@ -125,6 +125,11 @@ pub(super) const SCENARIOS: [Scenario; 23] = [
         name: "bad-image",
         story: "an image that does not exist is given to one member, and corrected (scenario 17)",
         script: |world| Box::pin(bad_image(world)),
+    },
+    Scenario {
+        name: "bad-image-and-more",
+        story: "an image that does not exist is given to one of five members; another one's server hangs, then its node boots: it keeps its image",
+        script: |world| Box::pin(bad_image_and_more(world)),
     },
 ];
 
@@ -409,6 +414,48 @@ async fn bad_image(world: &mut World) -> Result<(), Failure> {
     user::edit(world, "demo", &json!({"image": "registry.example/good:1"}));
     user::roll(world, "demo").await?;
     user::unchanged(world, before)
+}
+
+/// Found by reading: a member that did not serve for a moment got the image with which another one did not start: three
+/// members had no quorum then, and five none after the next.
+async fn bad_image_and_more(world: &mut World) -> Result<(), Failure> {
+    three(world).await?;
+    user::edit(world, "demo", &json!({"replicas": 5}));
+    world.settle(SOON_MS).await?;
+    let before = user::configuration(world);
+    let image = "registry.example/broken:1";
+    world.containers.kube.set_bad_image(image, true);
+    user::edit(world, "demo", &json!({ "image": image }));
+    world.pass_ms(80_000).await?;
+    let first = tried(world, image);
+    let mut others = user::followers(world).into_iter();
+    let other = others.find(|name| !first.contains(name));
+    let other = other.unwrap_or_default();
+    faults::server_hangs(world, &other);
+    world.pass_ms(90_000).await?;
+    let node = user::node_of(world, &other);
+    world.containers.kube.node_down(&node);
+    world.pass_ms(30_000).await?;
+    world.containers.kube.node_up(&node);
+    world.pass_ms(60_000).await?;
+    let tried = tried(world, image);
+    if first.len() != 1 || tried != first || user::leader(world).is_none() {
+        return Err(world.unexpected(format!("{tried:?} have the image of {first:?}")));
+    }
+    user::edit(world, "demo", &json!({"image": "registry.example/good:1"}));
+    user::roll(world, "demo").await?;
+    user::unchanged(world, before)
+}
+
+/// The StatefulSets with this image.
+fn tried(world: &World, image: &str) -> Vec<String> {
+    let sets = user::objects(world, Kind::StatefulSet).into_iter();
+    let path = ["spec", "template", "spec", "containers"];
+    let with = sets.filter(|set| {
+        let containers = object::items(set, &path);
+        containers.iter().any(|one| one["image"] == image)
+    });
+    with.map(|set| object::name(&set).to_owned()).collect()
 }
 
 async fn server_hangs(world: &mut World) -> Result<(), Failure> {

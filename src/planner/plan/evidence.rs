@@ -10,7 +10,7 @@ use super::situation::{CONTACT_MS, Situation, in_ms};
 
 /// However impatient the spec is, a pod that was just made has this long to start and to be linked:
 /// to replace it before that only puts the end off, on a machine that is busy as it is.
-const START_MS: u64 = 20_000;
+pub(super) const START_MS: u64 = 20_000;
 /// A voter that has synced nothing for this long of what it was sent may hang on its disk.
 pub const SYNC_MS: u64 = 5_000;
 

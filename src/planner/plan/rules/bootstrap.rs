@@ -12,7 +12,7 @@ use crate::plan::observed::{IdentitySecret, Phase, PvcFacts, PvcState};
 use crate::plan::situation::{Situation, quorum};
 use crate::plan::step::Class;
 
-use super::{adopt, restore, sets};
+use super::{adopt, restore, sets, trial};
 
 /// The first member. Returns whether the plan ends here.
 pub(super) fn seed(s: &Situation<'_>, draft: &mut Draft) -> bool {
@@ -218,7 +218,10 @@ pub(super) fn no_quorum(s: &Situation<'_>, draft: &mut Draft) -> bool {
     draft.hold(Class::Membership, why);
     draft.hold(Class::Disruption, why);
     draft.hold(Class::Objects, why);
-    free_stuck_pods(s, draft);
+    // Inputs with which new members failed are remembered until one can be added again.
+    let failed = s.o.status_memory.join_failures.clone();
+    draft.remembered = failed.filter(|failure| failure.inputs == s.attempt());
+    free_stuck_pods(s, draft, None);
     let away: Vec<String> = (known_voters(s).iter())
         .filter_map(|name| Some(format!("; {name}: {}", s.pvc(name)?.no_node.as_ref()?)))
         .collect();
@@ -266,48 +269,64 @@ fn creates_no_pods(s: &Situation<'_>) -> bool {
 
 /// A pod that does not even start, and was created from an older spec, gets the current one: otherwise a bad spec that
 /// cost the quorum could never be corrected. It serves no clients. The same for sets without a pod, where those with one are
-/// no quorum: the API server may let none be created of them. One at a time, and the next only once that one has started: the
-/// pods may only be away, and a spec that nobody has tried may be worse than the one that they had.
-pub(super) fn free_stuck_pods(s: &Situation<'_>, draft: &mut Draft) {
-    let mut creates_none = creates_no_pods(s) && draft.remembered.is_none();
-    for (name, set) in s.o.sets.iter().filter(|(_, set)| !set.terminating) {
-        let outdated = set.inputs.as_ref() != Some(&s.o.wanted_inputs);
-        let Some(pod) = s.o.pods.get(name) else {
-            if creates_none && outdated && !set.hibernated && s.pvc(name).is_some() {
-                creates_none = false;
-                let reason = "it has no pod and the spec has changed since";
-                sets::apply(s, draft, Rule::Quorum, name, reason);
+/// no quorum: the API server may let none be created of them. One at a time, voters first, and the next only
+/// once that one runs: the pods may only be away, and a spec that nobody has tried may be worse than the one that they had.
+/// `needed` does not wait for the others.
+pub(super) fn free_stuck_pods(s: &Situation<'_>, draft: &mut Draft, needed: Option<&str>) {
+    let creates_none = creates_no_pods(s) && draft.remembered.is_none();
+    let mut stuck: Vec<(&str, Stuck<'_>)> = (s.o.sets.keys())
+        .filter_map(|name| Some((name.as_str(), stuck(s, name, creates_none)?)))
+        .collect();
+    let voters = known_voters(s);
+    stuck.sort_by_key(|(name, _)| !voters.iter().any(|voter| voter == name));
+    for (name, found) in stuck {
+        let waits = needed != Some(name) && trial::tried_by(s, draft, name).is_some();
+        if waits {
+            continue;
+        }
+        match found {
+            Stuck::Set(reason) => sets::apply(s, draft, Rule::Quorum, name, reason),
+            Stuck::Pod(uid) => {
+                let action = Action::Object(ObjectAction::DeletePod {
+                    member: name.to_owned(),
+                    uid: uid.to_owned(),
+                });
+                let reason = "it does not start and is of an older spec";
+                draft.step(Rule::Quorum, action, reason);
             }
-            continue;
-        };
-        if pod.terminating {
-            continue;
-        }
-        let node = pod.node.as_ref();
-        let reachable = node.is_none_or(|node| s.o.node_reports(node));
-        let stuck = pod.started_ms.is_none() && s.description(name).is_none() && reachable;
-        if !stuck || s.pvc(name).is_none() {
-            continue;
-        }
-        if outdated {
-            let reason = "its pod does not start and the spec has changed since";
-            sets::apply(s, draft, Rule::Quorum, name, reason);
-        } else if pod
-            .inputs
-            .as_ref()
-            .is_some_and(|inputs| *inputs != s.o.wanted_inputs)
-        {
-            let action = Action::Object(ObjectAction::DeletePod {
-                member: name.clone(),
-                uid: pod.uid.clone(),
-            });
-            draft.step(
-                Rule::Quorum,
-                action,
-                "it does not start and is of an older spec",
-            );
         }
     }
+}
+
+/// What keeps a member that does not start from the current spec.
+enum Stuck<'s> {
+    /// Its set is of an older one; why its pod is replaced.
+    Set(&'static str),
+    /// Its pod alone is, of this UID.
+    Pod(&'s str),
+}
+
+/// Whether a member certainly serves nobody, and what keeps it from the current spec.
+fn stuck<'s>(s: &'s Situation<'_>, name: &str, creates_none: bool) -> Option<Stuck<'s>> {
+    let set = s.o.sets.get(name).filter(|set| !set.terminating)?;
+    s.pvc(name)?;
+    let outdated = set.inputs.as_ref() != Some(&s.o.wanted_inputs);
+    let Some(pod) = s.o.pods.get(name) else {
+        let why = "it has no pod and the spec has changed since";
+        return (creates_none && outdated && !set.hibernated).then_some(Stuck::Set(why));
+    };
+    let node = pod.node.as_ref();
+    let reachable = node.is_none_or(|node| s.o.node_reports(node));
+    let starts = pod.started_ms.is_some() || s.description(name).is_some();
+    if pod.terminating || starts || !reachable {
+        return None;
+    }
+    let why = "its pod does not start and the spec has changed since";
+    if outdated {
+        return Some(Stuck::Set(why));
+    }
+    let inputs = pod.inputs.as_ref()?;
+    (*inputs != s.o.wanted_inputs).then_some(Stuck::Pod(&pod.uid))
 }
 
 /// The voters according to the most recent answer, if anybody answers.

@@ -126,7 +126,7 @@ fn without_identity_secret(s: &Situation<'_>, draft: &mut Draft, secret: &str) {
         );
         return;
     }
-    bootstrap::free_stuck_pods(s, draft);
+    bootstrap::free_stuck_pods(s, draft, None);
     let mut empty: Vec<(&str, &Description)> = Vec::new();
     for (pvc, facts) in s.our_pvcs() {
         let Some(member) = facts.member.as_deref().filter(|_| !facts.terminating) else {

@@ -32,6 +32,7 @@ mod shrink;
 mod slots;
 mod standby;
 mod timings;
+mod trial;
 mod unhealthy;
 pub(super) mod user_certificates;
 mod version;

@@ -276,7 +276,7 @@ fn check_survivor(s: &Situation<'_>, draft: &mut Draft, survivor: &Survivor) -> 
     if set.is_none_or(|set| set.hibernated && !set.terminating) {
         sets::apply(s, draft, Rule::Recovery, member, "its data are kept");
     }
-    bootstrap::free_stuck_pods(s, draft);
+    bootstrap::free_stuck_pods(s, draft, Some(member));
     let Some(description) = s.description(member) else {
         let what = format!("{member} to answer: its disk is compared with what was reviewed");
         return Err(Held::Waits(member.to_owned(), "SurvivorNotReady", what));

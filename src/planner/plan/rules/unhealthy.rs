@@ -10,7 +10,7 @@ use crate::plan::guards;
 use crate::plan::situation::{Seat, Situation};
 use crate::plan::step::Class;
 
-use super::sets;
+use super::{sets, trial};
 
 pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
     for (name, seat) in &s.voters {
@@ -112,7 +112,7 @@ fn treat(s: &Situation<'_>, draft: &mut Draft, name: &str, seat: &Seat<'_>) {
 }
 
 /// A member that does not serve and was created from an older spec gets the current one, so that a corrected spec takes
-/// effect at once. Returns whether it did something.
+/// effect at once; of several voters the first, and the next once that one runs. Returns whether it did something.
 pub(super) fn unstick(s: &Situation<'_>, draft: &mut Draft, name: &str, why: &str) -> bool {
     let Some(set) = s.o.sets.get(name).filter(|set| !set.terminating) else {
         return false;
@@ -124,30 +124,43 @@ pub(super) fn unstick(s: &Situation<'_>, draft: &mut Draft, name: &str, why: &st
     if s.would_be_stranded(name) {
         return false;
     }
-    if set.inputs.as_ref() != Some(&s.o.wanted_inputs) {
+    let set_is_old = set.inputs.as_ref() != Some(&s.o.wanted_inputs);
+    let pod = s.o.pods.get(name).filter(|pod| !pod.terminating);
+    let inputs = pod.and_then(|pod| pod.inputs.as_ref());
+    let pod_is_old = inputs.is_some_and(|inputs| *inputs != s.o.wanted_inputs);
+    if !set_is_old && !pod_is_old {
+        return false;
+    }
+    // A node that does not report may still run the pod: leave it alone.
+    let node = pod.and_then(|pod| pod.node.as_ref());
+    if node.is_some_and(|node| !s.o.node_reports(node)) {
+        return false;
+    }
+    if s.voters.contains_key(name) {
+        // The trouble may be its own: it keeps the spec that it ran with. One that does not vote costs no quorum.
+        if let Some(other) = trial::tried_by(s, draft, name) {
+            let text = format!(
+                "{name} keeps the spec that it has: {other} is still to run with the changed one"
+            );
+            draft.note("KeepsSpec", text);
+            return false;
+        }
+        // Without its pod's end the set would wait with a spec that its next pod may not start with.
+        if pod.is_some()
+            && let Err(held) = guards::restart_voter(s, name)
+        {
+            draft.guarded("DeletePod", name, &held);
+            return true;
+        }
+    }
+    if set_is_old {
         let reason = format!("it does not serve ({why}) and the spec has changed since");
         sets::apply(s, draft, Rule::RollUnhealthy, name, reason);
         return true;
     }
-    let Some(pod) = s.o.pods.get(name).filter(|pod| !pod.terminating) else {
+    let Some(pod) = pod else {
         return false;
     };
-    // A node that does not report may still run the pod: leave it alone.
-    let node = pod.node.as_ref();
-    let reachable = node.is_none_or(|node| s.o.node_reports(node));
-    let outdated = pod
-        .inputs
-        .as_ref()
-        .is_some_and(|inputs| *inputs != s.o.wanted_inputs);
-    if !outdated || !reachable {
-        return false;
-    }
-    if s.voters.contains_key(name)
-        && let Err(held) = guards::restart_voter(s, name)
-    {
-        draft.guarded("DeletePod", name, &held);
-        return true;
-    }
     let action = Action::Object(ObjectAction::DeletePod {
         member: name.to_owned(),
         uid: pod.uid.clone(),

@@ -1,0 +1,93 @@
+//! A spec that no voter runs with yet is given to one member at a time, whatever trouble the others have: one that nothing
+//! starts with then costs one member and not the quorum. Plans nothing itself.
+
+use crate::mutants::mutant;
+use crate::plan::Rule;
+use crate::plan::action::{Action, ObjectAction};
+use crate::plan::draft::Draft;
+use crate::plan::evidence::START_MS;
+use crate::plan::observed::PodFacts;
+use crate::plan::situation::{CONTACT_MS, Situation, in_ms};
+
+use super::bootstrap;
+
+/// Who has the wanted inputs, or gets them by this plan, and is still to show that a member runs with them: meanwhile this
+/// one does not get them. `None` also where this one alone is left to show it: its own pod is refused by its kubelet, nothing
+/// runs with the inputs that it has, and the others had their time.
+pub(super) fn tried_by(s: &Situation<'_>, draft: &Draft, member: &str) -> Option<String> {
+    let wanted = &s.o.wanted_inputs;
+    if mutant!(TriedByAll) || is_proven(s, wanted) {
+        return None;
+    }
+    let mut others = s.o.sets.keys().filter(|name| *name != member);
+    let helpless = is_helpless(s, member);
+    let tries =
+        |name: &String| is_given(draft, name) || has(s, name) && !(helpless && is_overdue(s, name));
+    if let Some(other) = others.find(|name| tries(name)) {
+        return Some(other.clone());
+    }
+    let failed = s.o.status_memory.join_failures.as_ref();
+    let failed = failed.is_some_and(|failure| failure.inputs == s.attempt());
+    (failed && !helpless).then(|| "a new member".to_owned())
+}
+
+/// Whether a voter runs with these inputs, in contact with the leader where there is one.
+fn is_proven(s: &Situation<'_>, inputs: &String) -> bool {
+    let stays_up = |name: &str| {
+        let pod = live_pod(s, name).filter(|pod| pod.inputs.as_ref() == Some(inputs));
+        let since = pod.and_then(|pod| pod.started_ms);
+        since.is_some_and(|since| since + START_MS <= s.o.now_ms)
+    };
+    let Some((leader, _)) = s.view else {
+        return bootstrap::known_voters(s).iter().any(|name| stays_up(name));
+    };
+    s.voters.iter().any(|(name, seat)| {
+        let age = seat.view.last_contact_ms;
+        stays_up(name) && (name == leader || age.is_some_and(|age| age <= CONTACT_MS))
+    })
+}
+
+/// Whether a member cannot go on as it is: its kubelet or the scheduler reports what keeps it from running, and nothing runs
+/// with its inputs. One that is only away, as while its node boots, has no such report.
+fn is_helpless(s: &Situation<'_>, member: &str) -> bool {
+    let pod = live_pod(s, member).filter(|pod| pod.started_ms.is_none() && pod.waiting.is_some());
+    let inputs = pod.and_then(|pod| pod.inputs.as_ref());
+    inputs.is_some_and(|inputs| !is_proven(s, inputs))
+}
+
+/// Whether a rule that corrects what does not run gives a member's next pod the wanted inputs.
+fn is_given(draft: &Draft, member: &str) -> bool {
+    draft.steps.iter().any(|step| match &step.action {
+        Action::Object(ObjectAction::ApplySet {
+            member: other,
+            hibernated,
+            ..
+        }) => {
+            other == member
+                && !hibernated
+                && matches!(step.rule, Rule::RollUnhealthy | Rule::Quorum)
+        }
+        _ => false,
+    })
+}
+
+/// Whether a member's set has the wanted inputs, and its pod, if there is one, too.
+fn has(s: &Situation<'_>, member: &str) -> bool {
+    let wanted = |inputs: &Option<String>| inputs.as_ref() == Some(&s.o.wanted_inputs);
+    let set =
+        s.o.sets
+            .get(member)
+            .filter(|set| !set.terminating && !set.hibernated);
+    set.is_some_and(|set| wanted(&set.inputs))
+        && live_pod(s, member).is_none_or(|pod| wanted(&pod.inputs))
+}
+
+/// Whether a member's pod has had the time in which a member has to come back.
+fn is_overdue(s: &Situation<'_>, member: &str) -> bool {
+    let deadline = in_ms(s.cluster.spec.update_strategy.progress_deadline_seconds);
+    live_pod(s, member).is_some_and(|pod| pod.created_ms + deadline <= s.o.now_ms)
+}
+
+fn live_pod<'s>(s: &'s Situation<'_>, member: &str) -> Option<&'s PodFacts> {
+    s.o.pods.get(member).filter(|pod| !pod.terminating)
+}
