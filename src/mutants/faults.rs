@@ -630,6 +630,9 @@ faults! {
     /// A spec that fails on one voter is given to every other one that has a moment of trouble.
     TriedByAll "tried-by-all" in "planner/plan/rules/trial.rs",
         Operator("bad-image-and-more", &[STORY]);
+    /// A specification that cannot be recorded is carried out all the same.
+    UnrecordedCarriedOut "unrecorded-carried-out" in "operator/reconcile.rs",
+        Operator("spec-not-recorded", &["I4"]);
     /// A voter too many is removed.
     OneTooMany "removes-one-too-many" in "planner/plan/rules/shrink.rs",
         Operator("create-3", &["I4"]);

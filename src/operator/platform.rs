@@ -49,6 +49,15 @@ pub enum Freshness {
     Live,
 }
 
+/// By which specification a cluster is observed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Specification {
+    /// The one that the resource has; where that cannot be carried out, the recorded one.
+    Wanted,
+    /// The one that is recorded as admitted last.
+    Recorded,
+}
+
 /// The result of an observation.
 #[derive(Clone, Debug)]
 pub struct Observation {
@@ -115,6 +124,7 @@ pub trait Platform {
         &mut self,
         freshness: Freshness,
         entropy: &str,
+        by: Specification,
     ) -> impl Future<Output = Result<Option<Observation>, Failure>> + Send;
 
     /// Carries out one act on what was last seen. An act that was carried out before succeeds.

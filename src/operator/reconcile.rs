@@ -8,12 +8,15 @@
 //! A write of an object that no member's health depends on, and that the platform refuses or fails (a value that only
 //! the user can correct, an admission webhook that does not answer), does not stop the reconcile: it continues with the
 //! next step, and reports what failed.
+//!
+//! A specification that cannot be recorded as admitted is not carried out: the reconcile goes on with the one that was
+//! admitted last. Otherwise members would run with one that nothing knows of once the next change is refused.
 
-use super::platform::{Act, Failure, Freshness, Observation, Platform};
+use super::platform::{Act, Failure, Freshness, Observation, Platform, Specification};
 use super::queue::Ended;
 use super::report;
 use crate::mutants::mutant;
-use crate::plan::{Action, ObjectAction, Observed, Plan};
+use crate::plan::{Action, ObjectAction, Observed, Plan, Refusal};
 
 /// After an executed step the next reconcile follows this soon.
 const SOON_MS: u64 = 50;
@@ -51,6 +54,8 @@ pub async fn reconcile<P: Platform>(platform: &mut P, rules: Rules, entropy: &st
         rules,
         entropy,
         failed: Vec::new(),
+        by: Specification::Wanted,
+        unrecorded: None,
     };
     match Box::pin(one.run()).await {
         Ok(ended) | Err(ended) => ended,
@@ -64,6 +69,10 @@ struct Reconcile<'a, P> {
     entropy: &'a str,
     /// Writes that were refused or failed in this reconcile, and did not stop it.
     failed: Vec<(Action, Failure)>,
+    /// Of the resource, until that turns out not to be recordable.
+    by: Specification,
+    /// Why it is not recorded, if that will not pass by itself.
+    unrecorded: Option<Refusal>,
 }
 
 impl<P: Platform> Reconcile<'_, P> {
@@ -94,6 +103,11 @@ impl<P: Platform> Reconcile<'_, P> {
             match self.platform.act(&act).await {
                 Ok(()) => return Ok(self.acted(&observation, plan, act.action).await),
                 Err(failure) if self.goes_on(&act.action, &failure) => {
+                    if is_unrecorded(&observation, &act.action) && !mutant!(UnrecordedCarriedOut) {
+                        self.by = Specification::Recorded;
+                        self.unrecorded = refusal(&failure);
+                        observation = self.observe(Freshness::Cached).await?;
+                    }
                     self.failed.push((act.action, failure));
                 }
                 Err(failure) => return Ok(self.failed(&observation, plan, failure).await),
@@ -102,8 +116,18 @@ impl<P: Platform> Reconcile<'_, P> {
     }
 
     async fn observe(&mut self, freshness: Freshness) -> Result<Observation, Ended> {
-        match self.platform.observe(freshness, self.entropy).await {
-            Ok(Some(observation)) => Ok(observation),
+        match (self.platform.observe(freshness, self.entropy, self.by)).await {
+            Ok(Some(mut observation)) => {
+                let spec = observation.observed.spec.as_ref();
+                let recorded = spec.is_some_and(|spec| spec.kept.as_ref() == Some(&spec.hash));
+                if self.by == Specification::Recorded && !recorded {
+                    tracing::warn!("cannot read the specification that was admitted last");
+                    return Err(Ended::Failed);
+                }
+                let refused = &mut observation.observed.refused;
+                *refused = refused.take().or_else(|| self.unrecorded.clone());
+                Ok(observation)
+            }
             Ok(None) => Err(Ended::Gone),
             Err(failure) => {
                 tracing::warn!(%failure, "cannot observe the cluster");
@@ -203,6 +227,28 @@ impl<P: Platform> Reconcile<'_, P> {
             }
         }
     }
+}
+
+/// Whether this is the action by which the specification would be recorded, after an earlier one that is.
+fn is_unrecorded(observation: &Observation, action: &Action) -> bool {
+    let spec = observation.observed.spec.as_ref();
+    let earlier = spec.is_some_and(|spec| spec.kept.is_some());
+    earlier && matches!(action, Action::Object(ObjectAction::AdmitSpec { .. }))
+}
+
+/// What the user is told of a specification that cannot be recorded. A failure that passes is told once it lasts.
+fn refusal(failure: &Failure) -> Option<Refusal> {
+    let Failure::Refused(why) = failure else {
+        return None;
+    };
+    let text = format!(
+        "nothing is made from the changed specification, because it cannot be recorded as admitted ({why}): let the operator write ControllerRevisions (a quota, an admission policy, its role)"
+    );
+    Some(Refusal {
+        reason: "SpecNotRecorded",
+        text,
+        of_certificate: false,
+    })
 }
 
 /// The plan's first step, with the member that calls go to.

@@ -8,7 +8,9 @@ use futures::FutureExt as _;
 use super::*;
 use crate::operator::platform::Report;
 use crate::operator::testing::{observation_at, plan_of};
-use crate::plan::{AlarmKind, Fence, IdentitySecret, ObjectKey, ObjectKind, Owner, Rule, Step};
+use crate::plan::{
+    AlarmKind, Fence, IdentitySecret, ObjectKey, ObjectKind, Owner, Rule, SpecFacts, Step,
+};
 
 /// Answers from a script, and records the requests.
 #[derive(Default)]
@@ -17,6 +19,7 @@ struct Scripted {
     outcomes: VecDeque<Result<(), Failure>>,
     written: Option<Failure>,
     observed: Vec<Freshness>,
+    by: Vec<Specification>,
     acts: Vec<Act>,
     reports: Vec<Report>,
 }
@@ -56,8 +59,10 @@ impl Platform for Scripted {
         &mut self,
         freshness: Freshness,
         _: &str,
+        by: Specification,
     ) -> Result<Option<Observation>, Failure> {
         self.observed.push(freshness);
+        self.by.push(by);
         self.observations.pop_front().expect("an observation more")
     }
 
@@ -233,6 +238,58 @@ fn a_rendering_that_fails_holds_nothing_up() {
         assert_eq!(platform.report().failure.as_ref(), Some(&failure));
         assert_eq!(ended, Ended::Failed);
     }
+}
+
+/// Found by reading: a specification that could not be recorded was carried out, and a later change that was refused then
+/// brought back the one before it: members that had been added were removed, with their volumes.
+#[test]
+fn specification_that_is_not_recorded_is_not_carried_out() {
+    fn admit_then_service(observed: &Observed) -> Plan {
+        let hash = observed.spec.as_ref().map(|spec| spec.hash.clone());
+        let admit = Action::Object(ObjectAction::AdmitSpec {
+            hash: hash.unwrap_or_default(),
+        });
+        let mut plan = service_first(observed);
+        plan.steps.insert(0, step(Rule::Admission, admit));
+        plan
+    }
+    let with_spec = |hash: &str, kept: Option<&str>| {
+        let mut observation = fresh();
+        observation.observed.spec = Some(SpecFacts {
+            hash: hash.into(),
+            kept: kept.map(str::to_owned),
+        });
+        observation
+    };
+    let failure = || Failure::Refused("exceeded quota".into());
+    let new = || with_spec("new", Some("old"));
+    let mut platform = Scripted::new([new(), new(), with_spec("old", Some("old"))]);
+    // The service alone is left to be done by the old one.
+    platform = platform.fails([failure()]);
+    let plan: fn(&Observed) -> Plan = |observed| match observed.spec.as_ref() {
+        Some(spec) if spec.hash == "new" => admit_then_service(observed),
+        _ => {
+            let refused = observed.refused.as_ref().map(|why| why.text.as_str());
+            assert!(refused.is_some_and(|text| text.contains("exceeded quota")));
+            service_first(observed)
+        }
+    };
+    platform.reconcile(plan, clean);
+    assert_eq!(platform.words(), ["AdmitSpec", "ApplyObject"]);
+    use Specification::{Recorded, Wanted};
+    assert_eq!(platform.by, [Wanted, Wanted, Recorded]);
+
+    // What is recorded cannot be read any more: nothing is done.
+    let mut platform = Scripted::new([new(), new(), with_spec("new", None)]).fails([failure()]);
+    assert_eq!(platform.reconcile(plan, clean), Ended::Failed);
+    assert_eq!(platform.words(), ["AdmitSpec"]);
+
+    // The first specification of a cluster has nothing before it.
+    let first = || with_spec("new", None);
+    let mut platform = Scripted::new([first(), first()]).fails([failure()]);
+    platform.reconcile(admit_then_service, clean);
+    assert_eq!(platform.words(), ["AdmitSpec", "ApplyObject"]);
+    assert_eq!(platform.by, [Wanted, Wanted]);
 }
 
 /// While a pod that should stay may be evicted, no other one is stopped; dead members are still removed.

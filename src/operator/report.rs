@@ -66,7 +66,11 @@ fn status(
     status.failing = failing(seen, plan, acted, failed);
     counted(&mut status, crate::plan::plan_after(&seen.observed, acted));
     let mut inputs = plan.conditions.clone();
-    if let Some((reason, text)) = failure.and_then(stalls) {
+    // A refusal of the specification that is about this failure has it in its words.
+    let refused = seen.observed.refused.as_ref();
+    let told = |text: &str| refused.is_some_and(|refusal| refusal.text.contains(text));
+    let stalls = failure.and_then(stalls).filter(|(_, text)| !told(text));
+    if let Some((reason, text)) = stalls {
         overlay(&mut inputs, reason, &text);
         status.summary = Some(text);
     } else if let Some(text) = status.failing.as_ref().and_then(|one| lasts(seen, one)) {

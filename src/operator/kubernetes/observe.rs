@@ -35,7 +35,7 @@ use crate::model::forecast::{Forecast, forecast};
 use crate::operator::admission::admit;
 use crate::operator::describe;
 use crate::operator::members::{Described, MadeOf, Members};
-use crate::operator::platform::{Failure, Freshness, Observation};
+use crate::operator::platform::{Failure, Freshness, Observation, Specification};
 use crate::plan::status_memory;
 use crate::plan::{
     Description, Earlier, IdentitySecret, InvalidCluster, NodeFacts, Observed, Owner, TlsFacts,
@@ -77,6 +77,7 @@ impl OneCluster {
         &mut self,
         freshness: Freshness,
         entropy: &str,
+        by: Specification,
     ) -> Result<Option<Observation>, Failure> {
         let (namespace, name) = self.key.clone();
         let resource = match freshness {
@@ -91,7 +92,7 @@ impl OneCluster {
         let Some(resource) = resource else {
             return Ok(None);
         };
-        self.observe_resource(&resource, freshness, entropy)
+        self.observe_resource(&resource, by, freshness, entropy)
             .await
             .map(Some)
     }
@@ -112,15 +113,18 @@ impl OneCluster {
             return Ok(None);
         }
         let wanted = Arc::new(DeserializeGuard(Ok(wanted)));
-        let seen = Box::pin(self.observe_resource(&wanted, Freshness::Cached, "")).await?;
+        let seen =
+            Box::pin(self.observe_resource(&wanted, Specification::Wanted, Freshness::Cached, ""))
+                .await?;
         Ok(Some(forecast(&seen.observed)))
     }
 
-    /// What is so, by the specification of the resource; where that cannot be carried out, by the
+    /// What is so, by the specification of the resource; where that cannot be carried out, or not be recorded, by the
     /// one that was last admitted.
     async fn observe_resource(
         &mut self,
         resource: &Arc<Resourceful>,
+        by: Specification,
         freshness: Freshness,
         entropy: &str,
     ) -> Result<Observation, Failure> {
@@ -137,9 +141,9 @@ impl OneCluster {
         let seen = Box::pin(self.observe_by_spec(wanted, resource, freshness, entropy)).await?;
         let refusal = crate::plan::refusal(&seen.observed);
         let known = &self.memory.revisions;
-        let Some(refusal) = refusal else {
+        if refusal.is_none() && by == Specification::Wanted {
             return Ok(seen);
-        };
+        }
         let kept = resource.0.as_ref().ok().and_then(|one| known.admitted(one));
         let same = |kept: &ValidatedCluster| seen.observed.cluster.as_ref() == Ok(kept);
         let Some(kept) = kept.filter(|kept| !same(kept)) else {
@@ -147,7 +151,7 @@ impl OneCluster {
         };
         let mut seen =
             Box::pin(self.observe_by_spec(Ok(kept), resource, freshness, entropy)).await?;
-        seen.observed.refused = Some(refusal);
+        seen.observed.refused = refusal;
         Ok(seen)
     }
 

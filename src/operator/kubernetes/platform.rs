@@ -8,13 +8,14 @@ use futures::future::FutureExt as _;
 use kube::{Api, Resource};
 
 use super::lease::{self, Leadership};
-use super::revisions;
 use super::workers::Key;
 use crate::build;
 use crate::crd::{EtcdRecovery, ValidatedCluster};
 use crate::operator::clock::Moment;
 use crate::operator::held::{Asked, until_told};
-use crate::operator::platform::{Act, Failure, Freshness, Observation, Platform, Report};
+use crate::operator::platform::{
+    Act, Failure, Freshness, Observation, Platform, Report, Specification,
+};
 use crate::plan::{Action, ObjectAction};
 
 use super::context::{Context, Environment, Memory, Resourceful};
@@ -127,8 +128,9 @@ impl Platform for OneCluster {
         &mut self,
         freshness: Freshness,
         entropy: &str,
+        by: Specification,
     ) -> Result<Option<Observation>, Failure> {
-        Box::pin(self.facts(freshness, entropy)).await
+        Box::pin(self.facts(freshness, entropy, by)).await
     }
 
     async fn act(&mut self, act: &Act) -> Result<(), Failure> {
@@ -137,7 +139,7 @@ impl Platform for OneCluster {
         let done = Box::pin(self.execute(act)).await;
         if matches!(act.action, Action::Object(ObjectAction::AdmitSpec { .. })) {
             // What is kept now is read again.
-            self.memory.revisions = revisions::Known::default();
+            self.memory.revisions.look_again();
             self.remember();
         }
         let outcome = match &done {

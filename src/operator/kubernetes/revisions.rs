@@ -42,6 +42,11 @@ impl Kept {
 }
 
 impl Known {
+    /// Something was written, or may have been.
+    pub(super) fn look_again(&mut self) {
+        self.read = false;
+    }
+
     /// Reads the revisions of a resource where that was not done yet.
     pub(super) async fn read(
         &mut self,
@@ -55,7 +60,8 @@ impl Known {
             Ok(list) => list.items,
             Err(kube::Error::Api(status)) if status.code == 403 => {
                 tracing::warn!(cluster = %name, "cannot keep admitted specifications: update the operator's role");
-                (self.read, self.denied) = (true, true);
+                // What was read before still is what was admitted last.
+                (self.read, self.denied) = (true, self.newest.is_none());
                 return Ok(());
             }
             Err(error) => return Err(failure("list", "controllerrevisions", &error)),

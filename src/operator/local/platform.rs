@@ -16,7 +16,9 @@ use crate::crd::{EtcdCluster, EtcdClusterStatus, Invalid, ValidatedCluster, byte
 use crate::operator::clock::Clock;
 use crate::operator::describe;
 use crate::operator::members::{Described, Members, network};
-use crate::operator::platform::{Act, Failure, Freshness, Observation, Platform, Report, Severity};
+use crate::operator::platform::{
+    Act, Failure, Freshness, Observation, Platform, Report, Severity, Specification,
+};
 use crate::plan::status_memory;
 use crate::plan::{
     self, Action, AskedStorage, DeletionPolicy, IdentitySecret, InvalidCluster, Observed, Owner,
@@ -163,15 +165,20 @@ impl Local {
         self.home.collect(|pvc| pods.uses(pvc))
     }
 
-    /// What is so, by the specification of the file; where that cannot be carried out, by the one
+    /// What is so, by the specification of the file; where that cannot be carried out, or not be recorded, by the one
     /// that was last admitted.
-    async fn observe_admitted(&mut self, entropy: &str) -> Result<Observation, Failure> {
+    async fn observe_admitted(
+        &mut self,
+        entropy: &str,
+        by: Specification,
+    ) -> Result<Observation, Failure> {
         self.effective = self.cluster.clone();
         let admitted = crate::operator::admission::admit(&self.cluster);
         let seen = Box::pin(self.observe_by(admitted, entropy)).await?;
-        let Some(refusal) = plan::refusal(&seen.observed) else {
+        let refusal = plan::refusal(&seen.observed);
+        if refusal.is_none() && by == Specification::Wanted {
             return Ok(seen);
-        };
+        }
         let mut kept = self.cluster.clone();
         let Ok(spec) = serde_json::from_value(self.home.state().admitted.clone()) else {
             return Ok(seen);
@@ -183,7 +190,7 @@ impl Local {
         };
         self.effective = kept;
         let mut seen = Box::pin(self.observe_by(Ok(valid), entropy)).await?;
-        seen.observed.refused = Some(refusal);
+        seen.observed.refused = refusal;
         Ok(seen)
     }
 
@@ -502,8 +509,9 @@ impl Platform for Local {
         &mut self,
         _: Freshness,
         entropy: &str,
+        by: Specification,
     ) -> Result<Option<Observation>, Failure> {
-        let seen = self.observe_admitted(entropy).await?;
+        let seen = self.observe_admitted(entropy, by).await?;
         self.seen = Some(seen.clone());
         Ok(Some(seen))
     }

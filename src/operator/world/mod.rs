@@ -8,7 +8,9 @@ use futures::FutureExt as _;
 
 use crate::crd::{EtcdClusterStatus, ValidatedCluster};
 use crate::model::Model;
-use crate::operator::platform::{Act, Failure, Freshness, Observation, Platform, Report};
+use crate::operator::platform::{
+    Act, Failure, Freshness, Observation, Platform, Report, Specification,
+};
 use crate::operator::queue::Ended;
 use crate::operator::reconcile::{Rules, reconcile};
 use crate::operator::testing::observation_at;
@@ -234,6 +236,7 @@ impl Platform for OneOperator<'_> {
         &mut self,
         freshness: Freshness,
         entropy: &str,
+        _: Specification,
     ) -> Result<Option<Observation>, Failure> {
         Ok(Some(match freshness {
             Freshness::Cached => self.world.observe_cached(entropy),

@@ -13,7 +13,7 @@ use crate::opsim::user::{self, SOON_MS};
 
 use super::nodes::{Drain, finish, none_is_on, three};
 
-pub(super) const SCENARIOS: [Scenario; 6] = [
+pub(super) const SCENARIOS: [Scenario; 7] = [
     Scenario {
         name: "identity-deleted",
         story: "somebody deletes the Secret with the identity of a cluster that serves: it is made again from the members' word, and a lost disk is replaced meanwhile",
@@ -38,6 +38,11 @@ pub(super) const SCENARIOS: [Scenario; 6] = [
         name: "refused-and-healed",
         story: "a flag that no server knows, then a version that cannot follow, each beside a lost disk: only the change is refused, also by an operator that was just started",
         script: |world| Box::pin(refused_and_healed(world)),
+    },
+    Scenario {
+        name: "spec-not-recorded",
+        story: "an admitted specification cannot be recorded: nothing is made from it, a lost disk is replaced all the same, and a change that is refused later takes nothing back",
+        script: |world| Box::pin(spec_not_recorded(world)),
     },
     Scenario {
         name: "drain-remove-first",
@@ -134,6 +139,38 @@ async fn drain_remove_first(world: &mut World) -> Result<(), Failure> {
         world.containers.kube.cordon(node, false);
     }
     Ok(())
+}
+
+/// Found by reading: five voters were made from a specification that was recorded nowhere, and a version that was refused
+/// afterwards brought back the recorded one with three: two healthy voters were removed, with their volumes.
+async fn spec_not_recorded(world: &mut World) -> Result<(), Failure> {
+    three(world, "standard").await?;
+    lock(&world.ledger).webhook = " controllerrevisions";
+    let change = json!({"updateStrategy": {"minReadySeconds": 7}});
+    user::edit(world, "demo", &change);
+    world
+        .until("the failure in the status", 200_000, |world, _| {
+            user::reason(world, "demo", "Stalled").as_deref() == Some("ActFails")
+        })
+        .await?;
+    let victim = user::follower(world);
+    faults::disk_is_emptied(world, &victim);
+    user::replaced(world, &victim).await?;
+    user::edit(world, "demo", &json!({"replicas": 5}));
+    world.pass_ms(60_000).await?;
+    let voters = user::voters(world);
+    user::edit(world, "demo", &json!({"version": user::later(2, "0")}));
+    world.pass_ms(300_000).await?;
+    if user::voters(world) != voters || voters.len() != 3 {
+        return Err(world.unexpected("the voters changed"));
+    }
+    lock(&world.ledger).webhook = "";
+    user::edit(world, "demo", &json!({"version": null}));
+    user::roll(world, "demo").await?;
+    match user::voters(world).len() {
+        5 => Ok(()),
+        other => Err(world.unexpected(format!("{other} voters"))),
+    }
 }
 
 async fn refused_and_healed(world: &mut World) -> Result<(), Failure> {
