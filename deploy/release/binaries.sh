@@ -29,7 +29,8 @@ flags() { # flags ARGUMENT...: for rustc, whatever characters are in them
   local IFS=$'\x1f'
   export CARGO_ENCODED_RUSTFLAGS="$*"
 }
-export CFLAGS="-ffile-prefix-map=$home=/cargo -ffile-prefix-map=$CARGO_TARGET_DIR=/target" CXXFLAGS=$CFLAGS
+CFLAGS="-ffile-prefix-map=$home=/cargo -ffile-prefix-map=$CARGO_TARGET_DIR=/target"
+export CFLAGS CXXFLAGS=$CFLAGS
 build() { # build TARGET PACKAGE BINARY TO
   local file=$CARGO_TARGET_DIR/$1/$profile/$3 more=()
   # Apple's frameworks are not there: these are names for the linker, of which nothing in the binary is used.
