@@ -1,4 +1,4 @@
-//! Requests to the API server through `kubectl`. Changes nothing there.
+//! Requests to the API server through `kubectl` that change nothing there.
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Event, Node, PersistentVolumeClaim, Pod, Secret};
@@ -216,7 +216,7 @@ fn token(which: &Which, namespace: &str, account: &str) -> Result<String, Error>
 }
 
 /// The pod that holds a Lease: the holder's identity ends with a random suffix.
-fn pod_of(lease: &Lease) -> Option<(String, String)> {
+pub(super) fn pod_of(lease: &Lease) -> Option<(String, String)> {
     let holder = lease.spec.as_ref()?.holder_identity.as_deref()?;
     let (pod, _) = holder.rsplit_once('-')?;
     Some((lease.namespace()?, pod.to_owned()))

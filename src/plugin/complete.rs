@@ -32,9 +32,13 @@ struct Answer {
 enum Names {
     Clusters,
     Members,
+    Stores,
     Namespaces,
     Contexts,
 }
+
+/// Values that name files, unless they are one of a few words.
+const FILES: [&str; 3] = ["filename", "kubeconfig", "output"];
 
 /// The script of a shell.
 pub(super) fn script(asked: &Completion) -> String {
@@ -152,11 +156,12 @@ fn values(arg: &Arg, names: &dyn Fn(Names) -> Vec<String>) -> Answer {
         }
         "name" => names(Names::Clusters),
         "member" => names(Names::Members),
+        "store" => names(Names::Stores),
         "namespace" | "operator_namespace" => names(Names::Namespaces),
         "context" => names(Names::Contexts),
         _ => Vec::new(),
     };
-    let files = ["filename", "kubeconfig"].contains(&arg.get_id().as_str());
+    let files = listed.is_empty() && FILES.contains(&arg.get_id().as_str());
     Answer { lines, files }
 }
 
@@ -189,6 +194,7 @@ fn read(names: Names, words: &[String]) -> Vec<String> {
             "etcdclusters.quorate.dev",
             "--output=jsonpath={range .items[*].status.members[*]}{.name}{\"\\n\"}{end}",
         ]),
+        Names::Stores => command.args(["etcdbackupstores.quorate.dev", "--output=name"]),
         Names::Namespaces => command.args(["namespaces", "--output=name"]),
         Names::Contexts => command.args(["get-contexts", "--output=name"]),
     };
@@ -228,7 +234,7 @@ mod tests {
     fn words_are_completed() {
         let none: &[&str] = &[];
         for (words, lines, files) in [
-            (&["re"][..], &["recover"][..], false),
+            (&["re"][..], &["report", "recover"][..], false),
             (&["status", ""], &["Clusters"], false),
             (&["status", "-n", "tenants", ""], &["Clusters"], false),
             (&["status", "--output=json", ""], &["Clusters"], false),
@@ -240,6 +246,8 @@ mod tests {
             (&["status", "--context", ""], &["Contexts"], false),
             (&["logs", "demo", "--member", ""], &["Members"], false),
             (&["plan", "-f", ""], none, true),
+            (&["report", "-o", ""], none, true),
+            (&["backup", "demo", "--store", ""], &["Stores"], false),
             (&["etcdctl", "demo", ""], none, false),
             (&["etcdctl", "demo", "--", "snapshot", ""], none, true),
             (&["completion", "z"], &["zsh"], false),

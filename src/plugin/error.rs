@@ -57,6 +57,26 @@ pub(crate) enum Error {
     /// The operator returned an error.
     #[error("the operator could not compute a forecast: {0}")]
     NoForecast(String),
+    /// There is nowhere to save to.
+    #[error(
+        "there is no EtcdBackupStore in namespace {0}: create one that says where backups are stored, as deploy/samples/backup.yaml"
+    )]
+    NoStore(String),
+    /// A name is needed.
+    #[error("several EtcdBackupStores exist: name one of {0} with --store")]
+    SeveralStores(String),
+    /// A backup was given up.
+    #[error("the backup was given up: {0}")]
+    BackupFailed(String),
+    /// A backup takes longer than was waited for.
+    #[error("the backup goes on, and was waited for long enough: kubectl get etcdbackups {0}")]
+    BackupGoesOn(String),
+    /// A report cannot be packed.
+    #[error("cannot pack the report")]
+    Unpacked(#[source] std::io::Error),
+    /// A report cannot be stored.
+    #[error("cannot write {0}: --output names another file, which must not exist")]
+    Unstored(String, #[source] std::io::Error),
     /// etcdctl does not exist, or cannot be started.
     #[error("cannot run etcdctl: put it on the PATH; it is part of etcd's releases")]
     NoEtcdctl(#[source] std::io::Error),

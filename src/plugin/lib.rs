@@ -1,11 +1,12 @@
 //! `kubectl quorate`: status, forecasts and logs of clusters on Kubernetes, etcdctl against them, and recoveries for
 //! review. Runs the installed `kubectl`, so contexts, credentials and permissions are those of every other command.
-//! Reads only, apart from what etcdctl is told.
+//! Reads only, apart from what etcdctl is told and the EtcdBackups that it is asked to create.
 //!
 //! A package of its own, without a client of Kubernetes, a runtime or TLS: the binary `kubectl-quorate` is for machines
 //! that run no server, also of other systems than Linux. `quorate kubectl` is the same.
 
 mod ask;
+mod backup;
 mod child;
 mod complete;
 mod document;
@@ -20,6 +21,7 @@ mod recover;
 #[cfg(test)]
 mod recover_test;
 mod remains;
+mod report;
 mod screen;
 #[cfg(test)]
 mod screen_test;
@@ -62,6 +64,8 @@ enum Command {
     Members(Members),
     Etcdctl(etcdctl::Etcdctl),
     Logs(logs::Logs),
+    Backup(backup::Backup),
+    Report(report::Report),
     /// Shows what is left of a cluster that has lost its quorum for good, and writes an EtcdRecovery for review; without
     /// --plan, how the EtcdRecoveries of a cluster are doing.
     Recover(Recover),
@@ -198,6 +202,8 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         Command::Members(members) => members_of(members),
         Command::Etcdctl(asked) => return ended(etcdctl::run(asked)),
         Command::Logs(asked) => return ended(logs::run(asked)),
+        Command::Backup(asked) => backup::run(asked),
+        Command::Report(asked) => report::run(asked),
         Command::Recover(recover) => recovery_of(recover),
         Command::Completion(asked) => Ok(complete::script(asked)),
     };
@@ -223,7 +229,7 @@ fn ended(result: Result<ExitCode, Error>) -> ExitCode {
 
 fn status_of(status: &Status) -> Result<String, Error> {
     let resource = ask::object(&status.which, status.name.as_deref())?;
-    let cluster = serde_json::from_value(resource.clone()).map_err(Error::Unreadable)?;
+    let cluster = ask::known(resource.clone())?;
     let observation = screen::Observation {
         events: ask::events(&status.which, &cluster)?,
         operator: ask::operator(&status.which, &status.operators),

@@ -1,6 +1,7 @@
 //! What differs between systems: groups of processes, signals to them, and who may read a file. Every function has a form
 //! for each system, so that no other file asks which one it is.
 
+use std::fs::OpenOptions;
 use std::process::{Child, Command, ExitStatus};
 
 /// Puts a child in a process group of its own: what is typed at the terminal, such as Ctrl-C, does not end it.
@@ -33,6 +34,11 @@ pub(crate) fn code(status: ExitStatus) -> u8 {
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
 }
 
+/// The permissions of a new file that its owner alone may read.
+pub(crate) fn private_file(options: &mut OpenOptions) {
+    own::private_file(options);
+}
+
 /// The permissions of a folder that its owner alone may read.
 pub(crate) fn private(builder: &mut tempfile::Builder<'_, '_>) {
     own::private(builder);
@@ -40,8 +46,8 @@ pub(crate) fn private(builder: &mut tempfile::Builder<'_, '_>) {
 
 #[cfg(unix)]
 mod own {
-    use std::fs::Permissions;
-    use std::os::unix::fs::PermissionsExt as _;
+    use std::fs::{OpenOptions, Permissions};
+    use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
     use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
     use std::process::{Child, Command, ExitStatus};
 
@@ -80,6 +86,10 @@ mod own {
         builder.permissions(Permissions::from_mode(0o700));
     }
 
+    pub(super) fn private_file(options: &mut OpenOptions) {
+        options.mode(0o600);
+    }
+
     fn pid(number: u32) -> Option<Pid> {
         i32::try_from(number).ok().map(Pid::from_raw)
     }
@@ -88,6 +98,7 @@ mod own {
 /// On Windows the console gives Ctrl-C to every program on it, and the folder for temporary files is the user's own.
 #[cfg(not(unix))]
 mod own {
+    use std::fs::OpenOptions;
     use std::process::{Child, Command, ExitStatus};
 
     pub(super) fn apart(command: &mut Command) {
@@ -120,4 +131,6 @@ mod own {
     }
 
     pub(super) fn private(_: &mut tempfile::Builder<'_, '_>) {}
+
+    pub(super) fn private_file(_: &mut OpenOptions) {}
 }

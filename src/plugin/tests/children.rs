@@ -4,7 +4,7 @@
 #![allow(clippy::disallowed_methods, clippy::panic)]
 
 use std::fs;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
@@ -27,8 +27,16 @@ get)
     secrets)
       [ -f "$STAGE/secret" ] || { echo "Error from server (Forbidden): secrets is forbidden" >&2; exit 1; }
       cat "$STAGE/secret" && exit ;;
+    events | leases*) echo '{"items": []}' && exit ;;
+    etcdbackupstores*) cat "$STAGE/stores" && exit ;;
+    etcdbackups.quorate.dev)
+      # once more each time that it is asked for
+      echo >>"$STAGE/looks"
+      cat "$STAGE/backup-$(grep -c '' "$STAGE/looks")" && exit ;;
     esac
-  done ;;
+  done
+  echo "Error from server (Forbidden): the test does not let you" >&2
+  exit 1 ;;
 port-forward)
   for word; do case "$word" in pod/*) pod=${word#pod/} ;; esac; done
   if [ -f "$STAGE/refused-$pod" ]; then echo "error: unable to forward: $pod is gone" >&2; exit 1; fi
@@ -37,8 +45,9 @@ port-forward)
   sleep 600 &
   echo $! >>"$STAGE/forwards"
   wait ;;
-logs) echo "a line of the log"; exit 3 ;;
-create) cat ;;
+logs) echo "a line of the log"; exit "$(cat "$STAGE/code" 2>/dev/null || echo 3)" ;;
+version) echo '{"serverVersion": {"gitVersion": "v1.34.0"}}' ;;
+create) tee "$STAGE/created" ;;
 apply)
   cat >"$STAGE/applied"
   echo "Error from server (Invalid): refused by the test" >&2
@@ -82,7 +91,8 @@ impl Stage {
         if tls {
             // "authority", "certificate" and "secret" in base64.
             let data = json!({"ca.crt": "YXV0aG9yaXR5", "tls.crt": "Y2VydGlmaWNhdGU=", "tls.key": "c2VjcmV0"});
-            let secret = json!({"metadata": {"name": "demo-client"}, "data": data});
+            let secret =
+                json!({"kind": "Secret", "metadata": {"name": "demo-client"}, "data": data});
             stage.write("secret", &secret);
         }
         stage
@@ -169,6 +179,7 @@ fn pod(member: &str, tls: bool) -> Value {
     json!({
         "metadata": {
             "name": format!("{member}-0"),
+            "namespace": "tenants",
             "labels": {"quorate.dev/cluster-uid": "u", "quorate.dev/member": member},
         },
         "spec": {"containers": [{"name": "member", "args": [argument]}]},
@@ -362,6 +373,147 @@ fn plan_of(stage: &Stage, file: &str) -> Output {
     input.write_all(file.as_bytes()).expect("written");
     drop(input);
     child.wait_with_output().expect("it ends")
+}
+
+fn unpacked(archive: &std::path::Path) -> Vec<(String, String)> {
+    let file = fs::File::open(archive).expect("an archive");
+    let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(file));
+    let mut files = Vec::new();
+    for entry in archive.entries().expect("entries") {
+        let mut entry = entry.expect("an entry");
+        let path = entry.path().expect("a name").display().to_string();
+        let mut text = String::new();
+        entry.read_to_string(&mut text).expect("text");
+        let (folder, name) = path.split_once('/').expect("one folder");
+        assert!(
+            folder.starts_with("quorate-report-tenants-demo-"),
+            "{folder}"
+        );
+        files.push((name.to_owned(), text));
+    }
+    files
+}
+
+#[test]
+fn report_has_what_helps_and_no_secret() {
+    let stage = Stage::new(true);
+    stage.write("code", &json!(0));
+    let path = stage.path("report.tar.gz");
+    let output = format!("--output={}", path.display());
+    let done = stage.run(&["report", "demo", &output]);
+    let (said, errors) = (text(&done.stdout), text(&done.stderr));
+    assert_eq!(done.status.code(), Some(0), "{errors}");
+    assert!(said.contains("could not be read: missing.txt"), "{said}");
+    let files = unpacked(&path);
+    let find = |wanted: &str| {
+        let file = files.iter().find(|(name, _)| name == wanted);
+        file.unwrap_or_else(|| panic!("no {wanted}")).1.as_str()
+    };
+    assert!(said.contains(&format!(": {} files", files.len())), "{said}");
+    assert!(find("status.txt").contains("CLUSTER "));
+    assert!(find("cluster.json").contains("demo-client-ca"));
+    assert!(find("objects/pods.json").contains("demo-2-0"));
+    assert!(find("objects/secrets.json").contains("tls.key"));
+    assert!(find("kubernetes.json").contains("v1.34.0"));
+    assert_eq!(find("members/logs/demo-3-0.log"), "a line of the log\n");
+    let missing = find("missing.txt");
+    assert!(
+        missing.contains("objects/nodes.json: Error from server (Forbidden)"),
+        "{missing}"
+    );
+    assert!(
+        files
+            .iter()
+            .all(|(_, content)| !content.contains("c2VjcmV0"))
+    );
+    let mode = fs::metadata(&path)
+        .expect("it is there")
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let asked = stage.asked();
+    let labelled = "get --request-timeout=10s --output=json secrets --namespace=tenants --selector=quorate.dev/cluster=demo";
+    assert!(asked.contains(labelled), "{asked}");
+
+    // No file is written over.
+    let again = stage.run(&["report", "demo", &output]);
+    let errors = text(&again.stderr);
+    assert_eq!(again.status.code(), Some(1), "{errors}");
+    assert!(errors.contains("must not exist"), "{errors}");
+
+    let printed = stage.run(&["report", "demo", "--output=-", "--no-logs"]);
+    fs::write(stage.path("printed"), &printed.stdout).expect("written");
+    let files = unpacked(&stage.path("printed"));
+    assert!(files.iter().all(|(name, _)| !name.contains("logs/")));
+}
+
+fn backup(phase: &str, message: &str) -> Value {
+    json!({
+        "apiVersion": "quorate.dev/v1alpha1", "kind": "EtcdBackup", "metadata": {"name": "before"},
+        "spec": {"clusterRef": {"name": "demo"}, "storeRef": {"name": "s3"}},
+        "status": {"phase": phase, "message": message},
+    })
+}
+
+#[test]
+fn backup_is_created_and_followed() {
+    let stage = Stage::new(false);
+    let store = |name: &str| {
+        json!({
+            "apiVersion": "quorate.dev/v1alpha1", "kind": "EtcdBackupStore", "metadata": {"name": name},
+            "spec": {"s3": {"bucket": "b", "credentialsRef": {"name": "c"}}},
+        })
+    };
+    let words = ["backup", "demo", "--as=before", "--verify", "--wait"];
+    for (stores, expected) in [
+        (vec![], "no EtcdBackupStore in namespace tenants"),
+        (vec![store("s3"), store("gcs")], "name one of s3, gcs"),
+    ] {
+        stage.write("stores", &json!({ "items": stores }));
+        let errors = text(&stage.run(&words).stderr);
+        assert!(errors.contains(expected), "{errors}");
+        assert!(!stage.path("created").exists());
+    }
+    stage.write("stores", &json!({"items": [store("s3")]}));
+    stage.write("backup-1", &backup("Streaming", "a Job reads"));
+    stage.write("backup-2", &backup("Uploaded", "a Job restores it"));
+    stage.write("backup-3", &backup("Verified", ""));
+    let output = stage.run(&words);
+    let (said, errors) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{errors}");
+    assert!(
+        said.ends_with("etcdbackups.quorate.dev/before verified\n"),
+        "{said}"
+    );
+    assert_eq!(
+        errors,
+        "Streaming: a Job reads\nUploaded: a Job restores it\n"
+    );
+    let created = fs::read(stage.path("created")).expect("created");
+    let created: Value = serde_json::from_slice(&created).expect("a manifest");
+    assert_eq!(
+        created["metadata"],
+        json!({"name": "before", "namespace": "tenants"})
+    );
+    assert_eq!(created["spec"]["storeRef"]["name"], "s3");
+    assert_eq!(created["spec"]["verify"], true);
+
+    fs::remove_file(stage.path("looks")).expect("removed");
+    let patient = [&words[..], &["--timeout=0s"]].concat();
+    let errors = text(&stage.run(&patient).stderr);
+    assert!(errors.contains("the backup goes on"), "{errors}");
+    let refused = stage.run(&["backup", "demo", "--timeout=soon", "--wait"]);
+    assert_eq!(refused.status.code(), Some(2), "wrong usage");
+
+    fs::remove_file(stage.path("looks")).expect("removed");
+    stage.write("backup-1", &backup("Failed", "access denied"));
+    let output = stage.run(&["backup", "demo", "--store=gcs", "--wait"]);
+    let errors = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    assert!(
+        errors.contains("given up: Failed: access denied"),
+        "{errors}"
+    );
 }
 
 /// A newer operator may report what this plugin does not know: programs get it as it is, and people are told.

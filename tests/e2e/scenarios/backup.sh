@@ -65,13 +65,10 @@ apiVersion: quorate.dev/v1alpha1
 kind: EtcdCluster
 metadata: {name: secure}
 spec: {replicas: 1, tls: {}, storage: {size: 1Gi$(storage_class shared)}}
----
-apiVersion: quorate.dev/v1alpha1
-kind: EtcdBackup
-metadata: {name: on-volume}
-spec: {clusterRef: {name: secure}, storeRef: {name: volume}, verify: true}
 EOF
-eventually 240 "the backup of a cluster with TLS is verified" is_phase on-volume Verified
+contains "$(quorate_plugin backup secure -n "$ns" --store=volume --as=on-volume --verify --wait --timeout=240s)" 'etcdbackups.quorate.dev/on-volume verified'
+is_phase on-volume Verified || die "the backup is $(backup on-volume phase)"
+log "the backup of a cluster with TLS is verified"
 images() { kubectl -n "$ns" get pods -o json -l "$1" | jq -r '[.items[].spec.containers[].image] | unique | join(" ")'; } # images SELECTOR
 equal "what the member of secure runs" "$quorate_image" "$(images quorate.dev/cluster=secure,app.kubernetes.io/component=member)"
 equal "what the Jobs of on-volume ran" "$quorate_image" "$(images quorate.dev/backup-owner=on-volume)"

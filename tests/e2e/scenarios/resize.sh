@@ -31,6 +31,20 @@ contains "$(quorate_plugin plan demo -n "$ns")" 'nothing is to be done'
 equal "members that the plugin lists" 3 "$(quorate_plugin members demo -n "$ns" -o json | jq '.members | length')"
 reached=$(PATH="$PWD/target/interop/bin:$PATH" quorate_plugin etcdctl demo -n "$ns" -- endpoint status --write-out=json)
 equal "members that etcdctl reaches from outside" 3 "$(jq length <<<"$reached")"
+# Everything for whoever helps, and no secret.
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"; kubectl -n quorate-system delete role,rolebinding e2e-asks --ignore-not-found >/dev/null' EXIT
+quorate_plugin report demo -n "$ns" --output="$folder/report.tar.gz" >"$folder/said"
+log "$(cat "$folder/said")"
+tar -C "$folder" -xzf "$folder/report.tar.gz"
+for file in cluster.json status.txt objects/pods.json objects/nodes.json objects/etcdbackups.json operator/leases.json members/logs/demo-1-0.log; do
+  [ -s "$folder"/quorate-report-*/"$file" ] || die "the report has no $file: $(find "$folder")"
+done
+[ -n "$(find "$folder" -path '*/operator/logs/*.log' -size +0)" ] || die "the report has no log of the operator: $(find "$folder")"
+[ ! -e "$folder"/quorate-report-*/missing.txt ] || die "an administrator may not read: $(cat "$folder"/quorate-report-*/missing.txt)"
+secret=$(kubectl -n "$ns" get secrets -l quorate.dev/cluster=demo -o json | jq -r '[.items[].data // {} | .[] | select(length > 20)][0]')
+[ "${#secret}" -gt 20 ] || die "the cluster has no Secret"
+if grep -rqF "$secret" "$folder"/quorate-report-*; then die "the report holds what a Secret holds"; fi
 
 # Callers that request a plan: one with exactly the rights that docs/tasks/observe.md names, for a service account
 # that may read the cluster; the same for one that may not; one without rights; and one without credentials.
@@ -40,8 +54,6 @@ forbidden() { # forbidden USER SERVICE-ACCOUNT WORDS...: no plan, and these word
   if answer=$(asks "$1" --service-account="$2"); then die "$1 got a plan for $2: $answer"; fi
   contains "$answer" "${@:3}"
 }
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"; kubectl -n quorate-system delete role,rolebinding e2e-asks --ignore-not-found >/dev/null' EXIT
 kubectl apply -f - >/dev/null <<END
 {apiVersion: v1, kind: ServiceAccount, metadata: {name: asker, namespace: $ns}}
 ---

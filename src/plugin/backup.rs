@@ -1,0 +1,185 @@
+//! `kubectl quorate backup`: creates an EtcdBackup, which the operator carries out, and follows it where that is asked for.
+//! Saves nothing itself.
+
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube_core::ResourceExt;
+use serde::Deserialize;
+
+use super::Which;
+use super::ask;
+use super::child::{get, kubectl, run as carried_out};
+use super::error::Error;
+use super::{shown, warn};
+use crate::crd::EtcdCluster;
+use crate::crd::backups::{BackupPhase, EtcdBackup, EtcdBackupSpec, EtcdBackupStore, LocalRef};
+
+const RESOURCE: &str = "etcdbackups.quorate.dev";
+/// Between two looks at it.
+const PAUSE: Duration = Duration::from_secs(2);
+/// Characters that the name of a backup may have.
+const LONGEST: usize = 50;
+
+/// Creates an EtcdBackup: the operator saves the cluster as it is, in a store that an EtcdBackupStore describes.
+#[derive(Debug, Args)]
+pub(super) struct Backup {
+    /// Name of the EtcdCluster; optional if there is only one.
+    name: Option<String>,
+    /// The EtcdBackupStore; optional if there is only one in the namespace.
+    #[arg(long)]
+    store: Option<String>,
+    /// Name of the EtcdBackup, at most 50 characters. By default the cluster's, with the time.
+    #[arg(long = "as")]
+    named: Option<String>,
+    /// Restore it into a throw-away member and compare, right after it is saved.
+    #[arg(long)]
+    verify: bool,
+    /// Wait until it is saved, and verified with --verify; exit code 1 if that fails. Ending this command does not end the
+    /// backup.
+    #[arg(long)]
+    wait: bool,
+    /// How long to wait at most, such as 10m; then exit code 1, and the backup goes on.
+    #[arg(long, default_value = "6h", requires = "wait")]
+    timeout: SignedDuration,
+    #[command(flatten)]
+    which: Which,
+}
+
+#[derive(Deserialize)]
+struct Stores {
+    items: Vec<EtcdBackupStore>,
+}
+
+/// Creates it. Returns what is to be printed at last.
+pub(super) fn run(asked: &Backup) -> Result<String, Error> {
+    let cluster = ask::cluster(&asked.which, asked.name.as_deref())?;
+    let namespace = cluster.namespace().unwrap_or_default();
+    let backup = wanted(asked, &cluster, store(asked, &namespace)?, Timestamp::now());
+    let mut command = kubectl(&asked.which, "create");
+    command.args(["--output=name", "--filename=-"]);
+    let manifest = serde_json::to_vec(&backup).map_err(Error::Unreadable)?;
+    let created = carried_out(command, Some(&manifest))?;
+    let created = String::from_utf8_lossy(&created).into_owned();
+    if !asked.wait {
+        return Ok(created);
+    }
+    shown(&created)?;
+    followed(asked, &namespace, &backup.name_any())
+}
+
+/// The store that was named, or the only one.
+fn store(asked: &Backup, namespace: &str) -> Result<String, Error> {
+    if let Some(name) = &asked.store {
+        return Ok(name.clone());
+    }
+    let of_namespace = format!("--namespace={namespace}");
+    let found: Stores = get(
+        &asked.which,
+        ["etcdbackupstores.quorate.dev", &of_namespace],
+    )?;
+    let names: Vec<String> = found.items.iter().map(ResourceExt::name_any).collect();
+    match names.as_slice() {
+        [one] => Ok(one.clone()),
+        [] => Err(Error::NoStore(namespace.to_owned())),
+        several => Err(Error::SeveralStores(several.join(", "))),
+    }
+}
+
+fn wanted(asked: &Backup, cluster: &EtcdCluster, store: String, now: Timestamp) -> EtcdBackup {
+    let time = now.strftime("-%Y%m%d-%H%M%S").to_string();
+    let of_cluster = || {
+        let name: String = cluster
+            .name_any()
+            .chars()
+            .take(LONGEST - time.len())
+            .collect();
+        name.trim_end_matches('-').to_owned() + &time
+    };
+    let spec = EtcdBackupSpec {
+        cluster_ref: LocalRef {
+            name: cluster.name_any(),
+        },
+        store_ref: LocalRef { name: store },
+        verify: asked.verify,
+        rate_mib_per_second: None,
+        deadline_seconds: EtcdBackupSpec::DEADLINE_SECONDS,
+    };
+    let mut backup = EtcdBackup::new(&asked.named.clone().unwrap_or_else(of_cluster), spec);
+    backup.metadata.namespace = cluster.namespace();
+    backup
+}
+
+/// Prints each change of it on standard error until it has ended.
+fn followed(asked: &Backup, namespace: &str, name: &str) -> Result<String, Error> {
+    let of_namespace = format!("--namespace={namespace}");
+    let (mut last, begun) = (String::new(), Instant::now());
+    let longest = Duration::try_from(asked.timeout).unwrap_or_default();
+    loop {
+        let backup: EtcdBackup = get(&asked.which, [RESOURCE, name, &of_namespace])?;
+        let status = backup.status.unwrap_or_default();
+        let message = status
+            .message
+            .map(|text| format!(": {text}"))
+            .unwrap_or_default();
+        let line = format!("{:?}{message}\n", status.phase);
+        match status.phase {
+            BackupPhase::Failed => return Err(Error::BackupFailed(line.trim_end().to_owned())),
+            BackupPhase::Verified => break,
+            BackupPhase::Uploaded if !asked.verify => break,
+            BackupPhase::Pending | BackupPhase::Streaming | BackupPhase::Uploaded => {}
+        }
+        if line != last {
+            warn(&line);
+            last = line;
+        }
+        if begun.elapsed() >= longest {
+            return Err(Error::BackupGoesOn(name.to_owned()));
+        }
+        std::thread::sleep(PAUSE);
+    }
+    Ok(format!(
+        "{RESOURCE}/{name} {}\n",
+        if asked.verify { "verified" } else { "saved" }
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use serde_json::json;
+
+    use super::*;
+    use crate::screen_test;
+
+    #[derive(Parser)]
+    struct Parsed {
+        #[command(flatten)]
+        backup: Backup,
+    }
+
+    fn named(words: &[&str], cluster: &str) -> String {
+        let parsed = Parsed::try_parse_from([&["backup"], words].concat()).expect("flags");
+        let resource = screen_test::cluster(json!({"replicas": 3}), json!({}));
+        let mut resource: EtcdCluster = serde_json::from_value(resource).expect("a cluster");
+        resource.metadata.name = Some(cluster.to_owned());
+        let now = Timestamp::from_second(1_764_400_000).expect("a time");
+        let backup = wanted(&parsed.backup, &resource, "s3".to_owned(), now);
+        assert_eq!(backup.spec.cluster_ref.name, cluster);
+        backup.name_any()
+    }
+
+    /// At most 50 characters, because Jobs are named after it.
+    #[test]
+    fn name_is_the_clusters_with_the_time() {
+        assert_eq!(named(&[], "demo"), "demo-20251129-070640");
+        assert_eq!(named(&["--as=before"], "demo"), "before");
+        let long = format!("{}-{}", "a".repeat(33), "b".repeat(20));
+        assert_eq!(
+            named(&[], &long),
+            format!("{}-20251129-070640", "a".repeat(33))
+        );
+        assert!(named(&[], &"a".repeat(60)).len() <= LONGEST);
+    }
+}

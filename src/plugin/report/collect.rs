@@ -1,0 +1,187 @@
+//! What goes into a report, asked one by one through kubectl. What may not be read is left out and said.
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Pod;
+use kube_core::ResourceExt as _;
+use serde_json::Value;
+
+use super::archive::Archive;
+use super::redact;
+use crate::Which;
+use crate::ask;
+use crate::child::{get, kubectl, run};
+use crate::crd::{EtcdCluster, LABEL_CLUSTER};
+use crate::error::Error;
+use crate::screen::{Observation, Operator};
+
+/// Which logs.
+pub(super) struct LogLimits {
+    /// From this span before now.
+    pub(super) since: String,
+    /// So many lines of each container at most.
+    pub(super) tail: u32,
+}
+
+/// Objects with the label of the cluster, in its namespace.
+const LABELLED: [&str; 9] = [
+    "statefulsets.apps",
+    "pods",
+    "persistentvolumeclaims",
+    "services",
+    "secrets",
+    "poddisruptionbudgets.policy",
+    "networkpolicies.networking.k8s.io",
+    "jobs.batch",
+    "controllerrevisions.apps",
+];
+/// Objects of its namespace that may be about it.
+const NEARBY: [&str; 8] = [
+    "events",
+    "etcdrecoveries.quorate.dev",
+    "etcdbackups.quorate.dev",
+    "etcdbackupschedules.quorate.dev",
+    "etcdbackupstores.quorate.dev",
+    "endpointslices.discovery.k8s.io",
+    "resourcequotas",
+    "limitranges",
+];
+/// Objects of no namespace.
+const EVERYWHERE: [&str; 3] = [
+    "nodes",
+    "persistentvolumes",
+    "storageclasses.storage.k8s.io",
+];
+
+/// Adds everything. Returns what could not be read, and why.
+pub(super) fn all(
+    which: &Which,
+    observation: &Observation,
+    logs: Option<&LogLimits>,
+    archive: &mut Archive,
+) -> Vec<String> {
+    let mut missing = Vec::new();
+    let mut add = |name: String, found: Result<Vec<u8>, Error>| match found {
+        Ok(bytes) => archive.add(&name, bytes),
+        Err(error) => missing.push(format!("{name}: {}", crate::chain(&error))),
+    };
+    add("kubernetes.json".to_owned(), version(which));
+    let cluster = &observation.cluster;
+    let namespace = cluster.namespace().unwrap_or_default();
+    for (file, request) in requests(cluster, &namespace) {
+        add(file, objects(which, &request));
+    }
+    let mut pods = member_pods(which, cluster);
+    match &observation.operator {
+        Operator::Leases(leases) => {
+            let found = serde_json::to_value(leases).map_err(Error::Unreadable);
+            add("operator/leases.json".to_owned(), found.map(printed));
+            pods.extend(operators(leases));
+        }
+        Operator::Unknown(why) => add(
+            "operator/leases.json".to_owned(),
+            Err(Error::NoLease(why.clone())),
+        ),
+    }
+    for (folder, namespace, pod) in pods {
+        if folder == "operator" {
+            let request = [
+                "pods".to_owned(),
+                pod.clone(),
+                format!("--namespace={namespace}"),
+            ];
+            add(format!("operator/{pod}.json"), objects(which, &request));
+        }
+        let Some(limits) = logs else { continue };
+        let file = format!("{folder}/logs/{pod}.log");
+        add(file, log(which, &namespace, &pod, limits, false));
+        // Most containers were never restarted: kubectl refuses to print the log of one before.
+        if let Ok(bytes) = log(which, &namespace, &pod, limits, true) {
+            add(format!("{folder}/logs/{pod}.previous.log"), Ok(bytes));
+        }
+    }
+    missing
+}
+
+/// The files with objects, and what kubectl is asked for each.
+fn requests(cluster: &EtcdCluster, namespace: &str) -> Vec<(String, Vec<String>)> {
+    let file = |resource: &str| {
+        let name = resource.split_once('.').map_or(resource, |(name, _)| name);
+        format!("objects/{name}.json")
+    };
+    let of_namespace = format!("--namespace={namespace}");
+    let selector = format!("--selector={LABEL_CLUSTER}={}", cluster.name_any());
+    let labelled = LABELLED.iter().map(|resource| {
+        let request = vec![
+            (*resource).to_owned(),
+            of_namespace.clone(),
+            selector.clone(),
+        ];
+        (file(resource), request)
+    });
+    let nearby = NEARBY.iter().map(|resource| {
+        (
+            file(resource),
+            vec![(*resource).to_owned(), of_namespace.clone()],
+        )
+    });
+    let everywhere = EVERYWHERE
+        .iter()
+        .map(|resource| (file(resource), vec![(*resource).to_owned()]));
+    labelled.chain(nearby).chain(everywhere).collect()
+}
+
+fn objects(which: &Which, request: &[String]) -> Result<Vec<u8>, Error> {
+    let found: Value = get(which, request)?;
+    Ok(printed(redact::object(found)))
+}
+
+fn printed(value: Value) -> Vec<u8> {
+    format!("{value:#}\n").into_bytes()
+}
+
+/// The versions of kubectl and of the API server, with that of the plugin.
+fn version(which: &Which) -> Result<Vec<u8>, Error> {
+    let mut command = kubectl(which, "version");
+    command.arg("--output=json");
+    let mut found: Value =
+        serde_json::from_slice(&run(command, None)?).map_err(Error::Unreadable)?;
+    found["pluginVersion"] = env!("CARGO_PKG_VERSION").into();
+    Ok(printed(found))
+}
+
+/// The pods whose logs are wanted: folder, namespace and name. Those that cannot be listed are missing as objects already.
+fn member_pods(which: &Which, cluster: &EtcdCluster) -> Vec<(&'static str, String, String)> {
+    let pods: Vec<Pod> = ask::member_pods(which, cluster).unwrap_or_default();
+    let of = |pod: &Pod| {
+        (
+            "members",
+            pod.namespace().unwrap_or_default(),
+            pod.name_any(),
+        )
+    };
+    pods.iter().map(of).collect()
+}
+
+fn operators(leases: &[Lease]) -> Vec<(&'static str, String, String)> {
+    let mut pods: Vec<(String, String)> = leases.iter().filter_map(ask::pod_of).collect();
+    pods.sort();
+    pods.dedup();
+    let of = |(namespace, pod)| ("operator", namespace, pod);
+    pods.into_iter().map(of).collect()
+}
+
+fn log(
+    which: &Which,
+    namespace: &str,
+    pod: &str,
+    limits: &LogLimits,
+    previous: bool,
+) -> Result<Vec<u8>, Error> {
+    let mut command = kubectl(which, "logs");
+    command.args([pod, "--all-containers", "--prefix", "--timestamps"]);
+    command.arg(format!("--namespace={namespace}"));
+    command.arg(format!("--since={}", limits.since));
+    command.arg(format!("--tail={}", limits.tail));
+    command.args(previous.then_some("--previous"));
+    run(command, None)
+}
