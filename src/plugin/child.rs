@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use super::Which;
 use super::error::Error;
@@ -17,6 +18,22 @@ pub(crate) fn get<T: DeserializeOwned>(
     let mut command = kubectl(which, "get");
     command.arg("--output=json").args(request);
     serde_json::from_slice(&run(command, None)?).map_err(Error::Unreadable)
+}
+
+/// An object; `None`: there is none of this name.
+pub(crate) fn find(
+    which: &Which,
+    request: impl IntoIterator<Item = impl AsRef<OsStr>>,
+) -> Result<Option<Value>, Error> {
+    let mut command = kubectl(which, "get");
+    command
+        .args(["--output=json", "--ignore-not-found"])
+        .args(request);
+    let printed = run(command, None)?;
+    if printed.trim_ascii().is_empty() {
+        return Ok(None);
+    }
+    serde_json::from_slice(&printed).map_err(Error::Unreadable)
 }
 
 /// A command of kubectl with the flags that say which API server and namespace.

@@ -33,6 +33,7 @@ enum Names {
     Clusters,
     Members,
     Stores,
+    Backups,
     Namespaces,
     Contexts,
 }
@@ -157,6 +158,7 @@ fn values(arg: &Arg, names: &dyn Fn(Names) -> Vec<String>) -> Answer {
         "name" => names(Names::Clusters),
         "member" => names(Names::Members),
         "store" => names(Names::Stores),
+        "backup" => names(Names::Backups),
         "namespace" | "operator_namespace" => names(Names::Namespaces),
         "context" => names(Names::Contexts),
         _ => Vec::new(),
@@ -195,6 +197,7 @@ fn read(names: Names, words: &[String]) -> Vec<String> {
             "--output=jsonpath={range .items[*].status.members[*]}{.name}{\"\\n\"}{end}",
         ]),
         Names::Stores => command.args(["etcdbackupstores.quorate.dev", "--output=name"]),
+        Names::Backups => command.args(["etcdbackups.quorate.dev", "--output=name"]),
         Names::Namespaces => command.args(["namespaces", "--output=name"]),
         Names::Contexts => command.args(["get-contexts", "--output=name"]),
     };
@@ -234,7 +237,7 @@ mod tests {
     fn words_are_completed() {
         let none: &[&str] = &[];
         for (words, lines, files) in [
-            (&["re"][..], &["report", "recover"][..], false),
+            (&["re"][..], &["restore", "report", "recover"][..], false),
             (&["status", ""], &["Clusters"], false),
             (&["status", "-n", "tenants", ""], &["Clusters"], false),
             (&["status", "--output=json", ""], &["Clusters"], false),
@@ -247,6 +250,7 @@ mod tests {
             (&["logs", "demo", "--member", ""], &["Members"], false),
             (&["plan", "-f", ""], none, true),
             (&["report", "-o", ""], none, true),
+            (&["restore", ""], &["Backups"], false),
             (&["backup", "demo", "--store", ""], &["Stores"], false),
             (&["etcdctl", "demo", ""], none, false),
             (&["etcdctl", "demo", "--", "snapshot", ""], none, true),

@@ -71,6 +71,14 @@ pub(crate) enum Error {
     /// A backup takes longer than was waited for.
     #[error("the backup goes on, and was waited for long enough: kubectl get etcdbackups {0}")]
     BackupGoesOn(String),
+    /// A cluster of the wanted name exists.
+    #[error(
+        "EtcdCluster {0} exists: give another name with --as. What a cluster that exists has lost comes back in place with kubectl quorate recover"
+    )]
+    Exists(String),
+    /// A backup is not there, or not yet.
+    #[error("EtcdBackup {0} is {1}, so there is nothing to restore from it: {2}")]
+    NotSaved(String, String, String),
     /// A report cannot be packed.
     #[error("cannot pack the report")]
     Unpacked(#[source] std::io::Error),

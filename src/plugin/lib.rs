@@ -22,6 +22,7 @@ mod recover;
 mod recover_test;
 mod remains;
 mod report;
+mod restore;
 mod screen;
 #[cfg(test)]
 mod screen_test;
@@ -65,6 +66,7 @@ enum Command {
     Etcdctl(etcdctl::Etcdctl),
     Logs(logs::Logs),
     Backup(backup::Backup),
+    Restore(restore::Restore),
     Report(report::Report),
     /// Shows what is left of a cluster that has lost its quorum for good, and writes an EtcdRecovery for review; without
     /// --plan, how the EtcdRecoveries of a cluster are doing.
@@ -203,6 +205,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         Command::Etcdctl(asked) => return ended(etcdctl::run(asked)),
         Command::Logs(asked) => return ended(logs::run(asked)),
         Command::Backup(asked) => backup::run(asked),
+        Command::Restore(asked) => restore::run(asked),
         Command::Report(asked) => report::run(asked),
         Command::Recover(recover) => recovery_of(recover),
         Command::Completion(asked) => Ok(complete::script(asked)),

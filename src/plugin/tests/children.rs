@@ -20,6 +20,8 @@ const KUBECTL: &str = r#"#!/bin/sh
 echo "$*" >>"$STAGE/asked"
 case "$1" in
 get)
+  # of this name there is none
+  case " $* " in *" restored "*) exit ;; esac
   for word; do
     case "$word" in
     etcdclusters.quorate.dev) cat "$STAGE/cluster" && exit ;;
@@ -512,6 +514,63 @@ fn backup_is_created_and_followed() {
     assert_eq!(output.status.code(), Some(1), "{errors}");
     assert!(
         errors.contains("given up: Failed: access denied"),
+        "{errors}"
+    );
+}
+
+#[test]
+fn manifest_of_a_restore_is_that_of_the_saved_cluster() {
+    let stage = Stage::new(true);
+    let mut saved = cluster(true);
+    saved["spec"]["storage"] = json!({"size": "8Gi"});
+    saved["spec"]["bootstrap"] = json!({"restore": {"backupRef": {"name": "older"}}});
+    saved["spec"]["replaceMembers"] = json!(["demo-1"]);
+    stage.write("cluster", &saved);
+    let mut good = backup("Verified", "");
+    good["status"]["revision"] = json!(17);
+    good["status"]["size"] = json!("1.2 GiB");
+    stage.write("backup-1", &good);
+    stage.write("backup-2", &good);
+    let output = stage.run(&[
+        "restore",
+        "before",
+        "--as=restored",
+        "--at-time=2026-11-25T08:30:00Z",
+    ]);
+    let (said, errors) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{errors}");
+    assert!(
+        said.starts_with("# EtcdBackup before: demo at revision 17, "),
+        "{said}"
+    );
+    assert!(said.contains("1.2 GiB, never verified"), "{said}");
+    let parsed: quorate_planner::crd::EtcdCluster =
+        quorate_planner::crd::parse(&said).expect("a cluster");
+    let restore = parsed.spec.restore().expect("it is restored").clone();
+    assert_eq!(restore.backup_ref.expect("from it").name, "before");
+    assert_eq!(
+        restore.at.expect("a moment").in_words(),
+        "at 2026-11-25T08:30:00Z"
+    );
+    assert_eq!(parsed.metadata.name.as_deref(), Some("restored"));
+    assert!(parsed.spec.tls.is_some() && parsed.spec.replace_members.is_empty());
+    assert_eq!(parsed.spec.storage.size, "8Gi");
+
+    let errors = text(&stage.run(&["restore", "before", "--as=demo"]).stderr);
+    assert!(errors.contains("EtcdCluster demo exists"), "{errors}");
+    let both = stage.run(&[
+        "restore",
+        "before",
+        "--as=restored",
+        "--latest",
+        "--at-revision=5",
+    ]);
+    assert_eq!(both.status.code(), Some(2), "wrong usage");
+    fs::remove_file(stage.path("looks")).expect("removed");
+    stage.write("backup-1", &backup("Failed", "access denied"));
+    let errors = text(&stage.run(&["restore", "before", "--as=restored"]).stderr);
+    assert!(
+        errors.contains("before is Failed") && errors.contains("access denied"),
         "{errors}"
     );
 }

@@ -69,6 +69,8 @@ EOF
 contains "$(quorate_plugin backup secure -n "$ns" --store=volume --as=on-volume --verify --wait --timeout=240s)" 'etcdbackups.quorate.dev/on-volume verified'
 is_phase on-volume Verified || die "the backup is $(backup on-volume phase)"
 log "the backup of a cluster with TLS is verified"
+restored=$(quorate_plugin restore on-volume -n "$ns" --as=again)
+equal "what the manifest of a restore is taken for" etcdcluster.quorate.dev/again "$(kubectl apply --dry-run=server -o name -f - <<<"$restored")"
 images() { kubectl -n "$ns" get pods -o json -l "$1" | jq -r '[.items[].spec.containers[].image] | unique | join(" ")'; } # images SELECTOR
 equal "what the member of secure runs" "$quorate_image" "$(images quorate.dev/cluster=secure,app.kubernetes.io/component=member)"
 equal "what the Jobs of on-volume ran" "$quorate_image" "$(images quorate.dev/backup-owner=on-volume)"
