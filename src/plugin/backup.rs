@@ -10,15 +10,13 @@ use serde::Deserialize;
 
 use super::Which;
 use super::ask;
-use super::child::{get, kubectl, run as carried_out};
+use super::child::{get, kubectl, limited, run as carried_out, watched};
 use super::error::Error;
 use super::{shown, warn};
 use crate::crd::EtcdCluster;
 use crate::crd::backups::{BackupPhase, EtcdBackup, EtcdBackupSpec, EtcdBackupStore, LocalRef};
 
 const RESOURCE: &str = "etcdbackups.quorate.dev";
-/// Between two looks at it.
-const PAUSE: Duration = Duration::from_secs(2);
 /// Characters that the name of a backup may have.
 const LONGEST: usize = 50;
 
@@ -113,36 +111,47 @@ fn wanted(asked: &Backup, cluster: &EtcdCluster, store: String, now: Timestamp) 
 
 /// Prints each change of it on standard error until it has ended.
 fn followed(asked: &Backup, namespace: &str, name: &str) -> Result<String, Error> {
-    let of_namespace = format!("--namespace={namespace}");
     let (mut last, begun) = (String::new(), Instant::now());
     let longest = Duration::try_from(asked.timeout).unwrap_or_default();
     loop {
-        let backup: EtcdBackup = get(&asked.which, [RESOURCE, name, &of_namespace])?;
-        let status = backup.status.unwrap_or_default();
-        let message = status
-            .message
-            .map(|text| format!(": {text}"))
-            .unwrap_or_default();
-        let line = format!("{:?}{message}\n", status.phase);
-        match status.phase {
-            BackupPhase::Failed => return Err(Error::BackupFailed(line.trim_end().to_owned())),
-            BackupPhase::Verified => break,
-            BackupPhase::Uploaded if !asked.verify => break,
-            BackupPhase::Pending | BackupPhase::Streaming | BackupPhase::Uploaded => {}
+        let left = longest.saturating_sub(begun.elapsed()).as_secs().max(1);
+        let mut command = limited(&asked.which, "get", &format!("{left}s"));
+        command.args([RESOURCE, name, "--output=json", "--watch"]);
+        command.arg(format!("--namespace={namespace}"));
+        let seen = watched(command, |backup: EtcdBackup| {
+            ended(asked, backup, &mut last)
+        });
+        match seen {
+            Ok(Some(ended)) => return ended,
+            _ if begun.elapsed() >= longest => return Err(Error::BackupGoesOn(name.to_owned())),
+            // The API server ends each watch after some time.
+            Ok(None) => {}
+            Err(error) => return Err(error),
         }
-        if line != last {
-            warn(&line);
-            last = line;
-        }
-        if begun.elapsed() >= longest {
-            return Err(Error::BackupGoesOn(name.to_owned()));
-        }
-        std::thread::sleep(PAUSE);
     }
-    Ok(format!(
-        "{RESOURCE}/{name} {}\n",
-        if asked.verify { "verified" } else { "saved" }
-    ))
+}
+
+/// How it ended, if it did; otherwise what happens is printed.
+fn ended(asked: &Backup, backup: EtcdBackup, last: &mut String) -> Option<Result<String, Error>> {
+    let name = backup.name_any();
+    let status = backup.status.unwrap_or_default();
+    let message = status.message.map(|text| format!(": {text}"));
+    let line = format!("{:?}{}\n", status.phase, message.unwrap_or_default());
+    match status.phase {
+        BackupPhase::Failed => {
+            return Some(Err(Error::BackupFailed(line.trim_end().to_owned())));
+        }
+        BackupPhase::Verified => return Some(Ok(format!("{RESOURCE}/{name} verified\n"))),
+        BackupPhase::Uploaded if !asked.verify => {
+            return Some(Ok(format!("{RESOURCE}/{name} saved\n")));
+        }
+        BackupPhase::Pending | BackupPhase::Streaming | BackupPhase::Uploaded => {}
+    }
+    if line != *last {
+        warn(&line);
+        *last = line;
+    }
+    None
 }
 
 #[cfg(test)]
