@@ -126,6 +126,11 @@ impl<P: Platform> Reconcile<'_, P> {
                 }
                 let refused = &mut observation.observed.refused;
                 *refused = refused.take().or_else(|| self.unrecorded.clone());
+                if self.by == Specification::Recorded && refused.is_none() {
+                    // Nobody is to take the resource as it is for carried out.
+                    let reported = observation.status.observed_generation;
+                    observation.generation = reported.unwrap_or(observation.generation);
+                }
                 Ok(observation)
             }
             Ok(None) => Err(Ended::Gone),

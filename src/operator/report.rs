@@ -66,11 +66,7 @@ fn status(
     status.failing = failing(seen, plan, acted, failed);
     counted(&mut status, crate::plan::plan_after(&seen.observed, acted));
     let mut inputs = plan.conditions.clone();
-    // A refusal of the specification that is about this failure has it in its words.
-    let refused = seen.observed.refused.as_ref();
-    let told = |text: &str| refused.is_some_and(|refusal| refusal.text.contains(text));
-    let stalls = failure.and_then(stalls).filter(|(_, text)| !told(text));
-    if let Some((reason, text)) = stalls {
+    if let Some((reason, text)) = failure.and_then(|failure| stalls(seen, failure)) {
         overlay(&mut inputs, reason, &text);
         status.summary = Some(text);
     } else if let Some(text) = status.failing.as_ref().and_then(|one| lasts(seen, one)) {
@@ -141,9 +137,11 @@ fn lasts(seen: &Observation, failing: &FailingAct) -> Option<String> {
     (seen.observed.now_ms.saturating_sub(since) >= FAILS_MS).then(|| cut(&text))
 }
 
-/// What only a person can resolve.
-fn stalls(failure: &Failure) -> Option<(&'static str, String)> {
+/// What only a person can resolve. A refusal of the specification that is about this failure has it in its words.
+fn stalls(seen: &Observation, failure: &Failure) -> Option<(&'static str, String)> {
+    let refused = seen.observed.refused.as_ref();
     match failure {
+        Failure::Refused(text) if refused.is_some_and(|it| it.text.contains(text)) => None,
         Failure::NameConflict { .. } => Some((NAME_CONFLICT, cut(&failure.to_string()))),
         Failure::Refused(text) => Some((REFUSED, cut(text))),
         Failure::Changed(_) | Failure::Terminating { .. } | Failure::Retry(_) => None,
@@ -247,7 +245,7 @@ fn events(
         let note = cut(&format!("{action}: {}", step.reason));
         events.push(event(Severity::Normal, reason, word, note));
     }
-    if let Some((reason, text)) = failure.and_then(stalls) {
+    if let Some((reason, text)) = failure.and_then(|failure| stalls(seen, failure)) {
         let news = !seen
             .status
             .conditions

@@ -280,8 +280,9 @@ pub(super) fn free_stuck_pods(s: &Situation<'_>, draft: &mut Draft, needed: Opti
     let voters = known_voters(s);
     stuck.sort_by_key(|(name, _)| !voters.iter().any(|voter| voter == name));
     for (name, found) in stuck {
-        let waits = needed != Some(name) && trial::tried_by(s, draft, name).is_some();
-        if waits {
+        let other = trial::tried_by(s, draft, name).filter(|_| needed != Some(name));
+        if let Some(other) = other {
+            trial::note(draft, name, &other);
             continue;
         }
         match found {

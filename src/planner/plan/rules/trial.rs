@@ -31,28 +31,47 @@ pub(super) fn tried_by(s: &Situation<'_>, draft: &Draft, member: &str) -> Option
     (failed && !helpless).then(|| "a new member".to_owned())
 }
 
-/// Whether a voter runs with these inputs, in contact with the leader where there is one.
-fn is_proven(s: &Situation<'_>, inputs: &String) -> bool {
-    let stays_up = |name: &str| {
-        let pod = live_pod(s, name).filter(|pod| pod.inputs.as_ref() == Some(inputs));
-        let since = pod.and_then(|pod| pod.started_ms);
-        since.is_some_and(|since| since + START_MS <= s.o.now_ms)
-    };
-    let Some((leader, _)) = s.view else {
-        return bootstrap::known_voters(s).iter().any(|name| stays_up(name));
-    };
-    s.voters.iter().any(|(name, seat)| {
-        let age = seat.view.last_contact_ms;
-        stays_up(name) && (name == leader || age.is_some_and(|age| age <= CONTACT_MS))
-    })
+/// Reports that a member does not get the wanted inputs yet.
+pub(super) fn note(draft: &mut Draft, member: &str, other: &str) {
+    let text = format!(
+        "{member} does not run and keeps the spec that it has: {other} is still to run with the changed one"
+    );
+    draft.note("KeepsSpec", text);
 }
 
-/// Whether a member cannot go on as it is: its kubelet or the scheduler reports what keeps it from running, and nothing runs
-/// with its inputs. One that is only away, as while its node boots, has no such report.
+/// Whether a voter runs with these inputs. Of others it is not known whether their release reads the voters' disks.
+fn is_proven(s: &Situation<'_>, inputs: &str) -> bool {
+    let known = bootstrap::known_voters(s);
+    let voters = s
+        .voters
+        .keys()
+        .chain(known.iter().filter(|_| s.view.is_none()));
+    voters.into_iter().any(|name| runs(s, name, inputs))
+}
+
+/// Whether a member stays up with these inputs, in contact with the leader where there is one.
+fn runs(s: &Situation<'_>, member: &str, inputs: &str) -> bool {
+    let pod = live_pod(s, member).filter(|pod| pod.inputs.as_deref() == Some(inputs));
+    let since = pod.and_then(|pod| pod.started_ms);
+    let stays_up = since.is_some_and(|since| since + START_MS <= s.o.now_ms);
+    let leads = s.view.is_some_and(|(leader, _)| leader == member);
+    let seat = s.voters.get(member).or_else(|| s.learners.get(member));
+    let contact = match seat {
+        Some(seat) => seat
+            .view
+            .last_contact_ms
+            .is_some_and(|age| age <= CONTACT_MS),
+        None => s.view.is_none() || s.description(member).is_some(),
+    };
+    stays_up && (leads || contact)
+}
+
+/// Whether a member cannot go on as it is: its kubelet or the scheduler reports what keeps it from running, and, as long as
+/// there is a leader, no voter runs with its inputs. One that is only away, as while its node boots, has no such report.
 fn is_helpless(s: &Situation<'_>, member: &str) -> bool {
     let pod = live_pod(s, member).filter(|pod| pod.started_ms.is_none() && pod.waiting.is_some());
-    let inputs = pod.and_then(|pod| pod.inputs.as_ref());
-    inputs.is_some_and(|inputs| !is_proven(s, inputs))
+    let inputs = pod.and_then(|pod| pod.inputs.as_deref());
+    inputs.is_some_and(|inputs| s.view.is_none() || !is_proven(s, inputs))
 }
 
 /// Whether a rule that corrects what does not run gives a member's next pod the wanted inputs.
@@ -82,10 +101,17 @@ fn has(s: &Situation<'_>, member: &str) -> bool {
         && live_pod(s, member).is_none_or(|pod| wanted(&pod.inputs))
 }
 
-/// Whether a member's pod has had the time in which a member has to come back.
+/// Whether a member has had the time in which it has to come back.
 fn is_overdue(s: &Situation<'_>, member: &str) -> bool {
     let deadline = in_ms(s.cluster.spec.update_strategy.progress_deadline_seconds);
-    live_pod(s, member).is_some_and(|pod| pod.created_ms + deadline <= s.o.now_ms)
+    let seat = s.voters.get(member).or_else(|| s.learners.get(member));
+    let away = seat.and_then(|seat| seat.view.last_contact_ms);
+    let since = match s.o.pods.get(member) {
+        Some(pod) if pod.terminating => pod.ends_ms,
+        Some(pod) => Some(pod.created_ms),
+        None => away.map(|age| s.o.now_ms.saturating_sub(age)),
+    };
+    since.is_some_and(|since| since + deadline <= s.o.now_ms)
 }
 
 fn live_pod<'s>(s: &'s Situation<'_>, member: &str) -> Option<&'s PodFacts> {

@@ -132,18 +132,20 @@ pub(super) fn unstick(s: &Situation<'_>, draft: &mut Draft, name: &str, why: &st
         return false;
     }
     // A node that does not report may still run the pod: leave it alone.
-    let node = pod.and_then(|pod| pod.node.as_ref());
+    let node = s.o.pods.get(name).and_then(|pod| pod.node.as_ref());
     if node.is_some_and(|node| !s.o.node_reports(node)) {
         return false;
     }
     if s.voters.contains_key(name) {
         // The trouble may be its own: it keeps the spec that it ran with. One that does not vote costs no quorum.
         if let Some(other) = trial::tried_by(s, draft, name) {
-            let text = format!(
-                "{name} keeps the spec that it has: {other} is still to run with the changed one"
-            );
-            draft.note("KeepsSpec", text);
-            return false;
+            trial::note(draft, name, &other);
+            if !set_is_old {
+                // Its next pod would have the spec that is being tried.
+                let what = format!("{other} to run with the changed spec ({name}: {why})");
+                draft.wait("Heal", name, "KeepsSpec", what);
+            }
+            return !set_is_old;
         }
         // Without its pod's end the set would wait with a spec that its next pod may not start with.
         if pod.is_some()

@@ -280,6 +280,9 @@ fn correction_that_fails_on_one_member_is_tried_by_the_next() {
     stops(&mut world, "demo-1");
     (0..500).for_each(|_| drop(world.reconcile()));
     assert_eq!(of_spec(&world, "spec-3"), ["demo-1"]);
+    let notes = crate::plan::plan(&world.observe()).status.notes;
+    let kept = notes.iter().filter(|note| note.reason == "KeepsSpec");
+    assert_eq!(kept.count(), 2);
     (0..300).for_each(|_| drop(world.reconcile()));
     assert_eq!(of_spec(&world, "spec-3").len(), 3);
     assert!(
