@@ -3,16 +3,26 @@
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
 use kube_core::ResourceExt as _;
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::archive::Archive;
 use super::redact;
 use crate::Which;
 use crate::ask;
-use crate::child::{get, kubectl, run};
-use crate::crd::{EtcdCluster, LABEL_CLUSTER};
+use crate::child::{get, kubectl, limited, run};
+use crate::crd::{LABEL_CLUSTER, LABEL_MEMBER};
 use crate::error::Error;
-use crate::screen::{Observation, Operator};
+use crate::screen::Operator;
+
+/// For the logs of one pod.
+const PATIENCE: &str = "120s";
+
+/// Which cluster.
+pub(super) struct Named {
+    pub(super) namespace: String,
+    pub(super) name: String,
+}
 
 /// Which logs.
 pub(super) struct LogLimits {
@@ -55,7 +65,8 @@ const EVERYWHERE: [&str; 3] = [
 /// Adds everything. Returns what could not be read, and why.
 pub(super) fn all(
     which: &Which,
-    observation: &Observation,
+    cluster: &Named,
+    operator: &Operator,
     logs: Option<&LogLimits>,
     archive: &mut Archive,
 ) -> Vec<String> {
@@ -65,22 +76,21 @@ pub(super) fn all(
         Err(error) => missing.push(format!("{name}: {}", crate::chain(&error))),
     };
     add("kubernetes.json".to_owned(), version(which));
-    let cluster = &observation.cluster;
-    let namespace = cluster.namespace().unwrap_or_default();
-    for (file, request) in requests(cluster, &namespace) {
+    for (file, request) in requests(cluster) {
         add(file, objects(which, &request));
     }
     let mut pods = member_pods(which, cluster);
-    match &observation.operator {
+    match operator {
         Operator::Leases(leases) => {
             let found = serde_json::to_value(leases).map_err(Error::Unreadable);
-            add("operator/leases.json".to_owned(), found.map(printed));
+            let found = found.map(|leases| printed(redact::object(leases)));
+            add("operator/leases.json".to_owned(), found);
             pods.extend(operators(leases));
         }
-        Operator::Unknown(why) => add(
-            "operator/leases.json".to_owned(),
-            Err(Error::NoLease(why.clone())),
-        ),
+        Operator::Unknown(why) => {
+            let found = Err(Error::NoLease(why.clone()));
+            add("operator/leases.json".to_owned(), found);
+        }
     }
     for (folder, namespace, pod) in pods {
         if folder == "operator" {
@@ -94,8 +104,9 @@ pub(super) fn all(
         let Some(limits) = logs else { continue };
         let file = format!("{folder}/logs/{pod}.log");
         add(file, log(which, &namespace, &pod, limits, false));
-        // Most containers were never restarted: kubectl refuses to print the log of one before.
-        if let Ok(bytes) = log(which, &namespace, &pod, limits, true) {
+        // Most containers were never restarted, and have no earlier log.
+        let earlier = log(which, &namespace, &pod, limits, true);
+        if let Some(bytes) = earlier.ok().filter(|bytes| !bytes.is_empty()) {
             add(format!("{folder}/logs/{pod}.previous.log"), Ok(bytes));
         }
     }
@@ -103,13 +114,13 @@ pub(super) fn all(
 }
 
 /// The files with objects, and what kubectl is asked for each.
-fn requests(cluster: &EtcdCluster, namespace: &str) -> Vec<(String, Vec<String>)> {
+fn requests(cluster: &Named) -> Vec<(String, Vec<String>)> {
     let file = |resource: &str| {
         let name = resource.split_once('.').map_or(resource, |(name, _)| name);
         format!("objects/{name}.json")
     };
-    let of_namespace = format!("--namespace={namespace}");
-    let selector = format!("--selector={LABEL_CLUSTER}={}", cluster.name_any());
+    let of_namespace = format!("--namespace={}", cluster.namespace);
+    let selector = format!("--selector={LABEL_CLUSTER}={}", cluster.name);
     let labelled = LABELLED.iter().map(|resource| {
         let request = vec![
             (*resource).to_owned(),
@@ -150,16 +161,21 @@ fn version(which: &Which) -> Result<Vec<u8>, Error> {
 }
 
 /// The pods whose logs are wanted: folder, namespace and name. Those that cannot be listed are missing as objects already.
-fn member_pods(which: &Which, cluster: &EtcdCluster) -> Vec<(&'static str, String, String)> {
-    let pods: Vec<Pod> = ask::member_pods(which, cluster).unwrap_or_default();
-    let of = |pod: &Pod| {
-        (
-            "members",
-            pod.namespace().unwrap_or_default(),
-            pod.name_any(),
-        )
-    };
+fn member_pods(which: &Which, cluster: &Named) -> Vec<(&'static str, String, String)> {
+    let request = [
+        "pods".to_owned(),
+        format!("--namespace={}", cluster.namespace),
+        format!("--selector={LABEL_CLUSTER}={},{LABEL_MEMBER}", cluster.name),
+    ];
+    let pods: Option<Pods> = get(which, request).ok();
+    let pods = pods.map(|found| found.items).unwrap_or_default();
+    let of = |pod: &Pod| ("members", cluster.namespace.clone(), pod.name_any());
     pods.iter().map(of).collect()
+}
+
+#[derive(Deserialize)]
+struct Pods {
+    items: Vec<Pod>,
 }
 
 fn operators(leases: &[Lease]) -> Vec<(&'static str, String, String)> {
@@ -177,8 +193,16 @@ fn log(
     limits: &LogLimits,
     previous: bool,
 ) -> Result<Vec<u8>, Error> {
-    let mut command = kubectl(which, "logs");
-    command.args([pod, "--all-containers", "--prefix", "--timestamps"]);
+    // The limit is for all of it, and not until the first byte.
+    let mut command = limited(which, "logs", PATIENCE);
+    // A container that waits has no log, and does not hide the others'.
+    command.args([
+        pod,
+        "--all-containers",
+        "--ignore-errors",
+        "--prefix",
+        "--timestamps",
+    ]);
     command.arg(format!("--namespace={namespace}"));
     command.arg(format!("--since={}", limits.since));
     command.arg(format!("--tail={}", limits.tail));

@@ -11,12 +11,13 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use k8s_openapi::jiff::Timestamp;
-use kube_core::ResourceExt as _;
+use serde_json::Value;
 
 use super::ask;
 use super::error::Error;
 use super::{Operators, Which, screen, system};
 use archive::Archive;
+use collect::{LogLimits, Named};
 
 /// Writes an archive with the objects, events and logs of a cluster and of its operator, for whoever is to help. What Secrets
 /// hold, and the values of environment variables, are left out.
@@ -46,62 +47,100 @@ pub(super) struct Report {
 /// Writes the archive. Returns what is to be printed.
 pub(super) fn run(asked: &Report) -> Result<String, Error> {
     let resource = ask::object(&asked.which, asked.name.as_deref())?;
-    let cluster = ask::known(resource.clone())?;
-    let observation = screen::Observation {
-        events: ask::events(&asked.which, &cluster)?,
-        operator: ask::operator(&asked.which, &asked.operators),
-        cluster,
+    let text = |field: &str| {
+        resource["metadata"][field]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
+    };
+    let cluster = Named {
+        namespace: text("namespace"),
+        name: text("name"),
     };
     let now = Timestamp::now();
-    let cluster = &observation.cluster;
-    let namespace = cluster.namespace().unwrap_or_default();
+    let time = now.strftime("%Y%m%dT%H%M%SZ");
     let title = format!(
-        "quorate-report-{namespace}-{}-{}",
-        cluster.name_any(),
-        now.strftime("%Y%m%dT%H%M%SZ")
+        "quorate-report-{}-{}-{time}",
+        cluster.namespace, cluster.name
     );
-    let mut archive = Archive::new(&title, now);
-    archive.add("status.txt", screen::status(&observation, now).into_bytes());
-    archive.add_json("cluster.json", redact::object(resource));
-    let logs = (!asked.no_logs).then(|| collect::LogLimits {
-        since: asked.since.clone(),
-        tail: asked.tail,
-    });
-    let missing = collect::all(&asked.which, &observation, logs.as_ref(), &mut archive);
-    if !missing.is_empty() {
-        archive.add("missing.txt", (missing.join("\n") + "\n").into_bytes());
-    }
-    let files = archive.files();
-    let bytes = archive.finish().map_err(Error::Unpacked)?;
     let path = asked
         .output
         .clone()
         .unwrap_or_else(|| format!("{title}.tar.gz").into());
-    if path == Path::new("-") {
+    let file = match path == Path::new("-") {
+        true => None,
+        false => Some(created(&path).map_err(|error| unstored(&path, error))?),
+    };
+    let mut archive = Archive::new(&title, now);
+    let missing = collected(asked, &cluster, resource, now, &mut archive);
+    let files = archive.files();
+    let bytes = archive.finish().map_err(Error::Unpacked)?;
+    let Some(mut file) = file else {
         let mut output = std::io::stdout().lock();
-        output
-            .write_all(&bytes)
-            .and_then(|()| output.flush())
-            .map_err(Error::Unprinted)?;
-        return Ok(String::new());
+        let written = output.write_all(&bytes).and_then(|()| output.flush());
+        return written.map(|()| String::new()).map_err(Error::Unprinted);
+    };
+    if let Err(error) = file.write_all(&bytes).and_then(|()| file.sync_all()) {
+        let _ = std::fs::remove_file(&path);
+        return Err(unstored(&path, error));
     }
-    write(&path, &bytes).map_err(|error| Error::Unstored(path.display().to_string(), error))?;
-    let lacks = match missing.len() {
+    let lacks = match missing {
         0 => String::new(),
         count => format!("; {count} could not be read: missing.txt in it says why"),
     };
     Ok(format!("{}: {files} files{lacks}\n", path.display()))
 }
 
-/// A new file that its owner alone may read. None is left that is not whole.
-fn write(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+/// Adds everything to the archive. Returns how much could not be read.
+fn collected(
+    asked: &Report,
+    cluster: &Named,
+    resource: Value,
+    now: Timestamp,
+    archive: &mut Archive,
+) -> usize {
+    let operator = ask::operator(&asked.which, &asked.operators);
+    archive.add_json("cluster.json", redact::object(resource.clone()));
+    let logs = (!asked.no_logs).then(|| LogLimits {
+        since: asked.since.clone(),
+        tail: asked.tail,
+    });
+    let mut missing = collect::all(&asked.which, cluster, &operator, logs.as_ref(), archive);
+    match status(asked, resource, operator, now) {
+        Ok(text) => archive.add("status.txt", text.into_bytes()),
+        Err(error) => missing.push(format!("status.txt: {}", super::chain(&error))),
+    }
+    if !missing.is_empty() {
+        archive.add("missing.txt", (missing.join("\n") + "\n").into_bytes());
+    }
+    missing.len()
+}
+
+/// What `kubectl quorate status` prints.
+fn status(
+    asked: &Report,
+    resource: Value,
+    operator: screen::Operator,
+    now: Timestamp,
+) -> Result<String, Error> {
+    let cluster = ask::known(resource)?;
+    let events = ask::events(&asked.which, &cluster)?;
+    let observation = screen::Observation {
+        cluster,
+        events,
+        operator,
+    };
+    Ok(screen::status(&observation, now))
+}
+
+/// A new file that its owner alone may read.
+fn created(path: &Path) -> std::io::Result<File> {
     let mut options = File::options();
     options.write(true).create_new(true);
     system::private_file(&mut options);
-    let mut file = options.open(path)?;
-    let written = file.write_all(bytes).and_then(|()| file.sync_all());
-    if written.is_err() {
-        let _ = std::fs::remove_file(path);
-    }
-    written
+    options.open(path)
+}
+
+fn unstored(path: &Path, error: std::io::Error) -> Error {
+    Error::Unstored(path.display().to_string(), error)
 }

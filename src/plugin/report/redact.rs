@@ -4,7 +4,11 @@
 use serde_json::{Map, Value, json};
 
 /// Copies of whole manifests, in annotations.
-const COPIES: [&str; 1] = ["kubectl.kubernetes.io/last-applied-configuration"];
+const COPIES: [&str; 3] = [
+    "kubectl.kubernetes.io/last-applied-configuration",
+    "kapp.k14s.io/original",
+    "objectset.rio.cattle.io/applied",
+];
 
 /// An object or a list without its secrets.
 pub(super) fn object(mut value: Value) -> Value {
@@ -19,6 +23,7 @@ fn clean(value: &mut Value) {
             of_secret(fields);
             of_metadata(fields);
             of_environment(fields);
+            of_node(fields);
             fields.values_mut().for_each(clean);
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
@@ -67,6 +72,15 @@ fn of_environment(fields: &mut Map<String, Value>) {
     }
 }
 
+/// The images on a node are its longest part, and others' business.
+fn of_node(fields: &mut Map<String, Value>) {
+    if fields.get("kind").is_some_and(|kind| kind == "Node")
+        && let Some(Value::Object(status)) = fields.get_mut("status")
+    {
+        status.remove("images");
+    }
+}
+
 fn hidden(value: &Value) -> Value {
     match value.as_str() {
         Some("") => json!(""),
@@ -97,6 +111,7 @@ mod tests {
                 "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{\"secret\": 1}", "quorate.dev/inputs": "i"},
             }, "spec": pod("secret")},
             {"kind": "ConfigMap", "metadata": {"name": "kube-root-ca.crt"}, "data": {"ca.crt": "public"}},
+            {"kind": "Node", "metadata": {"name": "a"}, "status": {"images": [{"names": ["b"]}], "phase": "Ready"}},
         ]});
         let expected = json!({"items": [
             {"kind": "Secret", "metadata": {"name": "demo-client"}, "data": {"tls.key": "left out: 8 characters", "empty": ""}},
@@ -104,6 +119,7 @@ mod tests {
             {"kind": "Pod", "metadata": {"name": "demo-1-0", "annotations": {"quorate.dev/inputs": "i"}},
                 "spec": pod("left out: 6 characters")},
             {"kind": "ConfigMap", "metadata": {"name": "kube-root-ca.crt"}, "data": {"ca.crt": "public"}},
+            {"kind": "Node", "metadata": {"name": "a"}, "status": {"phase": "Ready"}},
         ]});
         assert_eq!(object(list), expected);
     }
