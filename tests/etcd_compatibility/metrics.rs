@@ -38,6 +38,10 @@ const NAMES: &[(&str, bool)] = &[
     ("etcd_debugging_lease_revoked_total", true),
     ("etcd_debugging_server_lease_expired_total", false),
     ("etcd_debugging_mvcc_slow_watcher_total", false),
+    ("etcd_debugging_lease_renewed_total", true),
+    ("etcd_mvcc_hash_duration_seconds_bucket", false),
+    ("etcd_mvcc_hash_rev_duration_seconds_bucket", true),
+    ("etcd_server_learner_promote_successes", false),
     ("etcd_disk_wal_write_bytes_total", true),
     ("etcd_server_slow_apply_total", false),
     ("etcd_server_slow_read_indexes_total", false),
@@ -59,7 +63,9 @@ const LOAD: &[(&str, &str)] = &[
     ),
     ("/v3/kv/deleterange", r#"{"key":"Zm9v"}"#),
     ("/v3/lease/grant", r#"{"TTL":"60","ID":"7"}"#),
+    ("/v3/lease/keepalive", r#"{"ID":"7"}"#),
     ("/v3/lease/revoke", r#"{"ID":"7"}"#),
+    ("/v3/maintenance/hashkv", r#"{"revision":"0"}"#),
 ];
 
 /// The greatest value of each metric over its labels.

@@ -450,6 +450,7 @@ impl MemberHandle {
         fence: Fence,
     ) -> Result<(u64, Arc<Membership>), RequestError> {
         self.member()?;
+        let promotes = matches!(request, MembershipRequest::Promote { .. });
         let (id, body) = change_body(request);
         let command = MembershipCommand {
             body: Some(body),
@@ -459,7 +460,11 @@ impl MemberHandle {
         let request = self.shared.request();
         let input = Input::ChangeMembership { request, command };
         match self.carry(request, 1024, input).await?.outcome {
-            Outcome::Membership(membership) => Ok((id, membership?)),
+            Outcome::Membership(membership) => {
+                let membership = membership?;
+                (self.metrics().promotions).fetch_add(promotes.into(), Ordering::Relaxed);
+                Ok((id, membership))
+            }
             // As above: the entry with this identity is the proposed one.
             Outcome::Started | Outcome::Store(_) => Err(RequestError::LeaderChanged),
         }
@@ -483,6 +488,7 @@ impl MemberHandle {
     /// such lease.
     pub(crate) async fn lease_keepalive(&self, id: i64) -> Result<Option<i64>, RequestError> {
         let times = self.lease(id, true).await?;
+        (self.metrics().renewals).fetch_add(times.is_some().into(), Ordering::Relaxed);
         Ok(times.map(|times| times.granted))
     }
 

@@ -91,7 +91,9 @@ impl Maintenance for Services {
         request: Request<etcd::HashRequest>,
     ) -> Result<Response<etcd::HashResponse>, Status> {
         self.unary(Method::Hash, Learner::Refused, request, |_| async move {
+            let begun = Instant::now();
             let hash = self.hash_of(0).await?;
+            self.shared.member.metrics().hash.observe(begun.elapsed());
             Ok(etcd::HashResponse {
                 header: self.header(hash.revision),
                 hash: hash.hash,
@@ -109,7 +111,9 @@ impl Maintenance for Services {
             Learner::Refused,
             request,
             |request| async move {
+                let begun = Instant::now();
                 let hash = self.hash_of(request.revision).await?;
+                (self.shared.member.metrics().hash_kv).observe(begun.elapsed());
                 Ok(etcd::HashKvResponse {
                     header: self.header(hash.revision),
                     hash: hash.hash,

@@ -93,6 +93,11 @@ const READ_BUCKETS: &[f64] = &[
     0.102_4, 0.204_8, 0.409_6, 0.819_2, 1.638_4, 3.276_8, 6.553_6,
 ];
 
+/// The same for hashes of the whole store; etcd's.
+const HASH_BUCKETS: &[f64] = &[
+    0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92, 163.84,
+];
+
 /// A batch that takes longer to apply is slow; etcd's default for a request.
 const SLOW_APPLY: Duration = Duration::from_millis(100);
 
@@ -115,6 +120,14 @@ pub struct CoreMetrics {
     pub read_indexes_failed: AtomicU64,
     /// Of these, those that timed out.
     pub slow_read_indexes: AtomicU64,
+    /// Hashes of the store at its last revision, by Hash.
+    pub hash: Histogram,
+    /// The same at any revision, by HashKV.
+    pub hash_kv: Histogram,
+    /// Renewals of leases that this member has answered.
+    pub renewals: AtomicU64,
+    /// Learners that were promoted by a call to this member.
+    pub promotions: AtomicU64,
     /// A snapshot is being installed.
     pub installing: AtomicBool,
     /// Damaged values that were healed from another member.
@@ -155,6 +168,10 @@ impl Default for CoreMetrics {
             read_index: Histogram::new(READ_BUCKETS),
             read_indexes_failed: AtomicU64::new(0),
             slow_read_indexes: AtomicU64::new(0),
+            hash: Histogram::new(HASH_BUCKETS),
+            hash_kv: Histogram::new(HASH_BUCKETS),
+            renewals: AtomicU64::new(0),
+            promotions: AtomicU64::new(0),
             installing: AtomicBool::new(false),
             healed_values: AtomicU64::new(0),
             damaged_values: AtomicU64::new(0),
@@ -190,6 +207,16 @@ impl CoreMetrics {
                 "Seconds from a linearizable read until the state to read was known.",
                 &self.read_index,
             ),
+            (
+                "etcd_mvcc_hash_duration_seconds",
+                "Seconds that a Hash of the store took, the wait for its turn included.",
+                &self.hash,
+            ),
+            (
+                "etcd_mvcc_hash_rev_duration_seconds",
+                "Seconds that a HashKV of the store at a revision took, the wait for its turn included.",
+                &self.hash_kv,
+            ),
         ] {
             text.head(name, "histogram", help);
             histogram.write(text, name, "");
@@ -214,6 +241,18 @@ impl CoreMetrics {
                 "counter",
                 "Of these, those that timed out.",
                 self.slow_read_indexes.load(Relaxed),
+            ),
+            (
+                "etcd_debugging_lease_renewed_total",
+                "counter",
+                "Renewals of leases that this member has answered, and not only the leader as in etcd.",
+                self.renewals.load(Relaxed),
+            ),
+            (
+                "etcd_server_learner_promote_successes",
+                "counter",
+                "Learners that were promoted by a call to this member.",
+                self.promotions.load(Relaxed),
             ),
             (
                 "etcd_server_snapshot_apply_in_progress_total",
