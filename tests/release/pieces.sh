@@ -5,6 +5,9 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 . deploy/release/lib.sh
+for script in deploy/release/*.sh tests/release/*.sh; do
+  [ -x "$script" ] || ! head -n 1 "$script" | grep -q '^#!' || die "$script is called, and is not executable: git update-index --chmod=+x $script"
+done
 work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
 image=registry.example:5000/team/quorate url=https://downloads.example/v$version
 digest=sha256:$(echo quorate | sha256sum | cut -d ' ' -f 1)
