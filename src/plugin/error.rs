@@ -57,6 +57,9 @@ pub(crate) enum Error {
     /// The operator returned an error.
     #[error("the operator could not compute a forecast: {0}")]
     NoForecast(String),
+    /// There is nothing to draw on.
+    #[error("standard output is no terminal: --once prints the list once")]
+    NoTerminal,
     /// There is nowhere to save to.
     #[error(
         "there is no EtcdBackupStore in namespace {0}: create one that says where backups are stored, as deploy/samples/backup.yaml"

@@ -28,6 +28,7 @@ mod screen;
 mod screen_test;
 mod system;
 mod table;
+mod top;
 
 use std::ffi::OsString;
 use std::io::{ErrorKind, Write as _};
@@ -59,6 +60,7 @@ pub struct Arguments {
 enum Command {
     /// Shows a cluster's members, what the operator did last, does and waits for, and what comes next.
     Status(Status),
+    Top(top::Top),
     /// Shows what the operator would do, step by step, if a file were applied, or for the cluster as it is.
     Plan(Plan),
     /// Shows a cluster's members: role, health, entries behind, version and node.
@@ -154,7 +156,7 @@ enum Manifest {
 }
 
 /// Which API server and namespace to use; kubectl's own flags are passed on unchanged.
-#[derive(Debug, Default, Args)]
+#[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Which {
     /// Namespace of the cluster; by default that of the context.
     #[arg(long, short)]
@@ -202,6 +204,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         Command::Status(status) => status_of(status),
         Command::Plan(plan) => plan_of(plan),
         Command::Members(members) => members_of(members),
+        Command::Top(asked) => return ended(top::run(asked)),
         Command::Etcdctl(asked) => return ended(etcdctl::run(asked)),
         Command::Logs(asked) => return ended(logs::run(asked)),
         Command::Backup(asked) => backup::run(asked),

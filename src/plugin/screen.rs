@@ -89,6 +89,20 @@ pub(super) fn status(observation: &Observation, now: Timestamp) -> String {
     lines.join("\n")
 }
 
+/// The same without events and the operator, for a screen that changes.
+pub(super) fn details(cluster: &EtcdCluster, now: Timestamp) -> String {
+    let none = EtcdClusterStatus::default();
+    let status = cluster.status.as_ref().unwrap_or(&none);
+    let parts = [
+        head(cluster, status),
+        members::table(&status.members, Columns::Few),
+        steps(status, &[], now),
+        conditions(&status.conditions, now),
+    ];
+    let parts = parts.map(|lines| lines.join("\n") + "\n");
+    parts.join("\n")
+}
+
 fn head(cluster: &EtcdCluster, status: &EtcdClusterStatus) -> Vec<String> {
     let namespace = cluster.namespace().unwrap_or_default();
     let mut lines = vec![format!("CLUSTER   {namespace}/{}", cluster.name_any())];

@@ -398,6 +398,29 @@ fn unpacked(archive: &std::path::Path) -> Vec<(String, String)> {
 }
 
 #[test]
+fn top_needs_a_terminal_or_prints_once() {
+    let stage = Stage::new(false);
+    let errors = text(&stage.run(&["top"]).stderr);
+    assert!(errors.contains("no terminal: --once"), "{errors}");
+    let mut other = cluster(false);
+    other["metadata"]["name"] = json!("other");
+    other["status"] =
+        json!({"readyReplicas": 1, "leader": "other-1", "summary": "2 more are wanted"});
+    stage.write("cluster", &json!({"items": [cluster(false), other]}));
+    let output = stage.run(&["top", "--once", "-A"]);
+    let said = text(&output.stdout);
+    let expected = "NAMESPACE  NAME   READY  LEADER   VERSION  BEHIND  STATUS\n\
+                    tenants    demo   0/3    -        -        0       no operator has reported on it yet\n\
+                    tenants    other  1/3    other-1  -        0       2 more are wanted\n";
+    assert_eq!(said, expected, "{}", text(&output.stderr));
+    assert!(
+        stage
+            .asked()
+            .ends_with("etcdclusters.quorate.dev --all-namespaces\n")
+    );
+}
+
+#[test]
 fn report_has_what_helps_and_no_secret() {
     let stage = Stage::new(true);
     stage.write("code", &json!(0));

@@ -28,6 +28,7 @@ left() { local objects; objects=$(kubectl -n "$ns" get sts,pods,pvc -l app.kuber
 eventually 90 "nothing of the removed members is left" left
 contains "$(quorate_plugin status demo -n "$ns")" 'CLUSTER ' 'running, seen' 'demo-' 'nothing is to be done'
 contains "$(quorate_plugin plan demo -n "$ns")" 'nothing is to be done'
+contains "$(quorate_plugin top --once -n "$ns")" 'READY' 'demo  3/3'
 equal "members that the plugin lists" 3 "$(quorate_plugin members demo -n "$ns" -o json | jq '.members | length')"
 reached=$(PATH="$PWD/target/interop/bin:$PATH" quorate_plugin etcdctl demo -n "$ns" -- endpoint status --write-out=json)
 equal "members that etcdctl reaches from outside" 3 "$(jq length <<<"$reached")"
