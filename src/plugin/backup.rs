@@ -10,13 +10,17 @@ use serde::Deserialize;
 
 use super::Which;
 use super::ask;
-use super::child::{get, kubectl, limited, run as carried_out, watched};
+use super::child::{find, get, kubectl, run as carried_out};
 use super::error::Error;
-use super::{shown, warn};
+use super::{chain, pause, shown, warn};
 use crate::crd::EtcdCluster;
 use crate::crd::backups::{BackupPhase, EtcdBackup, EtcdBackupSpec, EtcdBackupStore, LocalRef};
 
 const RESOURCE: &str = "etcdbackups.quorate.dev";
+/// As kubectl names it.
+const KIND: &str = "etcdbackup.quorate.dev";
+/// Between two looks at it.
+const PAUSE: Duration = Duration::from_secs(2);
 /// Characters that the name of a backup may have.
 const LONGEST: usize = 50;
 
@@ -109,25 +113,34 @@ fn wanted(asked: &Backup, cluster: &EtcdCluster, store: String, now: Timestamp) 
     backup
 }
 
-/// Prints each change of it on standard error until it has ended.
+/// Prints each change of it on standard error until it has ended. An API server that does not answer for a while ends nothing.
 fn followed(asked: &Backup, namespace: &str, name: &str) -> Result<String, Error> {
     let (mut last, begun) = (String::new(), Instant::now());
     let longest = Duration::try_from(asked.timeout).unwrap_or_default();
+    let of_namespace = format!("--namespace={namespace}");
     loop {
-        let left = longest.saturating_sub(begun.elapsed()).as_secs().max(1);
-        let mut command = limited(&asked.which, "get", &format!("{left}s"));
-        command.args([RESOURCE, name, "--output=json", "--watch"]);
-        command.arg(format!("--namespace={namespace}"));
-        let seen = watched(command, |backup: EtcdBackup| {
-            ended(asked, backup, &mut last)
-        });
-        match seen {
-            Ok(Some(ended)) => return ended,
-            _ if begun.elapsed() >= longest => return Err(Error::BackupGoesOn(name.to_owned())),
-            // The API server ends each watch after some time.
-            Ok(None) => {}
-            Err(error) => return Err(error),
+        match find(&asked.which, [RESOURCE, name, &of_namespace]) {
+            Ok(Some(backup)) => {
+                let backup = serde_json::from_value(backup).map_err(Error::Unreadable)?;
+                if let Some(ended) = ended(asked, backup, &mut last) {
+                    return ended;
+                }
+            }
+            Ok(None) => return Err(Error::BackupFailed("it was deleted".to_owned())),
+            Err(error) => said(&mut last, format!("{}\n", chain(&error))),
         }
+        if begun.elapsed() >= longest {
+            return Err(Error::BackupGoesOn(name.to_owned()));
+        }
+        pause(PAUSE);
+    }
+}
+
+/// Prints what was not printed last.
+fn said(last: &mut String, line: String) {
+    if line != *last {
+        warn(&line);
+        *last = line;
     }
 }
 
@@ -141,16 +154,13 @@ fn ended(asked: &Backup, backup: EtcdBackup, last: &mut String) -> Option<Result
         BackupPhase::Failed => {
             return Some(Err(Error::BackupFailed(line.trim_end().to_owned())));
         }
-        BackupPhase::Verified => return Some(Ok(format!("{RESOURCE}/{name} verified\n"))),
+        BackupPhase::Verified => return Some(Ok(format!("{KIND}/{name} verified\n"))),
         BackupPhase::Uploaded if !asked.verify => {
-            return Some(Ok(format!("{RESOURCE}/{name} saved\n")));
+            return Some(Ok(format!("{KIND}/{name} saved\n")));
         }
         BackupPhase::Pending | BackupPhase::Streaming | BackupPhase::Uploaded => {}
     }
-    if line != *last {
-        warn(&line);
-        *last = line;
-    }
+    said(last, line);
     None
 }
 

@@ -36,38 +36,6 @@ pub(crate) fn find(
     serde_json::from_slice(&printed).map_err(Error::Unreadable)
 }
 
-/// Runs a command that prints one object after the other, until one of them ends it; then it is ended. `None`: it ended by
-/// itself.
-pub(crate) fn watched<T: DeserializeOwned, E>(
-    mut command: Command,
-    mut each: impl FnMut(T) -> Option<E>,
-) -> Result<Option<E>, Error> {
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    let mut child = command.spawn().map_err(Error::NoKubectl)?;
-    let output = child.stdout.take().map(std::io::BufReader::new);
-    let mut objects = (output.into_iter())
-        .flat_map(|output| serde_json::Deserializer::from_reader(output).into_iter::<T>());
-    let mut any = false;
-    let ended = objects.find_map(|object| {
-        any = true;
-        object.map(&mut each).transpose()
-    });
-    if let Some(ended) = ended {
-        let _ = child.kill();
-        let _ = child.wait();
-        return ended.map(Some).map_err(Error::Unreadable);
-    }
-    let output = child.wait_with_output().map_err(Error::NoKubectl)?;
-    if output.status.success() && any {
-        return Ok(None);
-    }
-    let words = String::from_utf8_lossy(&output.stderr);
-    Err(Error::Refused(words.trim().to_owned()))
-}
-
 /// A command of kubectl with the flags that say which API server and namespace.
 pub(crate) fn kubectl(which: &Which, verb: &str) -> Command {
     let mut command = limited(which, verb, &which.request_timeout);

@@ -33,6 +33,8 @@ mod top;
 use std::ffi::OsString;
 use std::io::{ErrorKind, Write as _};
 use std::process::ExitCode;
+use std::sync::mpsc;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use k8s_openapi::jiff::Timestamp;
@@ -294,6 +296,12 @@ fn recovery_of(recover: &Recover) -> Result<String, Error> {
             Err(Error::NoRecovery(why))
         }
     }
+}
+
+/// Between two questions about something that kubectl cannot wait for.
+pub(crate) fn pause(time: Duration) {
+    let (_sender, nothing) = mpsc::channel::<()>();
+    let _ = nothing.recv_timeout(time);
 }
 
 /// Says it on standard error, which nobody may read any more: that is no reason to end before what was started is ended.

@@ -95,6 +95,10 @@ fn manifest(asked: &Restore, namespace: &str, saved: Option<&Value>) -> Value {
         .and_then(|saved| saved["spec"].as_object().cloned())
         .unwrap_or_default();
     OWN.iter().for_each(|name| drop(spec.remove(*name)));
+    // Nothing would be restored into a cluster that hibernates.
+    if spec.get("replicas").is_some_and(|replicas| replicas == 0) {
+        spec.remove("replicas");
+    }
     let mut restore = json!({"backupRef": {"name": asked.backup}});
     if let Some(time) = &asked.at_time {
         restore["at"] = json!({ "time": time });

@@ -77,7 +77,7 @@ pub(super) fn all(
     };
     add("kubernetes.json".to_owned(), version(which));
     for (file, request) in requests(cluster) {
-        add(file, objects(which, &request));
+        add(file, objects(which, &request, cluster));
     }
     let mut pods = member_pods(which, cluster);
     match operator {
@@ -99,14 +99,21 @@ pub(super) fn all(
                 pod.clone(),
                 format!("--namespace={namespace}"),
             ];
-            add(format!("operator/{pod}.json"), objects(which, &request));
+            add(
+                format!("operator/{pod}.json"),
+                objects(which, &request, cluster),
+            );
         }
         let Some(limits) = logs else { continue };
         let file = format!("{folder}/logs/{pod}.log");
-        add(file, log(which, &namespace, &pod, limits, false));
+        let log_now = log(which, &namespace, &pod, limits, false);
+        if let Some(why) = log_now.as_ref().ok().and_then(|bytes| problem(bytes)) {
+            add(format!("{file}, in part"), Err(Error::Refused(why)));
+        }
+        add(file, log_now);
         // Most containers were never restarted, and have no earlier log.
         let earlier = log(which, &namespace, &pod, limits, true);
-        if let Some(bytes) = earlier.ok().filter(|bytes| !bytes.is_empty()) {
+        if let Some(bytes) = earlier.ok().filter(|bytes| has_lines(bytes)) {
             add(format!("{folder}/logs/{pod}.previous.log"), Ok(bytes));
         }
     }
@@ -141,9 +148,18 @@ fn requests(cluster: &Named) -> Vec<(String, Vec<String>)> {
     labelled.chain(nearby).chain(everywhere).collect()
 }
 
-fn objects(which: &Which, request: &[String]) -> Result<Vec<u8>, Error> {
-    let found: Value = get(which, request)?;
+fn objects(which: &Which, request: &[String], cluster: &Named) -> Result<Vec<u8>, Error> {
+    let mut found: Value = get(which, request)?;
+    if let Some(items) = found["items"].as_array_mut() {
+        items.retain(|item| !is_foreign_volume(item, cluster));
+    }
     Ok(printed(redact::object(found)))
+}
+
+/// Whether it is the volume of another namespace.
+fn is_foreign_volume(item: &Value, cluster: &Named) -> bool {
+    item["kind"] == "PersistentVolume"
+        && item["spec"]["claimRef"]["namespace"] != cluster.namespace.as_str()
 }
 
 fn printed(value: Value) -> Vec<u8> {
@@ -184,6 +200,18 @@ fn operators(leases: &[Lease]) -> Vec<(&'static str, String, String)> {
     pods.dedup();
     let of = |(namespace, pod)| ("operator", namespace, pod);
     pods.into_iter().map(of).collect()
+}
+
+/// What kubectl says between the lines, of a container without a log or a connection that broke.
+fn problem(log: &[u8]) -> Option<String> {
+    let mut lines = log.split(|byte| *byte == b'\n');
+    let line = lines.find(|line| line.starts_with(b"error: "))?;
+    Some(String::from_utf8_lossy(line).into_owned())
+}
+
+/// Whether a container has logged something: kubectl puts its name in front of each line.
+fn has_lines(log: &[u8]) -> bool {
+    log.starts_with(b"[pod/") || log.windows(6).any(|part| part == b"\n[pod/")
 }
 
 fn log(

@@ -6,7 +6,7 @@ mod collect;
 mod redact;
 
 use std::fs::File;
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -67,23 +67,19 @@ pub(super) fn run(asked: &Report) -> Result<String, Error> {
         .output
         .clone()
         .unwrap_or_else(|| format!("{title}.tar.gz").into());
-    let file = match path == Path::new("-") {
-        true => None,
-        false => Some(created(&path).map_err(|error| unstored(&path, error))?),
-    };
+    if path.exists() {
+        return Err(unstored(&path, ErrorKind::AlreadyExists.into()));
+    }
     let mut archive = Archive::new(&title, now);
     let missing = collected(asked, &cluster, resource, now, &mut archive);
     let files = archive.files();
     let bytes = archive.finish().map_err(Error::Unpacked)?;
-    let Some(mut file) = file else {
+    if path == Path::new("-") {
         let mut output = std::io::stdout().lock();
         let written = output.write_all(&bytes).and_then(|()| output.flush());
         return written.map(|()| String::new()).map_err(Error::Unprinted);
-    };
-    if let Err(error) = file.write_all(&bytes).and_then(|()| file.sync_all()) {
-        let _ = std::fs::remove_file(&path);
-        return Err(unstored(&path, error));
     }
+    write(&path, &bytes).map_err(|error| unstored(&path, error))?;
     let lacks = match missing {
         0 => String::new(),
         count => format!("; {count} could not be read: missing.txt in it says why"),
@@ -133,12 +129,17 @@ fn status(
     Ok(screen::status(&observation, now))
 }
 
-/// A new file that its owner alone may read.
-fn created(path: &Path) -> std::io::Result<File> {
+/// A new file that its owner alone may read. None is left that is not whole.
+fn write(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let mut options = File::options();
     options.write(true).create_new(true);
     system::private_file(&mut options);
-    options.open(path)
+    let mut file = options.open(path)?;
+    let written = file.write_all(bytes).and_then(|()| file.sync_all());
+    if written.is_err() {
+        let _ = std::fs::remove_file(path);
+    }
+    written
 }
 
 fn unstored(path: &Path, error: std::io::Error) -> Error {

@@ -24,6 +24,7 @@ fn clean(value: &mut Value) {
             of_metadata(fields);
             of_environment(fields);
             of_node(fields);
+            of_volume(fields);
             fields.values_mut().for_each(clean);
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
@@ -78,6 +79,15 @@ fn of_node(fields: &mut Map<String, Value>) {
         && let Some(Value::Object(status)) = fields.get_mut("status")
     {
         status.remove("images");
+    }
+}
+
+/// What a driver of volumes was told, which may be anything.
+fn of_volume(fields: &mut Map<String, Value>) {
+    if let Some(Value::Object(attributes)) = fields.get_mut("volumeAttributes") {
+        attributes
+            .values_mut()
+            .for_each(|value| *value = hidden(value));
     }
 }
 

@@ -32,10 +32,11 @@ get)
     events | leases*) echo '{"items": []}' && exit ;;
     etcdbackupstores*) cat "$STAGE/stores" && exit ;;
     etcdbackups.quorate.dev)
-      cat "$STAGE"/backup-*
-      # a watch goes on until it is ended
-      case "$*" in *--watch*) [ -f "$STAGE/closes" ] || exec sleep 600 ;; esac
-      exit ;;
+      # another one each time, and the last one again and again
+      echo >>"$STAGE/looks"
+      for look in $(seq "$(grep -c '' "$STAGE/looks")" -1 1); do cat "$STAGE/backup-$look" 2>/dev/null && exit; done
+      echo "Unable to connect to the server" >&2
+      exit 1 ;;
     esac
   done
   echo "Error from server (Forbidden): the test does not let you" >&2
@@ -48,7 +49,12 @@ port-forward)
   sleep 600 &
   echo $! >>"$STAGE/forwards"
   wait ;;
-logs) echo "a line of the log"; exit "$(cat "$STAGE/code" 2>/dev/null || echo 3)" ;;
+logs)
+  case "$*" in
+  *--previous*) echo "error: previous terminated container member not found" ;;
+  *) echo "[pod/member] a line of the log" ;;
+  esac
+  exit "$(cat "$STAGE/code" 2>/dev/null || echo 3)" ;;
 version) echo '{"serverVersion": {"gitVersion": "v1.34.0"}}' ;;
 create) tee "$STAGE/created" ;;
 apply)
@@ -323,7 +329,7 @@ fn signal_ends_etcdctl_and_leaves_nothing() {
 fn logs_are_kubectls_own() {
     let stage = Stage::new(true);
     let output = stage.run(&["logs", "demo", "--member=demo-2", "--since=5m"]);
-    assert_eq!(text(&output.stdout), "a line of the log\n");
+    assert_eq!(text(&output.stdout), "[pod/member] a line of the log\n");
     assert_eq!(output.status.code(), Some(3), "kubectl's own code");
     let asked = stage.asked();
     let logs = "logs --request-timeout=0 --namespace=tenants --selector=quorate.dev/cluster-uid=u,quorate.dev/member in (demo-2) ";
@@ -441,7 +447,11 @@ fn report_has_what_helps_and_no_secret() {
     assert!(find("objects/pods.json").contains("demo-2-0"));
     assert!(find("objects/secrets.json").contains("tls.key"));
     assert!(find("kubernetes.json").contains("v1.34.0"));
-    assert_eq!(find("members/logs/demo-3-0.log"), "a line of the log\n");
+    assert_eq!(
+        find("members/logs/demo-3-0.log"),
+        "[pod/member] a line of the log\n"
+    );
+    assert!(files.iter().all(|(name, _)| !name.contains("previous")));
     let missing = find("missing.txt");
     assert!(
         missing.contains("objects/nodes.json: Error from server (Forbidden)"),
@@ -508,7 +518,7 @@ fn backup_is_created_and_followed() {
     let (said, errors) = (text(&output.stdout), text(&output.stderr));
     assert_eq!(output.status.code(), Some(0), "{errors}");
     assert!(
-        said.ends_with("etcdbackups.quorate.dev/before verified\n"),
+        said.ends_with("etcdbackup.quorate.dev/before verified\n"),
         "{said}"
     );
     assert_eq!(
@@ -524,9 +534,8 @@ fn backup_is_created_and_followed() {
     assert_eq!(created["spec"]["storeRef"]["name"], "s3");
     assert_eq!(created["spec"]["verify"], true);
 
-    // The API server ends the watch, and the time is over.
+    // It is not done when the time is over.
     fs::remove_file(stage.path("backup-3")).expect("removed");
-    fs::write(stage.path("closes"), "").expect("written");
     let patient = [&words[..], &["--timeout=0s"]].concat();
     let errors = text(&stage.run(&patient).stderr);
     assert!(errors.contains("the backup goes on"), "{errors}");

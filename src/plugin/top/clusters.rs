@@ -1,4 +1,4 @@
-//! The clusters that are shown, by what a watch reports of them, and which one is chosen. Pure; reads no field strictly, since
+//! The clusters that are shown, by what the API server lists, and which one is chosen. Pure; reads no field strictly, since
 //! a newer operator may report what is not known here.
 
 use std::collections::BTreeMap;
@@ -28,6 +28,8 @@ pub(super) struct Clusters {
     chosen: Option<(String, String)>,
     /// Lines of the chosen one's details that are above the screen.
     pub(super) above: u16,
+    /// Whether they were listed once.
+    pub(super) heard: bool,
     /// Why nothing is heard now.
     pub(super) problem: Option<String>,
 }
@@ -51,14 +53,9 @@ impl Clusters {
     /// What follows from a message. Returns false when it is the last one.
     pub(super) fn take(&mut self, message: Message) -> bool {
         match message {
-            Message::Begun => {
-                self.all.clear();
-                self.problem = None;
-            }
-            Message::Changed(event) => {
-                let what = event["type"].as_str().unwrap_or_default().to_owned();
-                let object = event.get("object").cloned().unwrap_or_default();
-                self.changed(&what, object);
+            Message::Seen(all) => {
+                self.all = all.into_iter().map(|one| (key(&one), one)).collect();
+                (self.heard, self.problem) = (true, None);
             }
             Message::Broken(why) => self.problem = Some(why),
             Message::Resized => {}
@@ -67,22 +64,6 @@ impl Clusters {
             Message::Ends => return false,
         }
         true
-    }
-
-    /// A cluster was added, changed or deleted.
-    pub(super) fn changed(&mut self, what: &str, object: Value) {
-        let text = |field: &str| {
-            object["metadata"][field]
-                .as_str()
-                .unwrap_or_default()
-                .to_owned()
-        };
-        let key = (text("namespace"), text("name"));
-        match what {
-            "DELETED" => drop(self.all.remove(&key)),
-            "ADDED" | "MODIFIED" => drop(self.all.insert(key, object)),
-            _ => {}
-        }
     }
 
     fn pressed(&mut self, key: KeyCode) {
@@ -122,6 +103,16 @@ impl Clusters {
     }
 }
 
+fn key(cluster: &Value) -> (String, String) {
+    let text = |field: &str| {
+        cluster["metadata"][field]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
+    };
+    (text("namespace"), text("name"))
+}
+
 fn row(cluster: &Value) -> Row {
     let (metadata, spec, status) = (&cluster["metadata"], &cluster["spec"], &cluster["status"]);
     let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
@@ -154,14 +145,13 @@ fn row(cluster: &Value) -> Row {
 
 fn level(status: &Value) -> Level {
     let conditions = status["conditions"].as_array();
-    let is = |type_: &str, value: &str| {
-        let mut all = conditions.into_iter().flatten();
-        all.any(|one| one["type"] == type_ && one["status"] == value)
-    };
-    let lost = ["Available", "Quorate"]
-        .iter()
-        .any(|type_| is(type_, "False"));
-    if lost || is("Stalled", "True") || is("Degraded", "True") {
+    let any = |matches: &dyn Fn(&Value) -> bool| conditions.into_iter().flatten().any(matches);
+    let is = |type_: &str, value: &str| any(&|one| one["type"] == type_ && one["status"] == value);
+    // Asked for, or on its way.
+    let calm = ["Hibernated", "Hibernating", "NotFormed"];
+    let calm = any(&|one| calm.iter().any(|reason| one["reason"] == *reason));
+    let lost = is("Available", "False") || is("Quorate", "False") || is("Degraded", "True");
+    if is("Stalled", "True") || lost && !calm {
         Level::Bad
     } else if is("Ready", "True") {
         Level::Good

@@ -6,12 +6,12 @@ use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Text};
-use ratatui::widgets::{Paragraph, Row as Line_, Table, TableState};
+use ratatui::widgets::{self, Paragraph, Table, TableState};
 
 use super::clusters::{Clusters, Level, Row, TITLES};
 use crate::ask::known;
 use crate::chain;
-use crate::screen;
+use crate::{screen, table};
 
 const KEYS: &str = "up and down choose, page up and page down move the details, q ends";
 
@@ -51,25 +51,25 @@ fn draw_list(frame: &mut Frame<'_>, area: Rect, clusters: &Clusters, rows: &[Row
     let widths: Vec<Constraint> = widths.chain([Constraint::Min(10)]).collect();
     let lines = rows
         .iter()
-        .map(|row| Line_::new(row.cells.clone()).style(color(row.level)));
-    let titles = Line_::new(TITLES).style(Style::new().add_modifier(Modifier::BOLD));
+        .map(|row| widgets::Row::new(row.cells.clone()).style(color(row.level)));
+    let titles = widgets::Row::new(TITLES).style(Style::new().add_modifier(Modifier::BOLD));
     let chosen = Style::new().add_modifier(Modifier::REVERSED);
-    let table = Table::new(lines, widths)
+    let drawn = Table::new(lines, widths)
         .header(titles)
         .column_spacing(2)
         .row_highlight_style(chosen);
     let at = (!rows.is_empty()).then(|| clusters.at());
     let mut state = TableState::new().with_selected(at);
-    frame.render_stateful_widget(table, area, &mut state);
+    frame.render_stateful_widget(drawn, area, &mut state);
 }
 
 fn draw_details(frame: &mut Frame<'_>, area: Rect, clusters: &Clusters, now: Timestamp) {
     let text = match clusters.chosen() {
-        None if clusters.problem.is_some() => String::new(),
+        None if !clusters.heard => String::new(),
         None => "there is no EtcdCluster here; -n names another namespace, -A shows all".to_owned(),
         Some(cluster) => match known(cluster.clone()) {
             Ok(cluster) => screen::details(&cluster, now),
-            Err(error) => chain(&error),
+            Err(error) => table::wrapped("", &chain(&error)).join("\n"),
         },
     };
     let lines = u16::try_from(text.lines().count()).unwrap_or(u16::MAX);

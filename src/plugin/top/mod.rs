@@ -21,7 +21,6 @@ use super::child::get;
 use super::error::Error;
 use super::{shown, system, table};
 use clusters::Clusters;
-use feed::Feed;
 
 /// The ages on the screen are drawn again this often.
 const TICK: Duration = Duration::from_secs(1);
@@ -53,11 +52,9 @@ impl Top {
 
 /// What happens.
 pub(super) enum Message {
-    /// A watch has begun: what it does not name is gone.
-    Begun,
-    /// A cluster was added, changed or deleted, as a watch reports it.
-    Changed(Value),
-    /// The watch has ended; why.
+    /// These clusters are there.
+    Seen(Vec<Value>),
+    /// They cannot be listed now; why.
     Broken(String),
     Key(KeyEvent),
     /// The size of the terminal has changed.
@@ -78,8 +75,12 @@ pub(super) fn run(asked: &Top) -> Result<ExitCode, Error> {
     let ends = sender.clone();
     let end = move || drop(ends.send(Message::Ends));
     system::when_asked_to_end(end).map_err(Error::NoSignals)?;
-    let feed = Feed::start(&asked.which, asked.request(), sender.clone());
-    let mut terminal = ratatui::try_init().map_err(Error::Unprinted)?;
+    let mut terminal = ratatui::try_init().map_err(|error| {
+        // It may have been changed in part.
+        let _ = ratatui::try_restore();
+        Error::Unprinted(error)
+    })?;
+    feed::start(asked.which.clone(), asked.request(), sender.clone());
     read_keys(sender);
     let mut clusters = Clusters::default();
     let drawn = loop {
@@ -96,22 +97,16 @@ pub(super) fn run(asked: &Top) -> Result<ExitCode, Error> {
             break Ok(ExitCode::SUCCESS);
         }
     };
-    ratatui::restore();
-    feed.end();
+    // The terminal may be gone.
+    let _ = ratatui::try_restore();
     drawn
 }
 
 /// The list as text.
 fn once(asked: &Top) -> Result<String, Error> {
     let found: Value = get(&asked.which, asked.request())?;
-    let all = match found["items"].as_array() {
-        Some(items) => items.clone(),
-        None => vec![found],
-    };
     let mut clusters = Clusters::default();
-    for one in all {
-        clusters.changed("ADDED", one);
-    }
+    clusters.take(Message::Seen(feed::listed(found)));
     let rows: Vec<Vec<String>> = clusters
         .rows()
         .into_iter()
@@ -134,6 +129,8 @@ fn read_keys(sender: Sender<Message>) {
                 return;
             }
         }
+        // Without keys nothing else could end it.
+        let _ = sender.send(Message::Ends);
     });
 }
 

@@ -1,4 +1,4 @@
-//! What is drawn, and what keys and watches change.
+//! What is drawn, and what keys and lists change.
 
 use k8s_openapi::jiff::Timestamp;
 use ratatui::Terminal;
@@ -51,10 +51,6 @@ fn bad() -> Value {
     })
 }
 
-fn changed(what: &str, object: Value) -> Message {
-    Message::Changed(json!({"type": what, "object": object}))
-}
-
 fn key(code: KeyCode) -> Message {
     Message::Key(KeyEvent::new(code, KeyModifiers::NONE))
 }
@@ -71,15 +67,15 @@ fn drawn(clusters: &Clusters, height: u16) -> String {
 
 fn both() -> Clusters {
     let mut clusters = Clusters::default();
-    for message in [
-        Message::Begun,
-        changed("ADDED", cluster("demo", json!({}))),
-        changed("ADDED", cluster("lost", bad())),
-        changed("MODIFIED", cluster("demo", good())),
-    ] {
-        assert!(clusters.take(message));
-    }
+    see(&mut clusters, &[("lost", bad()), ("demo", good())]);
     clusters
+}
+
+fn see(clusters: &mut Clusters, all: &[(&str, Value)]) {
+    let all = all
+        .iter()
+        .map(|(name, status)| cluster(name, status.clone()));
+    assert!(clusters.take(Message::Seen(all.collect())));
 }
 
 #[test]
@@ -99,8 +95,22 @@ fn what_is_not_well_stands_out() {
         rows.map(|row| row.level).collect()
     };
     let mut clusters = both();
-    clusters.take(changed("ADDED", cluster("new", json!({}))));
-    assert_eq!(levels(&clusters), [Level::Good, Level::Bad, Level::Moving]);
+    let sleeps = json!({"conditions": [condition("Quorate", "False", "Hibernated")]});
+    let is_made = json!({"conditions": [condition("Quorate", "False", "NotFormed"), condition("Degraded", "True", "TooFew")]});
+    let stalled = json!({"conditions": [condition("Ready", "True", "AtRest"), condition("Stalled", "True", "InvalidSpec")]});
+    see(
+        &mut clusters,
+        &[
+            ("a", good()),
+            ("b", bad()),
+            ("c", json!({})),
+            ("d", sleeps),
+            ("e", is_made),
+            ("f", stalled),
+        ],
+    );
+    use Level::{Bad, Good, Moving};
+    assert_eq!(levels(&clusters), [Good, Bad, Moving, Moving, Moving, Bad]);
 }
 
 #[test]
@@ -126,22 +136,24 @@ fn keys_choose_and_end() {
     assert!(!clusters.take(Message::Ends));
 }
 
-/// The chosen one stays so while others come and go; a watch that begins again forgets what is not there any more.
+/// The chosen one stays so while others come and go.
 #[test]
 fn chosen_one_stays() {
     let mut clusters = both();
     clusters.take(key(KeyCode::End));
-    clusters.take(changed("ADDED", cluster("another", json!({}))));
+    see(
+        &mut clusters,
+        &[("demo", good()), ("another", json!({})), ("lost", bad())],
+    );
     assert_eq!(clusters.at(), 2);
-    clusters.take(changed("DELETED", cluster("demo", json!({}))));
+    see(&mut clusters, &[("lost", bad())]);
     assert_eq!(
         clusters.chosen().map(|one| &one["metadata"]["name"]),
         Some(&json!("lost"))
     );
     clusters.take(Message::Broken("forbidden".to_owned()));
     assert!(drawn(&clusters, 12).ends_with("forbidden\n"));
-    clusters.take(Message::Begun);
-    clusters.take(changed("ADDED", cluster("demo", good())));
+    see(&mut clusters, &[("demo", good())]);
     assert_eq!((clusters.rows().len(), clusters.at()), (1, 0));
     assert!(!drawn(&clusters, 12).contains("forbidden"));
 }
@@ -149,13 +161,10 @@ fn chosen_one_stays() {
 /// A small screen, many clusters, and details that are longer than what is left.
 #[test]
 fn little_room() {
-    let mut clusters = both();
-    for number in 0..50 {
-        clusters.take(changed(
-            "ADDED",
-            cluster(&format!("more-{number:02}"), good()),
-        ));
-    }
+    let mut clusters = Clusters::default();
+    let names: Vec<String> = (0..50).map(|number| format!("more-{number:02}")).collect();
+    let all: Vec<(&str, Value)> = names.iter().map(|name| (name.as_str(), good())).collect();
+    see(&mut clusters, &all);
     clusters.take(key(KeyCode::End));
     assert!(drawn(&clusters, 10).contains("more-49"));
     for _ in 0..5 {
@@ -164,5 +173,7 @@ fn little_room() {
     let text = drawn(&clusters, 12);
     assert!(text.contains("Ready"), "the last of the details: {text}");
     drawn(&clusters, 1);
-    assert!(drawn(&Clusters::default(), 9).contains("-A shows all"));
+    assert!(!drawn(&Clusters::default(), 9).contains("-A shows all"));
+    see(&mut clusters, &[]);
+    assert!(drawn(&clusters, 9).contains("-A shows all"));
 }

@@ -66,7 +66,7 @@ kind: EtcdCluster
 metadata: {name: secure}
 spec: {replicas: 1, tls: {}, storage: {size: 1Gi$(storage_class shared)}}
 EOF
-contains "$(quorate_plugin backup secure -n "$ns" --store=volume --as=on-volume --verify --wait --timeout=240s)" 'etcdbackups.quorate.dev/on-volume verified'
+contains "$(quorate_plugin backup secure -n "$ns" --store=volume --as=on-volume --verify --wait --timeout=240s)" 'etcdbackup.quorate.dev/on-volume verified'
 is_phase on-volume Verified || die "the backup is $(backup on-volume phase)"
 log "the backup of a cluster with TLS is verified"
 restored=$(quorate_plugin restore on-volume -n "$ns" --as=again)
