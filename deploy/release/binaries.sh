@@ -11,8 +11,11 @@ profile=${PROFILE:-release}
 [ -x "$tools/venv/bin/cargo-zigbuild" ] || die "the tools are missing: deploy/release/tools.sh installs them"
 PATH=$tools/venv/bin:$PATH
 export CARGO_NET_OFFLINE=true CARGO_INCREMENTAL=0 CARGO_TARGET_DIR
-# Another compiler for C gets a folder of its own: cargo would not compile anew for it.
-CARGO_TARGET_DIR=$PWD/target/release-build/$(sha256sum deploy/release/tools/requirements.txt | cut -c 1-8)
+# Another compiler for C, or other flags, get a folder of their own: cargo would not compile anew for them.
+CARGO_TARGET_DIR=$PWD/target/release-build/$(cat deploy/release/tools/requirements.txt deploy/release/binaries.sh | sha256sum | cut -c 1-8)
+# C sources that ask for the time of their compilation (mimalloc) get this one. That of the commit would be the time of
+# an earlier commit wherever an object is taken from a cache, cargo's or the compiler's.
+SOURCE_DATE_EPOCH=0
 # What a user has set for builds of their own is not for these.
 unset RUSTC RUSTC_WRAPPER RUSTC_WORKSPACE_WRAPPER CARGO_BUILD_RUSTFLAGS CARGO_ENCODED_RUSTFLAGS
 for name in $(compgen -e | grep -E '^(CARGO_PROFILE_|CARGO_TARGET_.*_|(CC|CXX|AR|CFLAGS|CXXFLAGS)_)' || :); do unset "$name"; done
