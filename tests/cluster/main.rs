@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod access;
 mod address;
 mod archives;
 mod backups;

@@ -3,12 +3,14 @@
 //!
 //! Never decides consensus: it pins disks, refuses unknown hosts and moves bytes.
 
+mod access;
 mod alarmed;
 mod backup;
 mod backup_entries;
 mod backup_file;
 mod backup_tail;
 mod checkpoint;
+mod epochs;
 mod follow;
 mod found;
 mod healing;

@@ -3,22 +3,21 @@
 
 use std::sync::Arc;
 use std::sync::PoisonError;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::oneshot;
 use tonic::{Request, Response, Status};
 
+use super::epochs::Epochs;
 use super::found::Founding;
 use super::held::Held;
 use super::start::retire;
-use super::{Happening, MemberRuntime, alarmed, backup, follow, restore};
+use super::{Happening, MemberRuntime, access, alarmed, backup, follow, restore};
 use crate::disk::{self, LogReader};
 use crate::node::{ChangeKind, MemberRecord, MemberStatus, MembershipError};
 use crate::server::core::handle::{Fence, Health, MembershipRequest, Phase, RequestError, Role};
 use crate::server::flags::url::Endpoint;
 use crate::server::operator_api::auth::{Verified, Verifier};
 use crate::server::operator_api::held_call::DIGEST;
-use crate::server::process::clock;
 use crate::server::process::start::endpoints_are_withdrawn;
 use crate::server::tls::ports::PortSecurity;
 use crate::store::{Alarm, AlarmKind};
@@ -29,9 +28,11 @@ pub(super) fn router(local: Arc<MemberRuntime>, verifier: Verifier) -> axum::Rou
     let backup = backup::service(Arc::clone(&local), &verifier);
     let restore = restore::service(Arc::clone(&local), &verifier);
     let follow = follow::service(Arc::clone(&local), &verifier);
+    let epochs = Arc::new(Epochs::new(Arc::clone(&local)));
+    let access = access::service(Arc::clone(&local), Arc::clone(&epochs), &verifier);
     let service = proto::member_server::MemberServer::new(Service {
         local,
-        newest: AtomicU64::new(0),
+        epochs,
         held: Held::default(),
     });
     let routes = tonic::service::Routes::new(Verified::new(service, verifier));
@@ -39,18 +40,13 @@ pub(super) fn router(local: Arc<MemberRuntime>, verifier: Verifier) -> axum::Rou
         .add_service(backup)
         .add_service(restore)
         .add_service(follow)
+        .add_service(access)
         .into_axum_router()
 }
 
-/// 2024-01-01, in Unix seconds: operators count their epochs from there.
-const EPOCHS_BEGIN: u64 = 1_704_067_200;
-/// The largest difference between the clocks of two nodes, in seconds.
-const DAY: u64 = 86_400;
-
 struct Service {
     local: Arc<MemberRuntime>,
-    /// The highest epoch of any call since this server started.
-    newest: AtomicU64,
+    epochs: Arc<Epochs>,
     held: Held,
 }
 
@@ -64,14 +60,14 @@ impl proto::member_server::Member for Service {
         if request.epoch > 0 {
             // The description is returned whatever the epoch; calls that change something with an
             // older epoch are refused from now on.
-            drop(self.heard(request.epoch));
+            drop(self.epochs.heard(request.epoch));
         }
         if request.linearizable {
             self.local.handle.settled().await.map_err(status)?;
         }
         let describe = || {
             let mut description = describe(&self.local);
-            description.epoch = description.epoch.max(self.newest.load(Ordering::SeqCst));
+            description.epoch = description.epoch.max(self.epochs.newest());
             description
         };
         let description = self.held.describe(&request, describe).await;
@@ -195,7 +191,7 @@ impl Service {
                  decided on, and the caller's epoch",
             )
         })?;
-        self.heard(fence.epoch)?;
+        self.epochs.heard(fence.epoch)?;
         let current = self.membership().configuration_index;
         if indexed && fence.configuration_index != current {
             let error = MembershipError::ConfigurationChanged {
@@ -205,28 +201,6 @@ impl Service {
             return Err(refusal(&error, error.to_string()));
         }
         Ok(*fence)
-    }
-
-    /// Records a caller's epoch: an older one than the newest is refused from here on, even before
-    /// the newer one has changed anything. An epoch that no Lease can have reached yet is rejected:
-    /// otherwise a holder of the key could lock out every later caller for good.
-    fn heard(&self, epoch: u64) -> Result<(), Status> {
-        let recorded = self.membership().epoch;
-        let today = clock::since_1970().as_secs().saturating_sub(EPOCHS_BEGIN);
-        if epoch > recorded.max(today.saturating_add(DAY)) {
-            return Err(Status::invalid_argument(format!(
-                "epoch {epoch} is more than a day ahead of this server's clock ({today}): set the clocks of the nodes"
-            )));
-        }
-        let newest = self.newest.fetch_max(epoch, Ordering::SeqCst).max(recorded);
-        if epoch < newest {
-            let error = MembershipError::StaleEpoch {
-                given: epoch,
-                current: newest,
-            };
-            return Err(refusal(&error, error.to_string()));
-        }
-        Ok(())
     }
 
     fn membership(&self) -> Arc<crate::node::Membership> {

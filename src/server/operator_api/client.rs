@@ -11,6 +11,7 @@ use tonic::transport::Endpoint;
 use tower::ServiceExt;
 use tower::util::BoxCloneService;
 
+use super::access_client::AccessClient;
 use super::auth::{Key, Recipient};
 use super::proof::FROM;
 use super::secure::{Connector, Secure, SecureError};
@@ -123,6 +124,12 @@ impl MemberClient {
     #[must_use]
     pub fn only(&self, signer: Author) -> MemberClient {
         Self::with(self.signed.only(signer))
+    }
+
+    /// Calls about users and roles to the same member, bound as those of this client are.
+    #[must_use]
+    pub fn access(&self) -> AccessClient {
+        AccessClient::new(self.signed.clone())
     }
 
     /// The member's own view; with `linearizable` confirmed by a quorum, else an error.

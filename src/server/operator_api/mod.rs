@@ -3,6 +3,7 @@
 //!
 //! Never decides which calls to make, and rejects every answer that is not signed.
 
+pub mod access_client;
 pub mod auth;
 pub mod backup_client;
 pub mod client;
