@@ -8,7 +8,7 @@
 pub use quorate_core::sim;
 pub use quorate_core::{bolt, disk, node, persist, raft, snapshot, store};
 pub use quorate_mutants as mutants;
-pub use quorate_planner::{backup_plan, build, crd, model, plan};
+pub use quorate_planner::{access_plan, backup_plan, build, crd, model, plan};
 pub use quorate_plugin as plugin;
 
 pub mod backup;

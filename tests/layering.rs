@@ -54,6 +54,7 @@ const PURE: &[(&str, &[&str])] = &[
     ("model", &["crd", "plan"]),
     ("build", &["crd", "plan"]),
     ("backup_plan", &["crd"]),
+    ("access_plan", &["crd"]),
 ];
 
 /// The other rooms and the rooms that they may use; rooms not listed here may use every room.

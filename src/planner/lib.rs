@@ -4,6 +4,7 @@
 //! Pure: no client of Kubernetes, no clock, no socket, no thread. The main package re-exports its rooms, so
 //! `crate::plan` there is [`plan`] here.
 
+pub mod access_plan;
 pub mod backup_plan;
 pub mod build;
 pub mod crd;

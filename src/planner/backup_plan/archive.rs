@@ -10,7 +10,8 @@ use super::observed::{
     BackupFacts, JobFacts, JobKind, JobState, NODE_LOST, ObservedSchedule, missing, newest_job,
 };
 use super::result::{Archived, FailureClass, JobResult};
-use crate::crd::backups::{ArchivePhase, ArchiveStatus, BackupPhase, READY, ScheduleArchive};
+use crate::crd::READY;
+use crate::crd::backups::{ArchivePhase, ArchiveStatus, BackupPhase, ScheduleArchive};
 
 /// A Job that failed is created again after this.
 const AGAIN: SignedDuration = SignedDuration::from_secs(60);

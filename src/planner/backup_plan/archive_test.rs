@@ -7,11 +7,11 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 use super::archive::plan_archive;
-use super::backup::condition;
 use super::schedule_test::{backup, schedule};
 use super::tests::{LOCATION, cluster, local, start};
 use super::*;
 use crate::crd::backups::{ArchivePhase, BackupPhase, ScheduleArchive};
+use crate::crd::ready_condition;
 
 fn observed() -> ObservedSchedule {
     let mut observed = schedule("0 2 * * *");
@@ -307,7 +307,7 @@ fn gap_waits_for_the_backup_that_is_under_way() {
         status.cluster_id = Some("9f".to_owned());
         status.raft_index = Some(index);
         let ready = ("True", "Uploaded", String::new());
-        status.conditions = vec![condition(&[], ready, None, at)];
+        status.conditions = vec![ready_condition(&[], ready, None, at)];
     };
     let at = observed.now;
     // It ends before the archive does: nothing would be closed.

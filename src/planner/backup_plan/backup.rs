@@ -7,7 +7,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use super::observed::{JobFacts, JobKind, JobState, ObservedBackup, missing, newest_job};
 use super::result::{FailureClass, JobResult, Saved, Verified};
 use super::{BackupPlan, BackupStep};
-use crate::crd::backups::{BackupPhase, EtcdBackupStatus, READY, VerificationStatus};
+use crate::crd::backups::{BackupPhase, EtcdBackupStatus, VerificationStatus};
+use crate::crd::ready_condition;
 use crate::mutants::mutant;
 
 /// Before the second attempt; doubled for each further one.
@@ -413,31 +414,12 @@ fn conditions(observed: &ObservedBackup, status: &EtcdBackupStatus) -> Vec<Condi
         BackupPhase::Failed => ("False", "Failed"),
     };
     let message = status.message.clone().unwrap_or_default();
-    vec![condition(
+    vec![ready_condition(
         &status.conditions,
         (holds, reason, message),
         None,
         observed.now,
     )]
-}
-
-/// The condition Ready, whose time is that of its last change.
-pub(super) fn condition(
-    before: &[Condition],
-    (status, reason, message): (&str, &str, String),
-    generation: Option<i64>,
-    now: Timestamp,
-) -> Condition {
-    let known = before.iter().find(|known| known.type_ == READY);
-    let since = known.filter(|known| known.status == status);
-    Condition {
-        type_: READY.to_owned(),
-        status: status.to_owned(),
-        reason: reason.to_owned(),
-        message,
-        observed_generation: generation,
-        last_transition_time: since.map_or(Time(now), |known| known.last_transition_time.clone()),
-    }
 }
 
 /// A number of bytes for people.

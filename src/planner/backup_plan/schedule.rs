@@ -5,7 +5,6 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::archive::plan_archive;
-use super::backup::condition;
 use super::cron::Calendar;
 use super::last::last_backups;
 use super::observed::{
@@ -14,6 +13,7 @@ use super::observed::{
 use super::result::{JobResult, Pruned};
 use super::{BackupStep, SchedulePlan};
 use crate::crd::backups::{BackupPhase, EtcdBackupScheduleStatus, EtcdBackupSpec};
+use crate::crd::ready_condition;
 use crate::mutants::mutant;
 
 /// Between two observations while something is under way.
@@ -466,7 +466,7 @@ impl<'a> Draft<'a> {
             .as_ref()
             .map(|(_, text)| text.clone())
             .or(self.message.take());
-        self.status.conditions = vec![condition(
+        self.status.conditions = vec![ready_condition(
             &self.observed.status.conditions,
             ready,
             self.observed.generation,

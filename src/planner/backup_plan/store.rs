@@ -3,9 +3,9 @@
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::backup::condition;
 use super::result::{FailureClass, JobResult};
 use crate::crd::backups::EtcdBackupStoreStatus;
+use crate::crd::ready_condition;
 
 /// The end of a Job that used the store.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,7 +31,12 @@ pub fn plan_store(
         Some(ready) => EtcdBackupStoreStatus {
             observed_generation: generation,
             last_use_time: Some(Time(finding.at)),
-            conditions: vec![condition(&before.conditions, ready, generation, finding.at)],
+            conditions: vec![ready_condition(
+                &before.conditions,
+                ready,
+                generation,
+                finding.at,
+            )],
             ..before.clone()
         },
     }

@@ -9,6 +9,7 @@ mod backup_job;
 mod cert_manager;
 mod certificates;
 mod common;
+mod connection;
 mod earlier;
 mod follow_job;
 mod image;
@@ -25,6 +26,8 @@ mod service;
 
 #[cfg(test)]
 mod backup_test;
+#[cfg(test)]
+mod connection_test;
 #[cfg(test)]
 mod release_test;
 #[cfg(test)]
@@ -49,6 +52,10 @@ pub use certificates::{
 pub use common::{
     BUILDER, CLIENT_PORT, METRICS_PORT, PEER_PORT, Settings, USER, owner, resource_objects,
     wanted_inputs, wanted_objects, wanted_slot_inputs,
+};
+pub use connection::{
+    CONNECTION_KEYS, ConnectionContent, ENDPOINTS, KAMAJI_DATASTORE, KUBE_APISERVER_FLAGS,
+    PASSWORD, USERNAME, connection_data, connection_secret,
 };
 pub use earlier::stateful_set_by;
 pub use image::OwnImage;

@@ -36,6 +36,17 @@ pub fn rules() -> Vec<PolicyRule> {
             ],
             &["get", "patch"],
         ),
+        // Of users and roles, to change: only the finalizer.
+        rule(
+            "quorate.dev",
+            &["etcdusers", "etcdroles"],
+            &["get", "list", "watch", "patch"],
+        ),
+        rule(
+            "quorate.dev",
+            &["etcdusers/status", "etcdroles/status"],
+            &["get", "patch"],
+        ),
         rule(
             "batch",
             &["jobs"],

@@ -71,6 +71,13 @@ pub const FINALIZER_SOURCE: &str = "quorate.dev/open-followed-cluster";
 /// `false`.
 pub const ANNOTATION_LEAVE_CLOSED: &str = "quorate.dev/leave-source-closed";
 
+/// The finalizer of a user or a role that is deleted in the cluster before the resource goes.
+pub const FINALIZER_ACCESS: &str = "quorate.dev/delete-in-cluster";
+/// On a connection Secret: name of its EtcdUser.
+pub const LABEL_USER: &str = "quorate.dev/user";
+/// On a connection Secret: when the operator made the password in it (RFC 3339).
+pub const ANNOTATION_PASSWORD_MADE: &str = "quorate.dev/password-made";
+
 /// The version of a StatefulSet's image, where the spec names a version and no image.
 pub const ANNOTATION_VERSION: &str = "quorate.dev/version";
 /// That image.

@@ -4,6 +4,7 @@
 //! strictly), and [`parse()`] refuses it for files that are not sent to an API server. Types and rules only: nothing
 //! here talks to Kubernetes.
 
+pub mod access;
 mod autogrow;
 pub mod backups;
 mod bootstrap;
@@ -16,6 +17,7 @@ mod network;
 mod parse;
 mod pod;
 mod quantity;
+mod ready;
 mod recovery;
 #[cfg(test)]
 mod recovery_test;
@@ -45,6 +47,7 @@ pub use network::NetworkAccess;
 pub use parse::{ParseError, definition_yaml, definitions, parse};
 pub use pod::{PodMetadata, PodSpecSubset, PodTemplate};
 pub use quantity::{Quantity, QuantityError, bytes_of};
+pub use ready::{READY, ready_condition};
 pub use recovery::{
     DataSource, EtcdRecovery, EtcdRecoverySpec, EtcdRecoveryStatus, ExpectedDisk, RecoveryPhase,
     Survivor,

@@ -5,6 +5,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube_core::CustomResourceExt;
 use serde_json::{Map, Value};
 
+use super::access::{EtcdRole, EtcdUser};
 use super::backups::{EtcdBackup, EtcdBackupSchedule, EtcdBackupStore};
 use super::recovery::EtcdRecovery;
 use super::spec::EtcdCluster;
@@ -73,6 +74,8 @@ pub fn definitions() -> Vec<CustomResourceDefinition> {
         EtcdBackup::crd(),
         EtcdBackupSchedule::crd(),
         EtcdRecovery::crd(),
+        EtcdRole::crd(),
+        EtcdUser::crd(),
     ]
 }
 

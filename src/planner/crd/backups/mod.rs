@@ -28,6 +28,3 @@ pub struct LocalRef {
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
 }
-
-/// The condition of stores, backups and schedules.
-pub const READY: &str = "Ready";
