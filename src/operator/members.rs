@@ -12,6 +12,7 @@ use super::clock::{Clock, Moment};
 use super::held;
 use super::platform::Failure;
 use crate::plan::{AlarmKind, Fence, MemberAction};
+use crate::server::operator_api::access_client::AccessClient;
 use crate::server::operator_api::auth::Key;
 use crate::server::operator_api::client::{AddressError, Author, MemberClient};
 use crate::server::operator_api::held_call::HeldCall;
@@ -164,6 +165,14 @@ impl Members {
             .map_err(|error| Failure::Retry(error.to_string()))?;
         clients.insert(address.to_owned(), client.clone());
         Ok(client)
+    }
+
+    /// Calls about users and roles to the server that answered at this address when it was last observed.
+    pub(super) fn access(&self, address: &str) -> Result<AccessClient, Failure> {
+        let author = self.met().authors.get(address).cloned();
+        let author = author
+            .ok_or_else(|| Failure::Changed(format!("no member answered Describe at {address}")))?;
+        Ok(self.at(address)?.only(author).access())
     }
 
     /// A call that the member at this address holds until its description has another digest than this.

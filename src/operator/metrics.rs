@@ -25,6 +25,8 @@ pub enum Controller {
     Cluster,
     /// Everything about backups, restores and followed clusters.
     Backup,
+    /// EtcdUsers and EtcdRoles.
+    Access,
 }
 
 impl Controller {
@@ -32,6 +34,7 @@ impl Controller {
         let controller = match self {
             Controller::Cluster => "cluster",
             Controller::Backup => "backup",
+            Controller::Access => "access",
         };
         ReconcileLabels { controller }
     }
@@ -105,7 +108,7 @@ impl Metrics {
             backups: Default::default(),
         };
         // No error is a figure as well: a rate needs a first value.
-        for controller in [Controller::Cluster, Controller::Backup] {
+        for controller in [Controller::Cluster, Controller::Backup, Controller::Access] {
             drop(metrics.errors.get_or_create(&controller.labels()));
             drop(metrics.seconds.get_or_create(&controller.labels()));
         }

@@ -36,6 +36,7 @@ show_cluster() {
     echo "--- clusters"; kubectl -n "$ns" get qec -o wide
     echo "--- status"; kubectl -n "$ns" get qec -o json | jq '.items[].status'
     echo "--- recoveries"; kubectl -n "$ns" get qr -o json | jq ".items[] | {name: .metadata.name, status}"
+    echo "--- users and roles"; kubectl -n "$ns" get etcdusers,etcdroles -o json | jq '.items[] | {kind, name: .metadata.name, status}'
     echo "--- backups"; kubectl -n "$ns" get qb,qbs,qbsched -o json | jq '.items[] | {kind, name: .metadata.name, status}'
     echo "--- objects"; kubectl -n "$ns" get sts,pods,pvc,svc,pdb -o wide
     echo "--- events"; kubectl -n "$ns" get events --sort-by=.lastTimestamp | tail -40

@@ -39,6 +39,8 @@ const MOST_AUTHORITIES: usize = 32;
 const MOST_CHAIN: usize = 8;
 /// Bytes of the longest certificate among these, as PEM.
 const MOST_CERTIFICATE: usize = 4096;
+/// Bytes of the longest chain, as PEM.
+pub(super) const MOST_CHAIN_BYTES: usize = MOST_CHAIN * MOST_CERTIFICATE;
 /// Clocks that are behind by at most this accept a new certificate at once, in milliseconds.
 const SKEW_MS: u64 = 3_600_000;
 /// The user of the client certificate, if authentication is enabled.
@@ -154,7 +156,7 @@ fn held(secret: &Secret, trusted: &[Certificate]) -> Option<crate::plan::Certifi
 }
 
 fn pair(certificate: &str, key: &str, trusted: &[Certificate]) -> Option<crate::plan::Certificate> {
-    if certificate.len() > MOST_CHAIN * MOST_CERTIFICATE {
+    if certificate.len() > MOST_CHAIN_BYTES {
         return None;
     }
     let chain = Chain::read(certificate).ok()?;
@@ -316,7 +318,7 @@ fn issue(
 ) -> Result<Issued, Failure> {
     // A certificate must not outlive its CA.
     let end = u64::try_from(signer.certificate.not_after_ms).unwrap_or(0);
-    let validity = validity(one, CERTIFICATE_DAYS, end)?;
+    let validity = validity(one.shared.outside.clock.unix_ms(), CERTIFICATE_DAYS, end)?;
     let issued = match member {
         Some(member) => {
             let names = build::certificate_names(cluster, member, port);
@@ -328,8 +330,8 @@ fn issue(
     issued.map_err(|error| Failure::Refused(error.to_string()))
 }
 
-fn validity(one: &OneCluster, days: u64, most_ms: u64) -> Result<Validity, Failure> {
-    let now_ms = one.shared.outside.clock.unix_ms();
+/// So many days from now, for clocks that are a little behind too, and no longer than until `most_ms`.
+pub(super) fn validity(now_ms: u64, days: u64, most_ms: u64) -> Result<Validity, Failure> {
     let at = |ms: u64| {
         let time = i64::try_from(ms).ok();
         let time = time.and_then(|ms| Timestamp::from_millisecond(ms).ok());
@@ -349,7 +351,7 @@ fn new_authority(
 ) -> Result<Issued, Failure> {
     let id = uuid::Uuid::new_v4().simple().to_string();
     let name = format!("{} {} authority {}", cluster.name, port.as_str(), &id[..8]);
-    let validity = validity(one, AUTHORITY_DAYS, u64::MAX)?;
+    let validity = validity(one.shared.outside.clock.unix_ms(), AUTHORITY_DAYS, u64::MAX)?;
     let issued = Authority::new(&name, validity, None).and_then(|made| made.issued());
     issued.map_err(|error| Failure::Refused(error.to_string()))
 }

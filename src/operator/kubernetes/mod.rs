@@ -1,6 +1,7 @@
 //! The operator's platform on Kubernetes: caches and live reads, server-side apply, the Lease,
 //! events and probes. It carries out requests; what to do is the plan's alone.
 
+mod access;
 mod act;
 mod backup_notes;
 pub(crate) mod backups;

@@ -191,6 +191,44 @@ pub async fn evict(
     }
 }
 
+/// Adds or removes a finalizer, of the resource as it was read: fails if it has changed since.
+pub async fn set_finalizer<K: Object>(
+    client: &Client,
+    object: &K,
+    finalizer: &str,
+    held: bool,
+) -> Result<(), Failure> {
+    let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
+    let change = Patch::Merge(finalizer_change(object, finalizer, held));
+    let api: Api<K> = Api::namespaced(client.clone(), &namespace);
+    let parameters = PatchParams {
+        field_manager: Some(FIELD_MANAGER.into()),
+        ..PatchParams::default()
+    };
+    let changed = api.patch_metadata(&name, &parameters, &change);
+    match changed.await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        Err(error) => Err(failure("change", &name, &error)),
+    }
+}
+
+/// The change of an object's metadata, which fails if it has changed since it was read.
+pub fn finalizer_change<K: Object>(object: &K, finalizer: &str, held: bool) -> Value {
+    let mut finalizers = object.finalizers().to_vec();
+    finalizers.retain(|it| it != finalizer);
+    if held {
+        finalizers.push(finalizer.to_owned());
+    }
+    json!({
+        "metadata": {
+            "uid": object.uid(),
+            "resourceVersion": object.resource_version(),
+            "finalizers": finalizers,
+        },
+    })
+}
+
 /// Writes the status of the resource with this name and UID. Tells whether it was still there.
 ///
 /// For a status the API server ignores the UID in the body, so the status of an earlier incarnation would land on the

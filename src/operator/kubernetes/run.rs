@@ -16,6 +16,7 @@ use prometheus_client::registry::Registry;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
+use super::access;
 use super::backups;
 use super::cache::{Cache, Namespaces};
 use super::callers::Callers;
@@ -254,11 +255,10 @@ pub async fn run(options: Options) -> Result<(), Error> {
         let _ = tell.send(told);
     }));
     tokio::spawn(deletion_policy::follow(reader.clone(), shared.clone()).await);
-    tokio::spawn(backups::run(
-        reader,
-        options.namespaces.clone(),
-        shared.clone(),
-    ));
+    let namespaces = options.namespaces.clone();
+    tokio::spawn(backups::run(reader.clone(), namespaces, shared.clone()));
+    let namespaces = options.namespaces.clone();
+    tokio::spawn(access::run(reader, namespaces, shared.clone()));
     let reconciling = |key: Key| reconcile_one(shared.clone(), health.clone(), key);
     let lost = tokio::select! {
         lost = candidate.hold() => Some(lost),

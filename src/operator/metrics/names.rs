@@ -89,7 +89,7 @@ metrics! {
     OPERATOR "The operator": "Of each replica. At rest nothing grows but the number of reconciles." {
         /// 1 while this replica holds the Lease, and acts
         LEADING Gauge "quorate_operator_leading" [];
-        /// Reconciles that ended with an error, by what was reconciled: cluster, or backup (everything about backups, restores and followed clusters)
+        /// Reconciles that ended with an error, by what was reconciled: cluster, backup (everything about backups, restores and followed clusters), or access (users and roles)
         RECONCILE_ERRORS Counter "quorate_reconcile_errors_total" ["controller"];
         /// Seconds of a reconcile, by the same
         RECONCILE_SECONDS Histogram "quorate_reconcile_duration_seconds" ["controller"];

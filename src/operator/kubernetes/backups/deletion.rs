@@ -4,10 +4,9 @@
 //! nothing else.
 
 use jiff::SignedDuration;
-use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
+use kube::api::{ObjectMeta, PostParams};
 use kube::runtime::events::{Event, EventType};
 use kube::{Api, Resource, ResourceExt};
-use serde_json::{Value, json};
 
 use super::source::{Seen, Step, is_seen_open, source_of};
 use super::{Backups, PERIOD_MS, facts};
@@ -20,7 +19,7 @@ use crate::crd::{
     MANAGER,
 };
 use crate::operator::kubernetes::facts::is_asked;
-use crate::operator::kubernetes::objects::failure;
+use crate::operator::kubernetes::objects::{failure, set_finalizer};
 use crate::operator::platform::{Failure, Freshness};
 use crate::operator::queue::Ended;
 
@@ -206,26 +205,13 @@ impl Backups {
         }
     }
 
-    /// Adds or removes a finalizer, of the resource as it was read.
     async fn set_finalizer(
         &self,
         cluster: &EtcdCluster,
         finalizer: &str,
         held: bool,
     ) -> Result<(), Failure> {
-        let (namespace, name) = (cluster.namespace().unwrap_or_default(), cluster.name_any());
-        let api: Api<EtcdCluster> = Api::namespaced(self.shared.client.clone(), &namespace);
-        let change = Patch::Merge(change(cluster, finalizer, held));
-        let parameters = PatchParams {
-            field_manager: Some(MANAGER.into()),
-            ..PatchParams::default()
-        };
-        let changed = api.patch_metadata(&name, &parameters, &change);
-        match changed.await {
-            Ok(_) => Ok(()),
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-            Err(error) => Err(failure("change", &name, &error)),
-        }
+        set_finalizer(&self.shared.client, cluster, finalizer, held).await
     }
 
     /// Without an owner: it outlives the cluster.
@@ -303,22 +289,6 @@ fn seen(cluster: &EtcdCluster, store: &str, backup: &EtcdBackup) -> SeenBackup {
     }
 }
 
-/// The change of the resource's metadata, which fails if it has changed since it was read.
-fn change(cluster: &EtcdCluster, finalizer: &str, held: bool) -> Value {
-    let mut finalizers = cluster.finalizers().to_vec();
-    finalizers.retain(|it| it != finalizer);
-    if held {
-        finalizers.push(finalizer.to_owned());
-    }
-    json!({
-        "metadata": {
-            "uid": cluster.uid(),
-            "resourceVersion": cluster.resource_version(),
-            "finalizers": finalizers,
-        },
-    })
-}
-
 /// Whether the API server refuses to create anything, because the namespace is being deleted.
 fn namespace_goes(error: &kube::Error) -> bool {
     let kube::Error::Api(status) = error else {
@@ -331,7 +301,10 @@ fn namespace_goes(error: &kube::Error) -> bool {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
+    use crate::operator::kubernetes::objects::finalizer_change;
 
     pub(in crate::operator::kubernetes::backups) fn cluster(
         metadata: Value,
@@ -429,17 +402,17 @@ pub(super) mod tests {
         );
         assert!(is_held(&held.metadata));
         assert_eq!(
-            change(&held, FINALIZER_BACKUP, false)["metadata"]["finalizers"],
+            finalizer_change(&held, FINALIZER_BACKUP, false)["metadata"]["finalizers"],
             json!(["a/b", "c/d"])
         );
         assert_eq!(
-            change(&held, FINALIZER_BACKUP, false)["metadata"]["resourceVersion"],
+            finalizer_change(&held, FINALIZER_BACKUP, false)["metadata"]["resourceVersion"],
             "7"
         );
         let free = cluster(json!({"finalizers": ["a/b"]}), asked());
         assert!(!is_held(&free.metadata));
         assert_eq!(
-            change(&free, FINALIZER_BACKUP, true)["metadata"]["finalizers"],
+            finalizer_change(&free, FINALIZER_BACKUP, true)["metadata"]["finalizers"],
             json!(["a/b", FINALIZER_BACKUP])
         );
     }
