@@ -120,6 +120,7 @@ fn files() -> Result<Vec<(String, String)>, String> {
         ("docs/api-reference.md", api_reference::page()?),
         ("docs/api-reference-backups.md", api_reference::backups()?),
         ("docs/api-reference-recovery.md", api_reference::recovery()?),
+        ("docs/api-reference-access.md", api_reference::access()?),
         ("docs/operator-metrics.md", names::page()),
         ("charts/quorate/files/alerts.yaml", ALERTS.to_owned()),
     ];

@@ -5,6 +5,8 @@ use kube::CustomResourceExt;
 use kube::core::cel::{Validator, compile_schema};
 use quorate::crd;
 use quorate::operator::admission::admit;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 /// Kinds of other projects that the pages use.
@@ -31,7 +33,9 @@ fn document(text: &str) -> Vec<String> {
     match (word("apiVersion"), word("kind")) {
         ("", "") => piece(&value),
         (_, "EtcdCluster") => cluster(text),
-        (_, "EtcdRecovery") => recovery(&value),
+        (_, "EtcdRecovery") => other::<crd::EtcdRecovery>(&value),
+        (_, "EtcdUser") => other::<crd::access::EtcdUser>(&value),
+        (_, "EtcdRole") => other::<crd::access::EtcdRole>(&value),
         (_, "DataStore") if known(&value) => data_store(&value),
         (version, kind) if !known(&value) => {
             vec![format!(
@@ -74,16 +78,17 @@ fn cluster(text: &str) -> Vec<String> {
 }
 
 /// Checks the rules of the definition, and that every field is one of its own.
-fn recovery(value: &Value) -> Vec<String> {
-    let read: crd::EtcdRecovery = match serde_json::from_value(value.clone()) {
+fn other<K: CustomResourceExt + DeserializeOwned + Serialize>(value: &Value) -> Vec<String> {
+    let read: K = match serde_json::from_value(value.clone()) {
         Ok(read) => read,
         Err(error) => return vec![error.to_string()],
     };
-    let written = serde_json::to_value(&read.spec).expect("it was read");
-    let schema = crd::EtcdRecovery::crd().spec.versions.remove(0).schema;
+    let written = serde_json::to_value(&read).expect("it was read");
+    let written = &written["spec"];
+    let schema = K::crd().spec.versions.remove(0).schema;
     let schema = schema.and_then(|schema| schema.open_api_v3_schema);
     let schema = serde_json::to_value(schema).expect("a schema");
-    let mut problems = unknown(&value["spec"], &written);
+    let mut problems = unknown(&value["spec"], written);
     if let Err(errors) = Validator::new().validate_compiled(&compile_schema(&schema), value, None) {
         problems.extend(errors.iter().map(|error| error.message.clone()));
     }

@@ -10,6 +10,7 @@ use kube::core::CustomResourceExt;
 use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::Value;
 
+use crate::crd::access::{EtcdRole, EtcdRoleSpec, EtcdUser, EtcdUserSpec};
 use crate::crd::backups::{EtcdBackup, EtcdBackupSchedule, EtcdBackupStatus, EtcdBackupStore};
 use crate::crd::{
     EtcdCluster, EtcdClusterSpec, EtcdClusterStatus, EtcdRecovery, EtcdRecoveryStatus,
@@ -72,6 +73,18 @@ pub(super) fn recovery() -> Result<String, String> {
     let mut values = values();
     collect_values(&schema_of::<EtcdRecoveryStatus>(), &mut values);
     kind_page(&EtcdRecovery::crd(), "recovery-reference", &values)
+}
+
+/// The page of users and roles.
+///
+/// # Errors
+/// The same.
+pub(super) fn access() -> Result<String, String> {
+    let mut values = values();
+    collect_values(&schema_of::<EtcdUserSpec>(), &mut values);
+    collect_values(&schema_of::<EtcdRoleSpec>(), &mut values);
+    let page = |crd| kind_page(crd, "access-reference", &values);
+    Ok([page(&EtcdUser::crd())?, page(&EtcdRole::crd())?].join("\n"))
 }
 
 fn kind_page(

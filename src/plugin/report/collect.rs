@@ -45,12 +45,14 @@ const LABELLED: [&str; 9] = [
     "controllerrevisions.apps",
 ];
 /// Objects of its namespace that may be about it.
-const NEARBY: [&str; 8] = [
+const NEARBY: [&str; 10] = [
     "events",
     "etcdrecoveries.quorate.dev",
     "etcdbackups.quorate.dev",
     "etcdbackupschedules.quorate.dev",
     "etcdbackupstores.quorate.dev",
+    "etcdusers.quorate.dev",
+    "etcdroles.quorate.dev",
     "endpointslices.discovery.k8s.io",
     "resourcequotas",
     "limitranges",
