@@ -1,5 +1,6 @@
 //! `quorate demo`: the life of a cluster in a minute.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -26,6 +27,10 @@ pub(super) struct Arguments {
     /// elsewhere.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1024..=60000))]
     base_port: Option<u16>,
+
+    /// Serves the console of `quorate local` meanwhile, and prints where it is.
+    #[arg(long, value_name = "ADDRESS", num_args = 0..=1, require_equals = true, default_missing_value = "127.0.0.1:0")]
+    console: Option<SocketAddr>,
 }
 
 /// Runs the subcommand.
@@ -38,6 +43,7 @@ pub(super) fn run(arguments: Arguments) -> ExitCode {
         directory: directory.clone(),
         base_port: arguments.base_port.unwrap_or_else(any_port),
         keep,
+        console: arguments.console,
     };
     let mut ending = Ending::Bad;
     let code = super::block_on_main("quorate demo", async {

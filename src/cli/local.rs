@@ -1,5 +1,6 @@
 //! `quorate local`: flags of the operator for child processes on this machine.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -25,6 +26,11 @@ pub(super) struct Arguments {
     /// elsewhere. A member keeps its ports.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1024..=60000))]
     base_port: Option<u16>,
+
+    /// Serves a page that shows the cluster as it changes, and prints where it is: at this loopback address, or by
+    /// default at a free port of 127.0.0.1. It asks for no token, so no other address is taken.
+    #[arg(long, value_name = "ADDRESS", num_args = 0..=1, require_equals = true, default_missing_value = "127.0.0.1:0")]
+    console: Option<SocketAddr>,
 }
 
 /// Runs the subcommand.
@@ -43,6 +49,7 @@ pub(super) fn run(arguments: Arguments) -> ExitCode {
         file: arguments.file,
         directory,
         base_port: arguments.base_port.unwrap_or_else(any_port),
+        console: arguments.console,
     };
     super::block_on_main("quorate local", run::run(&options))
 }

@@ -77,6 +77,11 @@ pub(super) struct Arguments {
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     forecasts: bool,
 
+    /// Address of the console, a page that shows clusters, members, events and backups to bearer tokens of the audience
+    /// quorate.dev whose subject may list etcdclusters (TokenReview and SubjectAccessReview). By default there is none.
+    #[arg(long, value_name = "ADDRESS")]
+    console_address: Option<SocketAddr>,
+
     /// Form of the log.
     #[arg(long, default_value = "text")]
     log_format: super::logging::Format,
@@ -115,6 +120,7 @@ pub(super) fn run(arguments: Arguments) -> ExitCode {
         forecasts: arguments.forecasts,
         metrics: arguments.metrics,
         member_user: arguments.member_user,
+        console: arguments.console_address,
     };
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

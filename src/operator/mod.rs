@@ -3,7 +3,9 @@
 
 pub mod admission;
 pub mod clock;
+pub(crate) mod console;
 pub mod describe;
+pub(crate) mod endpoint;
 pub mod held;
 pub mod kubernetes;
 pub mod local;

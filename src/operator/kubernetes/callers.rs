@@ -40,6 +40,13 @@ pub(super) enum Wish {
         /// `None`: any.
         name: Option<String>,
     },
+    /// To list objects of a kind, by their group and plural.
+    List {
+        group: &'static str,
+        plural: &'static str,
+        /// `None`: of all namespaces.
+        namespace: Option<String>,
+    },
 }
 
 /// Why a caller is refused.
@@ -140,6 +147,14 @@ impl Callers {
             Wish::Read {
                 plural, namespace, ..
             } => format!("{name} may not get {plural} in namespace {namespace}"),
+            Wish::List {
+                plural,
+                namespace: Some(namespace),
+                ..
+            } => format!("{name} may not list {plural} in namespace {namespace}"),
+            Wish::List { plural, .. } => format!(
+                "{name} may not list {plural} in all namespaces: give it a ClusterRole that lets it, or ask for one namespace"
+            ),
         }))
     }
 
@@ -214,6 +229,19 @@ fn asked(user: UserInfo, wish: &Wish) -> SubjectAccessReviewSpec {
                 namespace: Some(namespace.clone()),
                 name: name.clone(),
                 verb,
+                ..ResourceAttributes::default()
+            });
+        }
+        Wish::List {
+            group,
+            plural,
+            namespace,
+        } => {
+            spec.resource_attributes = Some(ResourceAttributes {
+                group: Some((*group).to_owned()),
+                resource: Some((*plural).to_owned()),
+                namespace: namespace.clone(),
+                verb: Some("list".to_owned()),
                 ..ResourceAttributes::default()
             });
         }

@@ -2,7 +2,7 @@
 //! between two reconciles. Decides nothing and makes no requests.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod, Service};
@@ -18,6 +18,7 @@ use tokio::sync::mpsc;
 use super::backup_notes::BackupNotes;
 use super::cache::Cache;
 use super::cert_manager;
+use super::console::Feed;
 use super::deletion_policy;
 use super::drift;
 use super::judged::Judged;
@@ -71,6 +72,8 @@ pub(crate) struct Context {
     pub(super) deletion_policy: deletion_policy::Known,
     /// The calls that members hold.
     pub(crate) held: Asker<Key>,
+    /// What is noted for the console, where there is one.
+    pub(super) feed: OnceLock<Arc<Feed>>,
 }
 
 /// What is outside of the API server: time, and the way to the members.
@@ -136,6 +139,7 @@ impl Context {
             backup_notes: BackupNotes::default(),
             deletion_policy: deletion_policy::Known::default(),
             held: Asker::default(),
+            feed: OnceLock::new(),
         }
     }
 
@@ -183,6 +187,9 @@ impl Context {
 
     /// Drops the state of a deleted cluster.
     pub(crate) fn forget(&self, key: &Key) {
+        if let Some(feed) = self.feed.get() {
+            feed.forget(key);
+        }
         self.backup_notes.forget(key);
         self.held.ask(Asked::Release(key.clone()));
         self.memories

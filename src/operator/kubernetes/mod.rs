@@ -9,6 +9,7 @@ pub mod cache;
 pub(crate) mod callers;
 mod cert_manager;
 mod certificates;
+mod console;
 pub(crate) mod context;
 mod deletion_policy;
 mod drift;

@@ -234,6 +234,9 @@ impl OneCluster {
         let last_backup = (held && deleting || due && !deleting)
             .then(|| self.shared.backup_notes.last_backup_of(&self.key))
             .flatten();
+        if let Some(feed) = self.shared.feed.get().filter(|_| !self.aside) {
+            feed.described(&self.key, &descriptions);
+        }
         let observed = Observed {
             now_ms: self.shared.outside.clock.unix_ms(),
             entropy: entropy.to_owned(),

@@ -16,30 +16,28 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use futures::stream;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
 use prometheus_client::registry::Registry;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::callers::{Callers, Refusal, Wish};
+use crate::operator::endpoint::{self, Limits, bearer};
 use crate::server::listen::listen_at;
 
 /// A reconcile that takes longer than this is stuck: each of its calls is bounded far below.
 const STUCK: Duration = Duration::from_secs(300);
-/// Connections at the same time.
-const CONNECTIONS: usize = 64;
-/// Time for the head of a request.
-const HEAD: Duration = Duration::from_secs(5);
-/// The longest that a connection is kept: kubelets and scrapers make new ones.
-const CONNECTION: Duration = Duration::from_secs(60);
+/// Kubelets and scrapers make new connections.
+const LIMITS: Limits = Limits {
+    name: "probes",
+    connections: 64,
+    lifetime: Duration::from_secs(60),
+    keep_alive: true,
+};
 /// Answers to scrapes that are made or sent at the same time: with ten thousand clusters one is some 70 MB.
 const SCRAPES: usize = 2;
 /// How long a scrape waits for its turn.
 const TURN: Duration = Duration::from_secs(5);
 /// An answer is sent in parts of so many bytes.
 const PART: usize = 64 << 10;
-/// After an accept that failed: the usual cause, no free descriptors, passes.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// What the probes answer from.
 #[derive(Debug, Default)]
@@ -114,7 +112,7 @@ pub(super) fn bind(
     health: Arc<Health>,
     (registry, metered): (Arc<Registry>, Metered),
     further: Router,
-) -> std::io::Result<impl Future<Output = std::io::Result<()>>> {
+) -> std::io::Result<impl Future<Output = ()>> {
     let listener = tokio::net::TcpListener::from_std(listen_at(address)?)?;
     let routes = further.merge(own(ProbeState {
         health,
@@ -123,33 +121,7 @@ pub(super) fn bind(
         scrapes: Arc::new(Semaphore::new(SCRAPES)),
         scraped: Arc::default(),
     }));
-    Ok(serve(listener, routes))
-}
-
-/// Accepts connections forever. One that does not send a complete header in time is closed, and beyond a maximum number
-/// the next ones wait: an attacker delays the probes for seconds, and uses no memory.
-async fn serve(listener: tokio::net::TcpListener, routes: Router) -> std::io::Result<()> {
-    let open = Arc::new(Semaphore::new(CONNECTIONS));
-    loop {
-        let turn = open.clone().acquire_owned().await;
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
-            Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection to the probes");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-                continue;
-            }
-        };
-        let service = TowerToHyperService::new(routes.clone());
-        tokio::spawn(async move {
-            let _turn = turn;
-            let mut http = hyper::server::conn::http1::Builder::new();
-            http.timer(TokioTimer::new()).header_read_timeout(HEAD);
-            let served = http.serve_connection(TokioIo::new(stream), service);
-            // A failed connection does not affect the others.
-            drop(tokio::time::timeout(CONNECTION, served).await);
-        });
-    }
+    Ok(endpoint::serve(listener, routes, LIMITS))
 }
 
 fn own(shared: ProbeState) -> Router {
@@ -197,15 +169,11 @@ async fn metrics(State(shared): State<ProbeState>, headers: HeaderMap) -> Respon
             return refused(StatusCode::NOT_FOUND, why);
         }
         Metered::Known(callers) => {
-            let given = headers.get(header::AUTHORIZATION);
-            let given = given.and_then(|value| value.to_str().ok());
-            let Some(token) = given.and_then(|text| text.strip_prefix("Bearer ")) else {
+            let Some(token) = bearer(&headers) else {
                 let why = "give a bearer token that the API server knows".to_owned();
                 return refused(StatusCode::UNAUTHORIZED, why);
             };
-            let may = callers
-                .may(token.trim(), None, &Wish::Path("/metrics"))
-                .await;
+            let may = callers.may(token, None, &Wish::Path("/metrics")).await;
             if let Err(refusal) = may {
                 let status = match refusal {
                     Refusal::Unknown(_) => StatusCode::UNAUTHORIZED,

@@ -47,20 +47,23 @@ impl OneCluster {
         Ok(())
     }
 
-    async fn publish(&self, event: &crate::operator::platform::Event) {
+    async fn publish(&self, noted: &crate::operator::platform::Event) {
         let Some(view) = &self.seen else {
             return;
         };
         let event = KubeEvent {
-            type_: match event.severity {
+            type_: match noted.severity {
                 Severity::Normal => EventType::Normal,
                 Severity::Warning => EventType::Warning,
             },
-            reason: event.reason.clone(),
-            note: Some(event.note.clone()),
-            action: event.action.clone(),
+            reason: noted.reason.clone(),
+            note: Some(noted.note.clone()),
+            action: noted.action.clone(),
             secondary: None,
         };
+        if let Some(feed) = self.shared.feed.get() {
+            feed.published(&self.key, noted);
+        }
         let about = view.resource.object_ref(&());
         // An event that is lost is not worth a failed reconcile.
         if let Err(error) = self.shared.recorder.publish(&event, &about).await {

@@ -20,6 +20,7 @@ use super::access;
 use super::backups;
 use super::cache::{Cache, Namespaces};
 use super::callers::Callers;
+use super::console::{Feed, Shown};
 use super::context::{Caches, Context, Environment};
 use super::deletion_policy;
 use super::dry_run::{self, Acting};
@@ -31,6 +32,8 @@ use super::workers::{self, Key};
 use crate::build::{self, OwnImage, Settings};
 use crate::crd::{EtcdRecovery, LABEL_CLUSTER_UID, MANAGER};
 use crate::operator::clock::Clock;
+use crate::operator::console;
+use crate::operator::endpoint;
 use crate::operator::held;
 use crate::operator::members;
 use crate::operator::metrics::{Controller, Metrics};
@@ -62,6 +65,8 @@ pub struct Options {
     pub metrics: MetricsFor,
     /// The user that members run as.
     pub member_user: MemberUser,
+    /// Where the console is served, if it is.
+    pub console: Option<SocketAddr>,
 }
 
 /// The user that members run as.
@@ -140,6 +145,9 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
+    /// The console's port is in use.
+    #[error(transparent)]
+    Console(#[from] console::Error),
     /// Signals cannot be received.
     #[error("cannot listen for signals")]
     Signals(#[source] std::io::Error),
@@ -183,11 +191,9 @@ pub async fn run(options: Options) -> Result<(), Error> {
         address: options.probe_address,
         source,
     })?;
-    tokio::spawn(async move {
-        if let Err(error) = probes.await {
-            tracing::error!(%error, "the probes' endpoint ended");
-        }
-    });
+    tokio::spawn(probes);
+
+    let console = options.console.map(console::bind).transpose()?;
 
     let (trigger, mut triggers) = mpsc::unbounded_channel();
     let caches = watch(&client, &options.namespaces, &trigger);
@@ -196,6 +202,21 @@ pub async fn run(options: Options) -> Result<(), Error> {
         () = stop.wait() => return Ok(()),
     }
     tracing::info!("the caches are filled");
+    let feed = console.map(|(listener, address)| {
+        tracing::info!(%address, "the console is served");
+        let feed = Arc::new(Feed::new(Clock::machine()));
+        // Its own, so that strangers at one port do not keep callers at the other from being reviewed.
+        let callers = Callers::new(client.clone(), Clock::machine());
+        let shown = Shown::new(
+            caches.clusters.clone(),
+            acting.clone(),
+            callers,
+            feed.clone(),
+        );
+        let routes = console::routes(Arc::new(shown));
+        tokio::spawn(endpoint::serve(listener, routes, console::LIMITS));
+        feed
+    });
 
     let (identity, clock) = (identity(), Clock::machine());
     let mut candidate = Candidate::new(
@@ -241,6 +262,9 @@ pub async fn run(options: Options) -> Result<(), Error> {
     let shared = Arc::new(Context::new(
         client, caches, settings, leadership, recorder, metrics, outside,
     ));
+    if let Some(feed) = feed {
+        let _ = shared.feed.set(feed);
+    }
     let _ = acting.set(shared.clone());
     for cluster in shared.caches.clusters.select(|_| true) {
         if let Some(key) = triggers::of_resource(kube::Resource::meta(&*cluster)) {

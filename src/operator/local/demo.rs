@@ -28,6 +28,8 @@ pub struct Story {
     pub base_port: u16,
     /// Leave the cluster running at the end.
     pub keep: bool,
+    /// Where the console is served, if it is: a loopback address.
+    pub console: Option<std::net::SocketAddr>,
 }
 
 /// How the story ended.
@@ -86,6 +88,7 @@ pub async fn run(story: &Story) -> Result<Ending, Error> {
         file: file.clone(),
         directory,
         base_port,
+        console: story.console,
     })?;
     let (endpoints, receiver) = watch::channel(vec![]);
     let end = Instant::now() + BOUND;

@@ -8,5 +8,6 @@ pub mod home;
 pub mod platform;
 pub mod pods;
 pub mod run;
+pub mod shown;
 pub mod supervisor;
 pub mod writer;

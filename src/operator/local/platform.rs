@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 use super::console::Console;
 use super::home::{self, Home, IdentityRecord, Ports, PvcState, SetRecord};
 use super::pods::{PodView, Pods};
+use super::shown::Shown;
 use crate::build::spec_hash;
 use crate::crd::{EtcdCluster, EtcdClusterStatus, Invalid, ValidatedCluster, bytes_of, validate};
 use crate::operator::clock::Clock;
@@ -51,6 +52,8 @@ pub struct Local {
     seen: Option<Observation>,
     /// The last report had nothing left to do.
     pub at_rest: bool,
+    /// What the console shows, if there is one.
+    pub shown: Option<Arc<Shown>>,
 }
 
 impl Local {
@@ -76,6 +79,7 @@ impl Local {
             lag_printed: None,
             seen: None,
             at_rest: false,
+            shown: None,
         })
     }
 
@@ -154,6 +158,15 @@ impl Local {
     pub async fn stop(&mut self) {
         let leader = self.status.leader.clone();
         self.pods.stop_all(leader.as_deref()).await;
+    }
+
+    /// Shows the cluster as it is now, if there is a console.
+    pub fn show(&self) {
+        if let Some(shown) = &self.shown {
+            let seen = self.seen.as_ref();
+            let descriptions = seen.map(|seen| &seen.observed.descriptions);
+            shown.show(&self.cluster, &self.status, descriptions);
+        }
     }
 
     /// Keeps processes and directories as recorded. Cheap; to be called before each reconcile.
@@ -547,6 +560,10 @@ impl Platform for Local {
                 ""
             };
             self.console.print(&format!("{warning}{}", event.note));
+            if let Some(shown) = &self.shown {
+                let name = self.name().unwrap_or_default();
+                shown.published(&(NAMESPACE.to_owned(), name), event);
+            }
         }
         if let Some(failure) = &report.failure {
             self.console.waits(&failure.to_string());

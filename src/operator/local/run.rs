@@ -1,6 +1,7 @@
 //! The loop of `quorate local`: reconciles of one cluster until it is stopped. Reads the file
 //! again when it changes; keeps processes running; stops them in order at the end.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +11,9 @@ use tokio::sync::Notify;
 use super::console::table;
 use super::home::{self, Home};
 use super::platform::Local;
+use super::shown::Shown;
 use crate::crd::{EtcdCluster, MemberRole, ParseError, parse};
+use crate::operator::console;
 use crate::operator::queue::Ended;
 use crate::operator::reconcile::{Rules, reconcile};
 
@@ -60,6 +63,9 @@ pub enum Error {
     /// The running program cannot be found.
     #[error("cannot find this program's own file, which runs the members")]
     Program(#[source] std::io::Error),
+    /// There can be no console.
+    #[error(transparent)]
+    Console(#[from] console::Error),
     /// Signals cannot be received.
     #[error("cannot listen for signals")]
     Signals(#[source] std::io::Error),
@@ -74,6 +80,8 @@ pub struct Options {
     pub directory: PathBuf,
     /// Where the search for free ports begins.
     pub base_port: u16,
+    /// Where the console is served, if it is: a loopback address.
+    pub console: Option<SocketAddr>,
 }
 
 /// A cluster with what the loop needs around it.
@@ -95,10 +103,16 @@ impl Runner {
         if name.is_empty() {
             return Err(Error::NoName(options.file.clone()));
         }
+        // Before anything is made.
+        let console = options.console.map(Shown::serve).transpose()?;
         let home = Home::open(&options.directory, &name, options.base_port)?;
         let program = std::env::current_exe().map_err(Error::Program)?;
         let changed = Arc::new(Notify::new());
-        let local = Local::new(home, program, cluster, changed.clone())?;
+        let mut local = Local::new(home, program, cluster, changed.clone())?;
+        if let Some((shown, address)) = console {
+            local.console.print(&format!("console: http://{address}/"));
+            local.shown = Some(shown);
+        }
         Ok(Self {
             local,
             changed,
@@ -112,6 +126,7 @@ impl Runner {
         self.follow_file()?;
         let entropy = uuid::Uuid::new_v4().simple().to_string();
         let ended = reconcile(&mut self.local, Rules::SHIPPED, &entropy).await;
+        self.local.show();
         let wait = match ended {
             Ended::After(wait_ms) => {
                 Duration::from_millis(wait_ms).min(if self.local.at_rest { WATCH } else { BUSY })

@@ -72,6 +72,9 @@ pub(super) async fn run(reader: Client, namespaces: Namespaces, shared: Arc<Cont
     let caches = watch(&reader, &namespaces, &trigger);
     caches.ready().await;
     tracing::info!("the caches of backups are filled");
+    if let Some(feed) = shared.feed.get() {
+        feed.backups_in(caches.backups.clone());
+    }
     let backups = Arc::new(Backups::new(shared, caches, trigger));
     let reconciling = move |key: Key| {
         let backups = backups.clone();
