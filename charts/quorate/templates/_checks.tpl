@@ -11,6 +11,7 @@
 {{- include "quorate.checks.container" . }}
 {{- include "quorate.checks.user" . }}
 {{- include "quorate.checks.metrics" . }}
+{{- include "quorate.checks.console" . }}
 {{- include "quorate.checks.lease" . }}
 {{- end }}
 
@@ -43,7 +44,7 @@
 {{- end }}
 
 {{- define "quorate.checks.container" -}}
-{{- $flags := dict "image" "image" "image-pull-secrets" "memberImagePullSecrets" "watch-namespaces" "watchNamespaces" "probe-address" "listen" "concurrency" "concurrency" "lease-duration" "lease.durationSeconds" "lease-renew-deadline" "lease.renewDeadlineSeconds" "lease-retry-period" "lease.retryPeriodSeconds" "member-user" "memberUser" "metrics" "metrics" "forecasts" "forecasts" "log-format" "logFormat" }}
+{{- $flags := dict "image" "image" "image-pull-secrets" "memberImagePullSecrets" "watch-namespaces" "watchNamespaces" "probe-address" "listen" "concurrency" "concurrency" "lease-duration" "lease.durationSeconds" "lease-renew-deadline" "lease.renewDeadlineSeconds" "lease-retry-period" "lease.retryPeriodSeconds" "member-user" "memberUser" "metrics" "metrics" "forecasts" "forecasts" "console-address" "console" "log-format" "logFormat" }}
 {{- range .Values.extraArgs }}
 {{- $flag := regexFind "^--[a-z-]+" . | trimPrefix "--" }}
 {{- if hasKey $flags $flag }}
@@ -80,6 +81,19 @@
 {{- end }}
 {{- if and $container.privileged (eq (toString $container.allowPrivilegeEscalation) "false") }}
 {{- fail "securityContext: a privileged container cannot have allowPrivilegeEscalation: false; the operator needs neither" }}
+{{- end }}
+{{- end }}
+
+{{- define "quorate.checks.console" -}}
+{{- $console := default dict .Values.console }}
+{{- if and $console.enabled (not .Values.clusterRead) }}
+{{- fail "console.enabled: without clusterRead the operator cannot check tokens, so that nobody may look" }}
+{{- end }}
+{{- if and $console.from (not $console.enabled) }}
+{{- fail "console.from has no effect without console.enabled" }}
+{{- end }}
+{{- if and $console.from (not (.Values.networkPolicy).enabled) }}
+{{- fail "console.from has no effect without networkPolicy.enabled" }}
 {{- end }}
 {{- end }}
 
