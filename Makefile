@@ -7,7 +7,7 @@ SIM_PROFILE ?= sim
 SCENARIO ?=
 
 SCALE ?= 100
-.PHONY: help demo test check lint files chart fix generate sim sim-operator scale raft mutants robustness differential fuzz soak attack topology e2e interop h2spec kubernetes image release release-tools bench bench-growth instructions alerts
+.PHONY: help demo test check lint files chart fix generate sim sim-operator scale raft mutants robustness differential fuzz soak attack topology e2e interop h2spec kubernetes image release release-tools bench bench-growth instructions alerts console
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -145,6 +145,11 @@ release-tools: ## installs what a release is made with: compilers for every targ
 release: ## everything that a release of this commit has, without network: IMAGE=registry/repository URL=https://... of the files, KEY=private.pem signs, OUT=folder
 	@tests/needs.sh rust python yaml
 	deploy/release/build.sh
+
+console: ## the console in headless Chromium: members, a stopped one, both themes, axe finds nothing; IMAGES=1 writes docs/images; needs Chromium and Node
+	@tests/needs.sh rust cc node chromium
+	cargo build --locked --bin quorate
+	IMAGES=$(IMAGES) tests/console/run.sh
 
 topology: ## hosts in network namespaces by the systemd unit, 1 to 7, partitioned; needs root on Linux; SIZES=3 runs one
 	@tests/needs.sh root rust cc go

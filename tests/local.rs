@@ -1,7 +1,8 @@
 //! Runs `quorate local` as a user would: a cluster grows, a killed member comes back with its data, a lost disk is
-//! replaced, and the cluster continues when the command is run again after a stop.
+//! replaced, and the cluster continues when the command is run again after a stop. Its console follows it.
 
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -37,12 +38,17 @@ impl Drop for Local {
 
 impl Local {
     fn start(folder: &Path) -> Self {
+        Self::start_with(folder, &[])
+    }
+
+    fn start_with(folder: &Path, flags: &[&str]) -> Self {
         let directory = folder.join("cluster");
         let child = Command::new(env!("CARGO_BIN_EXE_quorate"))
             .arg("local")
             .arg(folder.join("test.yaml"))
             .arg("--dir")
             .arg(&directory)
+            .args(flags)
             .stdout(Stdio::piped())
             .spawn()
             .expect("the built program starts");
@@ -87,6 +93,18 @@ impl Local {
                 (line.contains(&directory) && line.split('\0').any(|word| word == name))
                     .then_some(pid)
             })
+    }
+
+    /// Where its console is: `127.0.0.1:PORT`. The output is read on, so that the program is never held up by it.
+    fn console(&mut self) -> String {
+        let out = self.child.stdout.take().expect("it is piped");
+        let mut lines = BufReader::new(out).lines().map_while(Result::ok);
+        let found = lines.find_map(|line| {
+            let (_, rest) = line.split_once("console: http://")?;
+            Some(rest.trim_end_matches('/').to_owned())
+        });
+        std::thread::spawn(move || lines.for_each(drop));
+        found.expect("it is printed")
     }
 
     fn client(&self) -> Client {
@@ -247,6 +265,100 @@ fn a_cluster_lives_on_this_machine() {
     while is_running(member) {
         assert!(started.elapsed() < BOUND, "a member outlives the program");
         wait();
+    }
+}
+
+/// The answer to a request of the console, as it comes.
+fn asked(address: &str, path: &str, host: &str) -> BufReader<TcpStream> {
+    let mut stream = TcpStream::connect(address).expect("it is served");
+    stream.set_read_timeout(Some(BOUND)).expect("a time-out");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n");
+    stream.write_all(request.as_bytes()).expect("sent");
+    BufReader::new(stream)
+}
+
+/// Reads documents until one is as wanted.
+fn document(stream: &mut BufReader<TcpStream>, what: &str, so: impl Fn(&Value) -> bool) -> Value {
+    let started = Instant::now();
+    let mut last = Value::Null;
+    loop {
+        assert!(started.elapsed() < BOUND, "no document with {what}: {last}");
+        let mut line = String::new();
+        let read = stream.read_line(&mut line).expect("a line in time");
+        assert_ne!(read, 0, "the stream ends");
+        // Chunks of the transfer begin at the same places as events.
+        if let Some(data) = line.strip_prefix("data: ") {
+            last = serde_json::from_str(data).expect("a document");
+            if so(&last) {
+                return last;
+            }
+        }
+    }
+}
+
+#[test]
+fn the_console_follows_the_cluster() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let file = folder.path().join("test.yaml");
+    std::fs::write(&file, RESOURCE.replace("replicas: 3", "replicas: 1")).expect("written");
+    let mut local = Local::start_with(folder.path(), &["--console"]);
+    let address = local.console();
+    let mut stream = asked(&address, "/stream?of=local&cluster=test", &address);
+    let alone = document(&mut stream, "a leader", |document| {
+        document["cluster"]["ready"] == "1/1"
+    });
+    assert_eq!(alone["clusters"][0]["name"], "test");
+    assert_eq!(alone["cluster"]["members"][0]["leader"], true);
+    std::fs::write(&file, RESOURCE).expect("written");
+    let grown = document(&mut stream, "three voters", |document| {
+        let members = document["cluster"]["members"].as_array();
+        let members = members.map(Vec::as_slice).unwrap_or_default();
+        let voters = members.iter().filter(|member| member["role"] == "Voter");
+        document["cluster"]["ready"] == "3/3" && voters.count() == 3
+    });
+    let events = grown["cluster"]["events"]["shown"].as_array();
+    let events = events.expect("events");
+    assert!(
+        !events.is_empty() && events[0]["note"].is_string(),
+        "{events:?}"
+    );
+
+    // Another name that leads to this machine may be a stranger's page.
+    for (host, wanted) in [(address.as_str(), "200"), ("a.example", "403")] {
+        let mut first = String::new();
+        let mut answer = asked(&address, "/stream", host);
+        answer.read_line(&mut first).expect("an answer");
+        assert!(
+            first.starts_with(&format!("HTTP/1.1 {wanted}")),
+            "{host}: {first}"
+        );
+    }
+    assert_eq!(local.stop(), Some(0));
+}
+
+/// It has no token, so nobody else may reach it.
+#[test]
+fn a_console_for_others_is_refused() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    std::fs::write(folder.path().join("test.yaml"), RESOURCE).expect("written");
+    let directory = folder.path().join("cluster");
+    for (flag, expected) in [
+        ("--console=0.0.0.0:0", "served on loopback alone"),
+        ("--console=8082", "invalid value"),
+    ] {
+        let out = Command::new(env!("CARGO_BIN_EXE_quorate"))
+            .arg("local")
+            .arg(folder.path().join("test.yaml"))
+            .args(["--dir".as_ref(), directory.as_os_str()])
+            .arg(flag)
+            .output()
+            .expect("it runs");
+        let error = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(
+            !out.status.success() && error.contains(expected),
+            "{flag}: {error}"
+        );
+        assert!(!directory.exists(), "{flag}: it made a directory");
     }
 }
 

@@ -49,6 +49,10 @@ const SIGNS: &[(&str, &[&str])] = &[
         &["rust", "cc", "c++", "go", "python", "yaml"],
     ),
     ("tests/supply-chain.sh", &["deny"]),
+    (
+        "IMAGES=$(IMAGES) tests/console/run.sh",
+        &["rust", "cc", "node", "chromium"],
+    ),
     ("tests/generated.sh", &["python"]),
     ("tests/docs/images.py", &["python"]),
     ("tests/chart/", &["python", "yaml"]),
@@ -160,6 +164,8 @@ fn what_is_missing_is_named() {
         ("python", "apt-get install python3"),
         ("yaml", "apt-get install python3-yaml"),
         ("valgrind", "apt-get install valgrind"),
+        ("node", "apt-get install nodejs npm"),
+        ("chromium", "apt-get install chromium"),
     ] {
         let (code, output) = run(&[name]);
         assert!(

@@ -2,7 +2,7 @@
 # Names what a command of CONTRIBUTING.md lacks on this machine and how to get it, before the command has worked
 # for minutes. Installs nothing except the Rust target of the image, if rustup is available.
 #
-#   tests/needs.sh NAME...    of: rust cc c++ go deny musl promtool python yaml valgrind root
+#   tests/needs.sh NAME...    of: rust cc c++ go deny musl promtool python yaml valgrind node chromium root
 set -euo pipefail
 lacks=()
 have() { command -v "$1" >/dev/null 2>&1; }
@@ -44,6 +44,8 @@ for name in "$@"; do
     yaml) have python3 && python3 -c 'import yaml' 2>/dev/null || lacks+=("Python's yaml: apt-get install python3-yaml, or pip install pyyaml") ;;
     valgrind) have valgrind || lacks+=("valgrind: apt-get install valgrind") ;;
     deny) have cargo && cargo deny --version >/dev/null 2>&1 || lacks+=("cargo-deny: tests/supply-chain.sh --install") ;;
+    node) have node && have npm || lacks+=("node and npm, 18 or newer: apt-get install nodejs npm") ;;
+    chromium) [ -n "${CHROMIUM:-}" ] || have chromium || lacks+=("Chromium: apt-get install chromium, or CHROMIUM=path") ;;
     root) [ "$(uname -s)" = Linux ] && [ "$(id -u)" = 0 ] || lacks+=("root on Linux: it makes network namespaces and mounts") ;;
     *) echo "needs.sh: nothing is known of \"$name\"" >&2; exit 2 ;;
   esac

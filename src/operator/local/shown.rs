@@ -88,7 +88,7 @@ impl Source for Shown {
         Ok(Sight {
             namespace: request.namespace.clone(),
             backups: Err(
-                "There are no EtcdBackups on this machine: `quorate backup save` saves a cluster."
+                "There are no EtcdBackups on this machine: save the cluster with quorate backup save."
                     .to_owned(),
             ),
             events: Ok(()),

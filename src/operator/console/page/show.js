@@ -148,7 +148,7 @@ function facts(one) {
     ['Ready voters', one.ready ?? `of ${one.replicas} nothing is known`],
     ['Version', one.version],
     ['Cluster ID', one.clusterId],
-    ['Clients connect to', one.endpoint],
+    ['Clients connect to', one.endpoint?.replaceAll(',', ', ')],
     ['Created', one.created && time(one.created)],
     ['Saved up to', one.recoveryPoint && time(one.recoveryPoint)],
   ]);
@@ -194,7 +194,7 @@ function members(one) {
     dash(member.id),
   ]);
   const heads = ['Member', 'Role', 'Health', 'Lag', 'Match index', 'Applied index', 'Term', 'Data', 'Version', 'Node', 'ID'];
-  const when = one.observed && el('p', { class: 'small' }, 'Indexes and sizes as of ', time(one.observed), '.');
+  const when = one.observed && el('p', { class: 'small' }, 'Indexes and sizes were observed ', time(one.observed), '.');
   return [el('h3', {}, 'Members'), topology(one), table('Members', heads, rows), when];
 }
 
