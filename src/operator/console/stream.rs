@@ -12,12 +12,19 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use super::{Document, Error, Request, Sight, Source};
 use crate::operator::endpoint::Cut;
 
-/// Whether the viewer may still look is asked so often. Together with how long an answer of the API server holds, 30
-/// seconds, it stays below a minute.
+/// Whether the viewer may still look is asked so often. With how long an answer of the API server holds, 30 seconds, and
+/// with the two times below, it stays below a minute.
 const AGAIN: Duration = match cfg!(test) {
     true => Duration::from_millis(50),
-    false => Duration::from_secs(20),
+    false => Duration::from_secs(15),
 };
+/// For so long it is asked again where that cannot be found out.
+const UNCLEAR: Duration = match cfg!(test) {
+    true => Duration::from_millis(500),
+    false => Duration::from_secs(10),
+};
+/// For so long an answer is waited for.
+const ANSWER: Duration = Duration::from_secs(5);
 /// At least so often something is sent, so that both sides know that the connection is there.
 const KEEP_ALIVE: Duration = match cfg!(test) {
     true => Duration::from_millis(100),
@@ -60,14 +67,16 @@ async fn follow<S: Source>(source: Arc<S>, viewer: Viewer, sender: mpsc::Sender<
     let (mut last, mut verified, mut sent) = (String::new(), Instant::now(), Instant::now());
     loop {
         if verified.elapsed() >= AGAIN {
-            match source.sight(&request).await {
-                Ok(now) => sight = now,
+            match again(&*source, &request).await {
+                Ok(now) => (sight, verified) = (now, Instant::now()),
+                Err(Error::Unclear(_)) if verified.elapsed() < AGAIN + UNCLEAR => {}
+                // The page tries again with the same token.
+                Err(Error::Unclear(_)) => return,
                 Err(error) => {
                     let _ = tokio::time::timeout(SLOW, sender.send(refusal(&error))).await;
                     return;
                 }
             }
-            verified = Instant::now();
         }
         let document = source.document(&sight, request.cluster.as_ref()).await;
         let text = encoded(&document);
@@ -90,6 +99,12 @@ async fn follow<S: Source>(source: Arc<S>, viewer: Viewer, sender: mpsc::Sender<
             () = sender.closed() => return,
         }
     }
+}
+
+/// What the viewer may still see.
+async fn again<S: Source>(source: &S, request: &Request) -> Result<Sight, Error> {
+    let answer = tokio::time::timeout(ANSWER, source.sight(request)).await;
+    answer.unwrap_or_else(|_| Err(Error::Unclear("there is no answer in time".to_owned())))
 }
 
 fn encoded(document: &Document) -> String {

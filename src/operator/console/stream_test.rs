@@ -74,6 +74,30 @@ async fn who_may_no_longer_look_loses_the_stream() {
     assert!(!cut.is_cut());
 }
 
+/// An API server that restarts would have thrown out every viewer, with his token.
+#[tokio::test]
+async fn who_cannot_be_reviewed_for_a_moment_keeps_the_stream() {
+    let told = Arc::new(Told::new());
+    let mut parts = body(told.clone(), viewer(&Cut::default())).into_data_stream();
+    next(&mut parts).await.expect("a document");
+    let before = told.sight.lock().expect("unpoisoned").clone();
+    let set = |sight| *told.sight.lock().expect("unpoisoned") = sight;
+    set(Err(Error::Unclear("the API server does not answer".into())));
+    tokio::time::sleep(AGAIN * 4).await;
+    set(before);
+    *told.version.lock().expect("unpoisoned") = "2";
+    let mut after = next(&mut parts).await.expect("it goes on");
+    while after.starts_with(':') {
+        after = next(&mut parts).await.expect("it goes on");
+    }
+    assert!(after.contains("\"version\":\"2\""), "{after}");
+    // For good it ends, and not as a refusal.
+    set(Err(Error::Unclear("the API server does not answer".into())));
+    while let Some(part) = next(&mut parts).await {
+        assert!(part.starts_with(':'), "{part}");
+    }
+}
+
 #[tokio::test]
 async fn who_does_not_read_is_disconnected() {
     let told = Arc::new(Told::new());

@@ -1,7 +1,7 @@
 // The page's connection: the token, the stream of documents and what to do when it ends. What a document looks like is
 // in show.js. The token is sent to this page's own server alone, and kept in sessionStorage.
 
-import { show, showMissing, tick } from './show.js';
+import { clear, show, showMissing, tick } from './show.js';
 
 // The server sends something every 15 seconds.
 const SILENCE = 45_000;
@@ -41,7 +41,7 @@ function say(state, text) {
 function ask(why) {
   byId('refusal').textContent = why;
   byId('namespace').value = kept('namespace');
-  for (const id of ['clusters', 'cluster']) byId(id).hidden = true;
+  clear();
   byId('sign-in').hidden = false;
   byId('forget').hidden = true;
   say('waiting', 'Not connected');

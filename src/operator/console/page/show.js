@@ -99,10 +99,20 @@ export function show(doc, wanted) {
   if (doc.cluster) cluster(doc.cluster);
 }
 
+const PARTS = ['facts', 'step', 'members', 'conditions', 'notes', 'backups', 'events'];
+
 export function showMissing(wanted) {
   byId('cluster-heading').textContent = `${wanted.of}/${wanted.cluster}`;
   byId('summary').textContent = 'There is no such cluster, or not among those that you may see.';
-  for (const id of ['facts', 'step', 'members', 'conditions', 'notes', 'backups', 'events']) part(id, null, () => []);
+  for (const id of PARTS) part(id, null, () => []);
+}
+
+// Nothing stays of what was shown to whoever had the token.
+export function clear() {
+  for (const id of ['clusters', 'cluster']) byId(id).hidden = true;
+  for (const id of ['clusters-body', ...PARTS]) part(id, null, () => []);
+  for (const id of ['about', 'cluster-heading', 'summary']) byId(id).textContent = '';
+  document.title = 'Quorate console';
 }
 
 function clusters(doc, wanted) {
