@@ -7,6 +7,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import puppeteer from 'puppeteer-core';
 import { Local } from './local.mjs';
+import { Operator, TOKEN } from './operator.mjs';
 
 const PATIENCE = 90_000;
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
@@ -218,6 +219,53 @@ async function escaped(browser, url) {
   await page.close();
 }
 
+const CLUSTER = {
+  apiVersion: 'quorate.dev/v1alpha1',
+  kind: 'EtcdCluster',
+  metadata: { namespace: 'tenants', name: 'demo', uid: 'u1', generation: 1, resourceVersion: '1' },
+  spec: { replicas: 3, version: '0.2.0', storage: { size: '1Gi' } },
+  status: { ready: '3/3', summary: '3 voters, demo-1 leads', leader: 'demo-1' },
+};
+
+// The operator itself: strangers see nothing, alice what she may list, and nothing more once that is taken from her.
+async function operator(browser) {
+  const running = new Operator(CLUSTER);
+  try {
+    const url = await running.start();
+    const page = await opened(browser, url, { expected: ['401', '403'] });
+    await page.goto(url);
+    const enter = async (given, namespace) => {
+      await page.waitForSelector('#sign-in:not([hidden])');
+      await page.$eval('#namespace', (field) => { field.value = ''; });
+      await page.type('#token', given);
+      await page.type('#namespace', namespace);
+      await page.keyboard.press('Enter');
+    };
+    await enter('made-up', '');
+    await says(page, '#refusal', 'none that the API server knows');
+    await enter(TOKEN, '');
+    await says(page, '#refusal', 'in all namespaces');
+    await enter(TOKEN, 'tenants');
+    await says(page, '#clusters', 'demo');
+    await says(page, '#summary', '3 voters, demo-1 leads');
+    await says(page, '#backups', 'alice may not list etcdbackups in namespace tenants');
+    assert.deepStrictEqual([...running.asked].sort(), ['list etcdbackups', 'list etcdclusters', 'list events']);
+    await accessible(page, "the operator's page");
+    running.right = false;
+    await says(page, '#refusal', 'alice may not list etcdclusters in namespace tenants');
+    const left = await page.evaluate(() => document.body.innerHTML);
+    assert.ok(!left.includes('demo-1'), 'what was shown is still there');
+    assert.strictEqual(await page.evaluate(() => sessionStorage.getItem('token')), null);
+    assert.deepStrictEqual(page.wrong, []);
+    await page.close();
+  } catch (error) {
+    console.error(running.log);
+    throw error;
+  } finally {
+    await running.stop();
+  }
+}
+
 async function main() {
   const local = new Local();
   const sandbox = process.getuid() === 0 ? ['--no-sandbox'] : [];
@@ -234,6 +282,7 @@ async function main() {
       ['a lost connection', () => lost(page, local, url)],
       ['a token', () => token(browser, url)],
       ['text stays text', () => escaped(browser, url)],
+      ['the operator, and a right that is taken away', () => operator(browser)],
     ];
     for (const [name, chapter] of chapters) {
       const began = Date.now();
