@@ -161,7 +161,7 @@ impl Accesses {
             true => OLD.to_owned(),
             false => "no member of the cluster answers".to_owned(),
         };
-        for (member, _) in in_order(descriptions) {
+        for member in in_order(descriptions) {
             let Some(address) = view.addresses.get(member) else {
                 continue;
             };
@@ -186,15 +186,13 @@ impl Accesses {
 }
 
 /// Members, the leader first, then whoever is ready.
-fn in_order<'a>(
-    descriptions: &'a BTreeMap<String, Description>,
-) -> Vec<(&'a String, &'a Description)> {
+fn in_order(descriptions: &BTreeMap<String, Description>) -> Vec<&String> {
     let members = descriptions
         .iter()
         .filter(|(_, one)| one.phase == Phase::Member && !one.unsigned);
     let mut members: Vec<_> = members.collect();
     members.sort_by_key(|(_, one)| (!one.leads, !one.ready));
-    members
+    members.into_iter().map(|(name, _)| name).collect()
 }
 
 fn in_words(member: &str, status: &tonic::Status) -> String {
