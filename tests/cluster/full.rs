@@ -107,8 +107,9 @@ impl Volume {
             .open(self.inside.join("ballast"))
             .unwrap();
         let block = vec![1; 64 << 10];
-        while self.free() > left {
-            let n = (self.free() - left).min(block.len() as u64);
+        // Read once a block: the member writes meanwhile, and what is left may be less by the next look.
+        while let Some(more) = self.free().checked_sub(left).filter(|more| *more > 0) {
+            let n = more.min(block.len() as u64);
             if ballast
                 .write_all(&block[..usize::try_from(n).unwrap()])
                 .is_err()
