@@ -20,7 +20,7 @@ const AGAIN: Duration = match cfg!(test) {
 };
 /// For so long it is asked again where that cannot be found out.
 const UNCLEAR: Duration = match cfg!(test) {
-    true => Duration::from_millis(500),
+    true => Duration::from_secs(5),
     false => Duration::from_secs(10),
 };
 /// For so long an answer is waited for.

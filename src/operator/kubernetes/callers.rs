@@ -22,6 +22,8 @@ const REMEMBERED: usize = 256;
 /// Questions to the API server in a span of time: a stranger does not make this operator flood it.
 const QUESTIONS: u32 = 20;
 const SPAN: Duration = Duration::from_secs(1);
+/// So long a token that was accepted is not a stranger's.
+const ACCEPTED: Duration = Duration::from_secs(120);
 /// Maximum length of a token in bytes.
 const LONGEST: usize = 16 << 10;
 /// How long the API server may take.
@@ -78,8 +80,10 @@ type Answered = (Moment, Result<(), Refusal>);
 #[derive(Default)]
 struct Inner {
     known: BTreeMap<Asking, Answered>,
-    /// Since when questions are counted, and how many there were.
-    asked: Option<(Moment, u32)>,
+    /// Tokens whose subject was let in a while ago: strangers do not keep them from being asked for again.
+    accepted: BTreeMap<[u8; 32], Moment>,
+    /// Since when questions are counted, and how many there were: of strangers, and of those.
+    asked: [Option<(Moment, u32)>; 2],
 }
 
 impl Callers {
@@ -109,7 +113,9 @@ impl Callers {
             if let Some((_, answer)) = known.filter(|(at, _)| at.elapsed() < HOLDS) {
                 return answer.clone();
             }
-            inner.count(&self.clock)?;
+            let accepted = inner.accepted.get(&key.0);
+            let accepted = accepted.is_some_and(|at| at.elapsed() < ACCEPTED);
+            inner.count(&self.clock, accepted)?;
         }
         let answer = tokio::time::timeout(BOUND, self.ask(token, audience, wish)).await;
         let answer = answer.unwrap_or_else(|_| {
@@ -120,9 +126,7 @@ impl Callers {
         if !matches!(answer, Err(Refusal::Unclear(_))) {
             let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
             inner.known.retain(|_, (at, _)| at.elapsed() < HOLDS);
-            if inner.known.len() < REMEMBERED {
-                inner.known.insert(key, (self.clock.now(), answer.clone()));
-            }
+            inner.remember(key, &self.clock, answer.clone());
         }
         answer
     }
@@ -185,9 +189,29 @@ impl Callers {
 }
 
 impl Inner {
+    /// Remembers an answer, as long as there is place: for one who is let in, that of a refusal.
+    fn remember(&mut self, key: Asking, clock: &Clock, answer: Result<(), Refusal>) {
+        if answer.is_ok() {
+            self.accepted.retain(|_, at| at.elapsed() < ACCEPTED);
+            if self.accepted.len() < REMEMBERED {
+                self.accepted.insert(key.0, clock.now());
+            }
+            let refused = self.known.iter().find(|(_, (_, answer))| answer.is_err());
+            let refused = refused.map(|(key, _)| key.clone());
+            if self.known.len() >= REMEMBERED
+                && let Some(refused) = refused
+            {
+                self.known.remove(&refused);
+            }
+        }
+        if self.known.len() < REMEMBERED {
+            self.known.insert(key, (clock.now(), answer));
+        }
+    }
+
     /// One more question, if there may be one.
-    fn count(&mut self, clock: &Clock) -> Result<(), Refusal> {
-        match &mut self.asked {
+    fn count(&mut self, clock: &Clock, accepted: bool) -> Result<(), Refusal> {
+        match &mut self.asked[usize::from(accepted)] {
             Some((since, count)) if since.elapsed() < SPAN => {
                 if *count >= QUESTIONS {
                     let text = "too many ask at this moment: try again in a second";

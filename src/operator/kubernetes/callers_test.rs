@@ -137,3 +137,25 @@ async fn made_up_ids_cost_bounded_questions() {
     let inner = callers.inner.lock().expect("unpoisoned");
     assert!(inner.known.len() <= REMEMBERED, "{}", inner.known.len());
 }
+
+/// Strangers with made-up tokens used the questions and the memory of those who are let in: every viewer lost the stream.
+#[tokio::test]
+async fn strangers_keep_nobody_out_who_was_let_in() {
+    let (client, asked) = api_server(true);
+    let (callers, time) = callers(client);
+    let metrics = Wish::Path("/metrics");
+    assert_eq!(callers.may("good", None, &metrics).await, Ok(()));
+    // Longer than an answer holds, with as many refusals as are remembered.
+    for moment in 0..40 {
+        time.fetch_add(1_000, Ordering::SeqCst);
+        for number in 0..=QUESTIONS {
+            let token = format!("made up {moment} {number}");
+            let refused = callers.may(&token, None, &metrics).await;
+            assert!(refused.is_err(), "{token}");
+        }
+    }
+    let before = asked.load(Ordering::SeqCst);
+    assert_eq!(callers.may("good", None, &metrics).await, Ok(()));
+    assert_eq!(callers.may("good", None, &metrics).await, Ok(()));
+    assert_eq!(asked.load(Ordering::SeqCst), before + 2, "it is remembered");
+}

@@ -78,6 +78,17 @@ impl Feed {
         self.observed().get(key).cloned().unwrap_or_default()
     }
 
+    /// Whether backups are known here: not before their cache is filled, and never where the API server shows none.
+    fn knows_backups(&self) -> Result<(), String> {
+        match self.backups.get() {
+            None => Err("The operator has not read them yet.".to_owned()),
+            Some(cache) if cache.is_denied() => {
+                Err("The operator may not list EtcdBackups, or there is no such kind.".to_owned())
+            }
+            Some(_) => Ok(()),
+        }
+    }
+
     fn backups_of(&self, (namespace, name): &Key) -> Vec<console::Backup> {
         let of_it = |guard: &DeserializeGuard<EtcdBackup>| {
             let backup = guard.0.as_ref();
@@ -191,7 +202,8 @@ impl Shown {
             Some(_) => may.clone(),
             None => may.clone().and(Err(standby.to_owned())),
         };
-        let backups = Part::of(&seen(&sight.backups), || self.feed.backups_of(key));
+        let backups = seen(&sight.backups).and_then(|()| self.feed.knows_backups());
+        let backups = Part::of(&backups, || self.feed.backups_of(key));
         let events = Part::of(&seen(&sight.events), || self.feed.events.of(key));
         let observed = self.feed.observed_of(key);
         Some(console::cluster(cluster, &observed, backups, events))

@@ -28,7 +28,8 @@ class Refused extends Error {
 
 // The cluster in the address: #NAMESPACE/NAME.
 function chosen() {
-  const [of, cluster, ...rest] = decodeURIComponent(location.hash.slice(1)).split('/');
+  // Names of Kubernetes need no escaping.
+  const [of, cluster, ...rest] = location.hash.slice(1).split('/');
   return of && cluster && rest.length === 0 ? { of, cluster } : null;
 }
 
@@ -153,6 +154,8 @@ byId('forget').addEventListener('click', () => {
   ask('');
 });
 addEventListener('hashchange', () => {
+  // The link that skips to the content.
+  if (location.hash === '#main') return;
   if (!chosen()) {
     byId('cluster').hidden = true;
   } else {
