@@ -104,11 +104,32 @@ pub struct AccessPlan<S> {
     pub again_ms: u64,
 }
 
-/// Something is missing that has no event here.
+/// Nothing is left to do: edits by others are found by then.
+const SETTLED_MS: u64 = 300_000;
+/// Somebody has to change something: most of that has an event.
+const PROBLEM_MS: u64 = 60_000;
+/// A member that answers again has none.
+const UNREACHABLE_MS: u64 = 10_000;
+/// Under way, or a Secret that is about to come.
 const WAITING_MS: u64 = 5_000;
 
 /// Why a resource is not Ready: a reason for programs and a text for people.
 type Problem = (&'static str, String);
+
+/// What a resource waits for that gets or loses its finalizer.
+fn finalizing() -> Problem {
+    ("Applying", "write the resource's finalizer".to_owned())
+}
+
+/// When to look again without an event.
+fn again(problem: Option<&Problem>) -> u64 {
+    match problem.map(|(reason, _)| *reason) {
+        None => SETTLED_MS,
+        Some("ClusterMissing" | "ClusterUnreachable") => UNREACHABLE_MS,
+        Some("Applying" | "SecretMissing") => WAITING_MS,
+        Some(_) => PROBLEM_MS,
+    }
+}
 
 /// Ready, or why not.
 fn ready(known: &[Condition], problem: Option<&Problem>, about: &ResourceFacts) -> Vec<Condition> {

@@ -3,13 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::{
-    AccessChange, AccessPlan, AccessStep, HeldRole, ObservedRole, Problem, WAITING_MS, conflict,
-    deletion, finalizer, reached, ready,
+    AccessChange, AccessPlan, AccessStep, HeldRole, ObservedRole, Problem, again, conflict,
+    deletion, finalizer, finalizing, reached, ready,
 };
 use crate::crd::access::{EtcdRoleStatus, KeyAccess, KeySpan};
-
-/// Nothing is left to do: edits by others are found by then.
-const SETTLED_MS: u64 = 300_000;
 
 /// The next step for a role, and its status.
 #[must_use]
@@ -22,7 +19,8 @@ pub fn plan_role(observed: &ObservedRole) -> AccessPlan<EtcdRoleStatus> {
     };
     let doing = match &step {
         Some(AccessStep::Change(change)) => Some(("Applying", change.to_string())),
-        _ => None,
+        Some(_) => Some(finalizing()),
+        None => None,
     };
     let problem = problem.or(doing);
     AccessPlan {
@@ -35,11 +33,7 @@ pub fn plan_role(observed: &ObservedRole) -> AccessPlan<EtcdRoleStatus> {
                 &observed.about,
             ),
         },
-        again_ms: if problem.is_some() {
-            WAITING_MS
-        } else {
-            SETTLED_MS
-        },
+        again_ms: again(problem.as_ref()),
         step,
     }
 }

@@ -132,6 +132,19 @@ fn spans_are_those_of_etcdctl() {
     );
 }
 
+/// `kubectl wait --for=condition=Ready` returned at once: the finalizer alone was written by then.
+#[test]
+fn nothing_is_ready_before_the_first_look() {
+    let mut new = role(json!([]), None);
+    new.about.held = false;
+    let plan = plan_role(&new);
+    assert_eq!(
+        (plan.step.clone(), reason(&plan)),
+        (Some(AccessStep::Hold), "Applying")
+    );
+    assert_eq!(plan.status.conditions[0].status, "False");
+}
+
 #[test]
 fn a_deleted_role_goes_from_the_cluster_first() {
     let deleted = |cluster, retain| {

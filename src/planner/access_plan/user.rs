@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::{
     AccessChange, AccessPlan, AccessStep, ClusterView, HeldUser, ObservedUser, PasswordFacts,
-    Problem, WAITING_MS, conflict, deletion, finalizer, reached, ready, time,
+    Problem, again, conflict, deletion, finalizer, finalizing, reached, ready, time,
 };
 use crate::crd::access::{Authentication, EtcdUserStatus, ROOT};
 
@@ -29,14 +29,11 @@ pub fn plan_user(observed: &ObservedUser) -> AccessPlan<EtcdUserStatus> {
         Some(AccessStep::WriteConnection { .. }) => {
             Some(("Applying", format!("write Secret {}", observed.secret)))
         }
-        _ => None,
+        Some(AccessStep::Hold | AccessStep::LetGo) => Some(finalizing()),
+        None => None,
     };
     let problem = problem.or(doing);
-    let again_ms = if problem.is_some() {
-        WAITING_MS
-    } else {
-        SECRET_MS
-    };
+    let again_ms = again(problem.as_ref()).min(SECRET_MS);
     AccessPlan {
         status: status(observed, problem.as_ref()),
         step,

@@ -101,6 +101,8 @@ fn steps(observed: &mut ObservedUser) -> (Vec<String>, String) {
         let Some(step) = plan.step else {
             return (words, reason);
         };
+        // Nothing is as specified before it was done.
+        assert_eq!(plan.status.conditions[0].status, "False", "{step:?}");
         words.push(match &step {
             AccessStep::Change(change) => change.to_string(),
             other => format!("{other:?}"),

@@ -336,8 +336,7 @@ fn password(secret: Option<&Secret>, name: &str, key: &str) -> Result<String, St
     match is_fit(&text) {
         true => Ok(text),
         false => Err(format!(
-            "Secret {name}: the password under {key} has {} bytes, and 1 to {LONGEST} are possible",
-            text.len()
+            "Secret {name}: what is under {key} is no password of 1 to {LONGEST} bytes"
         )),
     }
 }

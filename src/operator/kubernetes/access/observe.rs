@@ -97,11 +97,21 @@ impl Accesses {
         held: impl Fn(&Answer) -> H,
     ) -> Result<(ClusterView<H>, Option<ValidatedCluster>), Failure> {
         let lets_go = about.deleting && (about.retain || about.rival.is_some());
-        if lets_go || self.is_gone(key).await? {
+        if lets_go {
+            return Ok((ClusterView::Gone, None));
+        }
+        if self.is_gone(key).await? {
             *link = Link::default();
             return Ok((ClusterView::Gone, None));
         }
-        let view = match self.ask(key, link, question).await? {
+        let answer = self.ask(key, link, question).await?;
+        if let Ok((_, answer)) = &answer
+            && let Err(status) = &answer.password
+        {
+            let why = format!("cannot compare the password: {}", status.message());
+            return Err(Failure::Retry(why));
+        }
+        let view = match answer {
             Err(Unreachable(why)) => (ClusterView::Unreachable(why), None),
             Ok((_, answer)) if answer.shown.following => {
                 let why = "the cluster follows another one, and has its users and roles until it takes over";
@@ -244,7 +254,7 @@ fn held_user(answer: &Answer) -> HeldUser {
         enabled: shown.enabled,
         user: user.map(|user| (user.no_password, roles(user))),
         known_roles: known,
-        password_is_right: answer.password_is_right,
+        password_is_right: answer.password.as_ref().is_ok_and(|right| *right),
     }
 }
 

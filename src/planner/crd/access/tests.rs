@@ -174,6 +174,9 @@ fn names_in_the_cluster_stay() {
         Some(&resource("EtcdUser", "app", &json!({"password": {}}))),
     );
     assert!(found.contains("secretName cannot be changed"), "{found}");
+    let default = secret("app-connection");
+    let absent = resource("EtcdUser", "app", &json!({"password": {}}));
+    assert_eq!(refusals(&default, Some(&absent)), "");
     let role = |spec: Value| resource("EtcdRole", "app", &spec);
     let found = refusals(&role(json!({"roleName": "b"})), Some(&role(json!({}))));
     assert!(found.contains("cannot be changed"), "{found}");

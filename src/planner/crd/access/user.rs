@@ -43,7 +43,7 @@ use crate::crd::schema;
         .message("a user's name must have at most 64 characters, because it is the common name of a certificate: give userName, or choose a shorter metadata.name"),
     validation = kube_core::Rule::new("self.spec.clusterRef == oldSelf.spec.clusterRef && has(self.spec.userName) == has(oldSelf.spec.userName) && (!has(self.spec.userName) || self.spec.userName == oldSelf.spec.userName)")
         .message("clusterRef and userName cannot be changed: create another EtcdUser"),
-    validation = kube_core::Rule::new("(has(self.spec.connection) && has(self.spec.connection.secretName) ? self.spec.connection.secretName : '') == (has(oldSelf.spec.connection) && has(oldSelf.spec.connection.secretName) ? oldSelf.spec.connection.secretName : '')")
+    validation = kube_core::Rule::new("(has(self.spec.connection) && has(self.spec.connection.secretName) ? self.spec.connection.secretName : self.metadata.name + '-connection') == (has(oldSelf.spec.connection) && has(oldSelf.spec.connection.secretName) ? oldSelf.spec.connection.secretName : self.metadata.name + '-connection')")
         .message("connection.secretName cannot be changed: the Secret before would stay, with a certificate that holds; create another EtcdUser"),
     validation = kube_core::Rule::new("has(self.spec.password) || has(self.spec.certificate)")
         .message("say how the user is known: give password: {}, certificate: {}, or both"),
