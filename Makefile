@@ -142,7 +142,7 @@ release-tools: ## installs what a release is made with: compilers for every targ
 	@tests/needs.sh rust cc go python yaml
 	deploy/release/tools.sh
 
-release: ## everything that a release of this commit has, without network: IMAGE=registry/repository URL=https://... of the files, KEY=private.pem signs, OUT=folder
+release: ## everything that a release of this commit has, without network: IMAGE=registry/repository URL=https://... of the files, MAINTAINER='Name <address>', KEY=private.pem signs, OUT=folder
 	@tests/needs.sh rust python yaml
 	deploy/release/build.sh
 

@@ -4,6 +4,7 @@
 # but for a signature whose algorithm takes random numbers.
 #   IMAGE=registry.example/team/quorate    where the image will be: manifests name it with the version and its digest
 #   URL=https://downloads.example/v0.2.0   where the files will be: the plugin's manifest names them there
+#   MAINTAINER='Name <name@example.com>'   who answers for the Debian packages
 #   KEY=private.pem                        signs SHA256SUMS with this key: Ed25519, ECDSA or RSA; without it nothing is signed
 #   OUT=target/release-files               the folder, which must not exist yet
 #   PROFILE=ci                             compiled in less than half of the time, for tests; no release
@@ -12,6 +13,7 @@ cd "$(dirname "$0")/../.."
 . deploy/release/lib.sh
 out=${OUT:-target/release-files}
 image=${IMAGE:-} url=${URL:-} key=${KEY:-}
+export MAINTAINER=${MAINTAINER:-}
 began=$SECONDS
 
 # --- what is asked for
@@ -19,6 +21,8 @@ component='[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*'
 [[ $image =~ ^([A-Za-z0-9.-]+(:[0-9]+)?/)?$component(/$component)*$ ]] ||
   die "IMAGE is where the image will be, without tag and digest, such as registry.example/team/quorate; it is \"$image\""
 [[ $url =~ ^https?://[^[:space:]]+[^/[:space:]]$ ]] || die "URL is where the files will be, such as https://downloads.example/v$version; it is \"$url\""
+[[ $MAINTAINER =~ ^[^\<\>\&\|\\]+\ \<[A-Za-z0-9._+-]+@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+\>$ ]] ||
+  die "MAINTAINER is who answers for the Debian packages, such as 'Ada Lovelace <ada@example.com>'; it is \"$MAINTAINER\""
 [ ! -e "$out" ] || die "$out exists already: remove it, or name another folder with OUT"
 [ -z "$key" ] || openssl pkey -in "$key" -noout || die "KEY=$key is no private key that openssl reads"
 [ -z "$(git status --porcelain --untracked-files=all)" ] || die "there are changes that are in no commit: a release is of a commit"

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # deb.sh BINARIES OUT: Debian packages of the server, one an architecture: the binary, the unit of deploy/systemd and its
 # settings, and the pages for hosts. Installing one starts nothing: a member needs its address and its certificates first.
-# Needs dpkg-deb.
+# MAINTAINER, a name and an address, is who answers for them. Needs dpkg-deb.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 . deploy/release/lib.sh
 [ $# -eq 2 ] || die "usage: deb.sh BINARIES OUT"
 binaries=$1 out=$2
+: "${MAINTAINER:?}"
 for architecture in $architectures; do
   work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
   root=$work/root
@@ -22,11 +23,11 @@ for architecture in $architectures; do
   install -d -m 0755 "$root/usr/share/doc/quorate"
   {
     printf 'quorate (%s) unstable; urgency=medium\n\n  * See CHANGELOG.md of the sources.\n\n' "$version"
-    printf ' -- Quorate <quorate@localhost>  %s\n' "$(date -u -R -d "@$SOURCE_DATE_EPOCH")"
+    printf ' -- %s  %s\n' "$MAINTAINER" "$(date -u -R -d "@$SOURCE_DATE_EPOCH")"
   } | gzip --no-name --best >"$root/usr/share/doc/quorate/changelog.gz"
   chmod 0644 "$root/usr/share/doc/quorate/changelog.gz"
   install -d "$root/DEBIAN"
-  sed -e "s/@VERSION@/$version/" -e "s/@ARCHITECTURE@/$(customary "$architecture")/" \
+  sed -e "s/@VERSION@/$version/" -e "s|@MAINTAINER@|$MAINTAINER|" -e "s/@ARCHITECTURE@/$(customary "$architecture")/" \
     -e "s/@SIZE@/$(find "$root" -type f -printf '%s\n' | awk '{sum += int(($1 + 1023) / 1024)} END {print sum}')/" deploy/release/deb/control >"$root/DEBIAN/control"
   echo /etc/quorate/host.env >"$root/DEBIAN/conffiles"
   for script in postinst prerm postrm; do install -m 0755 deploy/release/deb/$script "$root/DEBIAN/$script"; done

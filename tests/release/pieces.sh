@@ -10,6 +10,7 @@ for script in deploy/release/*.sh tests/release/*.sh; do
 done
 work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
 image=registry.example:5000/team/quorate url=https://downloads.example/v$version
+export MAINTAINER='Quorate <releases@quorate.dev>'
 digest=sha256:$(echo quorate | sha256sum | cut -d ' ' -f 1)
 for architecture in $architectures; do
   mkdir -p "$work/binaries/$architecture"

@@ -36,6 +36,7 @@ openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out "$work/ecdsa
 
 step "what is refused"
 image=registry.example:5000/team/quorate url=https://downloads.example/v$version
+export MAINTAINER='Quorate <releases@quorate.dev>'
 refused() { # refused TEXT [VARIABLE=VALUE...]
   local text=$1 said; shift
   if said=$(env "$@" OUT="$work/refused" deploy/release/build.sh 2>&1); then die "a release was made with $*"; fi
@@ -45,6 +46,9 @@ refused "IMAGE is where" URL="$url"
 refused "IMAGE is where" IMAGE="$image:latest" URL="$url"
 refused "IMAGE is where" IMAGE="$image@sha256:0" URL="$url"
 refused "URL is where" IMAGE="$image"
+for wrong in "" Quorate quorate@localhost "Quorate <quorate@localhost>" "a|b <a@b.example>"; do
+  refused "MAINTAINER is who" IMAGE="$image" URL="$url" MAINTAINER="$wrong"
+done
 refused "is no private key" IMAGE="$image" URL="$url" KEY=README.md
 touch not-in-a-commit
 refused "in no commit" IMAGE="$image" URL="$url"
