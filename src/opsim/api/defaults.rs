@@ -226,6 +226,10 @@ fn container(container: &mut Value) {
     let pull = if latest { "Always" } else { "IfNotPresent" };
     default(container, &["imagePullPolicy"], json!(pull));
     default(container, &["resources"], json!({}));
+    let limits = container["resources"]["limits"].clone();
+    for (kind, limit) in limits.as_object().into_iter().flatten() {
+        default(container, &["resources", "requests", kind], limit.clone());
+    }
     default(
         container,
         &["terminationMessagePath"],

@@ -28,6 +28,7 @@ mod fields;
 mod kinds;
 pub mod object;
 mod refusal;
+mod resize;
 mod rights;
 mod schema;
 mod selector;

@@ -149,6 +149,13 @@ pub fn set_condition(
     );
 }
 
+/// Takes a condition away.
+pub fn remove_condition(object: &mut Value, type_: &str) {
+    if let Some(list) = object["status"]["conditions"].as_array_mut() {
+        list.retain(|condition| condition["type"] != type_);
+    }
+}
+
 /// Like [`set_condition`], with any status (`Unknown`).
 pub fn set_condition_text(
     object: &mut Value,

@@ -62,6 +62,8 @@ pub struct ApiServer {
     /// Versions up to this one cannot be watched from any more.
     compacted: u64,
     not_modelled: Vec<String>,
+    /// Whether it has the subresource `resize` of pods.
+    pub(super) resizes_pods: bool,
     watchers: Vec<Waker>,
 }
 
@@ -77,6 +79,7 @@ impl ApiServer {
             versions: BTreeMap::new(),
             compacted: 0,
             not_modelled: Vec::new(),
+            resizes_pods: true,
             watchers: Vec::new(),
         }
     }

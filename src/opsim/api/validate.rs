@@ -376,7 +376,7 @@ fn pod_spec(kind: Kind, name: &str, at: &str, spec: &Value) -> Result<(), Refusa
 }
 
 /// Quantities are such, and requests not above limits.
-fn resources(resources: &Value) -> Result<(), String> {
+pub(super) fn resources(resources: &Value) -> Result<(), String> {
     let limits = &resources["limits"];
     for part in [&resources["requests"], limits] {
         let mut all = part.as_object().into_iter().flatten();
@@ -399,7 +399,7 @@ fn resources(resources: &Value) -> Result<(), String> {
 }
 
 /// A quantity in thousandths; `None` when it is none.
-fn amount(quantity: &Value) -> Option<i128> {
+pub(super) fn amount(quantity: &Value) -> Option<i128> {
     let text = match quantity {
         Value::String(text) => text.clone(),
         other => other.to_string(),

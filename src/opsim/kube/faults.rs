@@ -144,6 +144,16 @@ impl Kube {
         });
     }
 
+    /// Lets a node have nothing left for a container that asks for more while it runs, or enough again.
+    pub fn set_full(&mut self, node: &str, full: bool) {
+        self.stir();
+        if full {
+            self.full_nodes.insert(node.to_owned());
+        } else {
+            self.full_nodes.remove(node);
+        }
+    }
+
     /// Makes an image impossible to pull, or possible again.
     pub fn set_bad_image(&mut self, image: &str, bad: bool) {
         self.stir();

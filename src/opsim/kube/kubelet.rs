@@ -11,7 +11,7 @@ use crate::opsim::api::{ApiServer, Delete, Kind};
 
 use super::contents::{arguments, environment, mounted, runs_once};
 use super::nodes::SimulatedNode;
-use super::place::OUT_OF_SERVICE;
+use super::place::{OUT_OF_SERVICE, asks_too_much};
 use super::{Kube, volumes};
 
 /// A process that ran this long is not taken for one that crashes, in milliseconds.
@@ -109,6 +109,8 @@ pub(super) struct Container {
     environment: BTreeMap<String, String>,
     /// Of a pod that is not started again.
     once: bool,
+    /// What its control group has.
+    resources: Value,
     starts: u32,
     crashes: u32,
     state: State,
@@ -348,7 +350,35 @@ impl Kube {
                 return;
             }
         }
+        self.resize(pod);
         self.write_status(api, pod, None);
+    }
+
+    /// A container gets the resources that its pod asks for by now, if its node has them.
+    fn resize(&mut self, pod: &Value) {
+        if asks_too_much(&pod["spec"]).is_some()
+            || self
+                .full_nodes
+                .contains(object::text(pod, &["spec", "nodeName"]))
+        {
+            return;
+        }
+        if let Some(container) = self.containers.get_mut(object::uid(pod)) {
+            container.resources = first(pod)["resources"].clone();
+        }
+    }
+
+    /// What keeps a container from the resources that its pod asks for: reason and message.
+    fn delay(&self, pod: &Value) -> Option<(&'static str, String)> {
+        let container = self.containers.get(object::uid(pod))?;
+        if container.once || container.resources == first(pod)["resources"] {
+            return None;
+        }
+        let message = |what: &str| format!("Node didn't have enough capacity: {what}");
+        Some(match asks_too_much(&pod["spec"]) {
+            Some(why) => ("Infeasible", message(&why)),
+            None => ("Deferred", message("cpu")),
+        })
     }
 
     /// A pod's container, started; else what it waits for, as reason and message.
@@ -382,8 +412,7 @@ impl Kube {
             }
             disk.get_or_insert((name.to_owned(), object::uid(&pvc).to_owned(), volume));
         }
-        let containers = object::items(pod, &["spec", "containers"]);
-        let container = containers.first().unwrap_or(&Value::Null);
+        let container = first(pod);
         let image = object::text(container, &["image"]);
         if self.bad_images.contains(image) {
             let message = format!("Back-off pulling image \"{image}\"");
@@ -407,6 +436,7 @@ impl Kube {
                 .collect(),
             environment,
             once: runs_once(pod),
+            resources: first(pod)["resources"].clone(),
             starts: 0,
             crashes: 0,
             state: State::Off,
@@ -449,8 +479,7 @@ impl Kube {
         let now_ms = api.now_ms();
         let container = self.containers.get(object::uid(pod));
         let ready = container.is_some_and(Container::is_ready);
-        let first = object::items(pod, &["spec", "containers"]).first();
-        let first = first.unwrap_or(&Value::Null);
+        let first = first(pod);
         let ended = container.filter(|one| one.once && one.state == State::Ended);
         let ended = ended.and_then(|one| one.last_exit.as_ref());
         let state = match (container.map(|one| &one.state), waiting) {
@@ -480,6 +509,10 @@ impl Kube {
             "ready": ready, "started": container.is_some(), "state": state,
             "restartCount": container.map_or(0, |one| one.starts.saturating_sub(1)),
             "lastState": {}});
+        if let Some(one) = container.filter(|one| one.holds_disk() && !one.once) {
+            shown["resources"] = one.resources.clone();
+        }
+        let delay = self.delay(pod);
         let earlier = container.filter(|one| !one.once);
         if let Some(exit) = earlier.and_then(|one| one.last_exit.as_ref()) {
             shown["lastState"] = json!({"terminated": exit});
@@ -503,6 +536,13 @@ impl Kube {
                     (!holds).then_some(("ContainersNotReady", "containers with unready status"));
                 object::set_condition(pod, now_ms, type_, holds, why);
             }
+            match &delay {
+                Some((reason, message)) => {
+                    let why = Some((*reason, message.as_str()));
+                    object::set_condition(pod, now_ms, "PodResizePending", true, why);
+                }
+                None => object::remove_condition(pod, "PodResizePending"),
+            }
             let status = &mut pod["status"];
             object::default(status, &["startTime"], json!(time(now_ms)));
             status["phase"] = json!(phase);
@@ -513,4 +553,10 @@ impl Kube {
             }
         });
     }
+}
+
+/// The container of a simulated pod.
+fn first(pod: &Value) -> &Value {
+    let containers = object::items(pod, &["spec", "containers"]);
+    containers.first().unwrap_or(&Value::Null)
 }

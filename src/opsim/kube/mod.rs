@@ -75,6 +75,8 @@ pub struct Kube {
     machines: BTreeMap<String, nodes::SimulatedNode>,
     containers: BTreeMap<String, kubelet::Container>,
     bad_images: BTreeSet<String>,
+    /// Nodes that have nothing left for a container that asks for more.
+    full_nodes: BTreeSet<String>,
     priority_classes: BTreeSet<String>,
     next_address: u32,
     volumes: u64,
@@ -105,6 +107,7 @@ impl Kube {
             machines: BTreeMap::new(),
             containers: BTreeMap::new(),
             bad_images: BTreeSet::new(),
+            full_nodes: BTreeSet::new(),
             priority_classes: BTreeSet::new(),
             next_address: 0,
             volumes: 0,
