@@ -12,6 +12,7 @@ use super::facts;
 use super::objects::{Object, Owned, apply, apply_where, create, delete, evict, failure};
 use super::observe::read_identity_secret;
 use super::platform::OneCluster;
+use super::resize;
 use crate::build;
 use crate::crd::{
     ANNOTATION_STORAGE, LABEL_CLAIM_STATE, LABEL_CLUSTER_UID, LABEL_RELEASED, MANAGER,
@@ -116,9 +117,9 @@ pub(super) async fn apply_action(
         }
         ObjectAction::ReleasePod { member, uid } => {
             let seconds = one.shared.outside.clock.unix_ms() / 1000;
-            patch_pod(one, member, uid, json!(seconds.to_string())).await
+            release_pod(one, member, uid, json!(seconds.to_string())).await
         }
-        ObjectAction::HoldPod { member, uid } => patch_pod(one, member, uid, Value::Null).await,
+        ObjectAction::HoldPod { member, uid } => release_pod(one, member, uid, Value::Null).await,
         ObjectAction::SetPdb {
             min_available,
             before,
@@ -135,6 +136,11 @@ pub(super) async fn apply_action(
         ObjectAction::EvictPod { member, uid } => evict(client, namespace, &pod_name(member), uid)
             .await
             .map(|_| ()),
+        ObjectAction::ResizePod { member, uid } => resize::ask(one, cluster, member, uid).await,
+        ObjectAction::RecordInputs { member, uid } => {
+            let annotations = build::resize_done(cluster);
+            patch_pod(one, member, uid, json!({"annotations": annotations})).await
+        }
         ObjectAction::DeletePod { member, uid } => {
             // Its status changes all the time, and the decision is about the member.
             delete::<Pod>(client, namespace, &pod_name(member), (uid, None))
@@ -259,14 +265,26 @@ async fn kept_or_new_key(one: &OneCluster, key: &ObjectKey) -> Result<String, Fa
 }
 
 /// Sets or removes the label that lets evictions take the member's pod with this UID.
-async fn patch_pod(
+async fn release_pod(
     one: &OneCluster,
     member: &str,
     uid: &str,
     released: Value,
 ) -> Result<(), Failure> {
+    let change = json!({"labels": {LABEL_RELEASED: released}});
+    patch_pod(one, member, uid, change).await
+}
+
+/// Changes the metadata of the member's pod with this UID.
+pub(super) async fn patch_pod(
+    one: &OneCluster,
+    member: &str,
+    uid: &str,
+    mut metadata: Value,
+) -> Result<(), Failure> {
     let name = pod_name(member);
-    let change = json!({"metadata": {"uid": uid, "labels": {LABEL_RELEASED: released}}});
+    metadata["uid"] = json!(uid);
+    let change = json!({ "metadata": metadata });
     let api: Api<Pod> = Api::namespaced(one.shared.client.clone(), &one.key.0);
     let parameters = PatchParams {
         field_manager: Some(MANAGER.into()),

@@ -134,6 +134,7 @@ pub(super) fn pod(pod: &Pod) -> PodFacts {
         released_ms: label(meta, LABEL_RELEASED)
             .map(|since| since.parse::<u64>().unwrap_or(0).saturating_mul(1000)),
         inputs: annotation(meta, ANNOTATION_INPUTS),
+        resize: None,
         peer_tls: build::speaks_tls(pod.spec.as_ref()),
         server: build::server_facts(build::container_arguments(pod.spec.as_ref())),
         created_ms: milliseconds(meta.creation_timestamp.as_ref()),
@@ -165,6 +166,7 @@ pub(super) fn stranger(pod: &Pod) -> PodFacts {
         node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()),
         released_ms: None,
         inputs: None,
+        resize: None,
         // It is not dialled, so it delays no other.
         peer_tls: true,
         server: ServerFacts::default(),

@@ -32,6 +32,7 @@ pub mod pruned;
 mod recoveries;
 mod related_objects;
 mod report;
+mod resize;
 mod revisions;
 mod routes;
 mod run;

@@ -38,7 +38,8 @@ use crate::operator::members::{Described, MadeOf, Members};
 use crate::operator::platform::{Failure, Freshness, Observation, Specification};
 use crate::plan::status_memory;
 use crate::plan::{
-    Description, Earlier, IdentitySecret, InvalidCluster, NodeFacts, Observed, Owner, TlsFacts,
+    Description, Earlier, IdentitySecret, InvalidCluster, NodeFacts, Observed, Owner, PodFacts,
+    TlsFacts,
 };
 use crate::server::operator_api::auth::Key as MemberKey;
 use crate::server::operator_api::secure::Secure;
@@ -290,7 +291,11 @@ impl OneCluster {
                 .collect(),
             pods: {
                 let own = pods.iter();
-                let own = own.map(|(member, pod)| (member.clone(), facts::pod(pod)));
+                let own = own.map(|(member, pod)| {
+                    let resize = valid.and_then(|cluster| build::resize_of(cluster, pod));
+                    let facts = facts::pod(pod);
+                    (member.clone(), PodFacts { resize, ..facts })
+                });
                 let others = others.iter();
                 let others = others.map(|(member, pod)| (member.clone(), facts::stranger(pod)));
                 others.chain(own).collect()

@@ -236,6 +236,9 @@ fn container(container: Container) -> Container {
         name: container.name,
         image: container.image,
         args: container.args,
+        // Their sum decides of the pod's class.
+        resources: container.resources,
+        resize_policy: container.resize_policy,
         ..Default::default()
     }
 }
@@ -244,6 +247,7 @@ fn container_status(status: ContainerStatus) -> ContainerStatus {
     ContainerStatus {
         name: status.name,
         image_id: status.image_id,
+        resources: status.resources,
         state: status.state,
         last_state: status.last_state,
         ..Default::default()

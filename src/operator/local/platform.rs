@@ -493,8 +493,10 @@ impl Local {
                     key.kind.as_str()
                 )));
             }
-            // There are no nodes to go away, and no evictions.
+            // There are no nodes to go away, no evictions, and no kubelets.
             ObjectAction::SetPdb { .. }
+            | ObjectAction::ResizePod { .. }
+            | ObjectAction::RecordInputs { .. }
             | ObjectAction::EvictPod { .. }
             | ObjectAction::ReleasePod { .. }
             | ObjectAction::HoldPod { .. } => {
@@ -685,6 +687,7 @@ fn pod_facts(pod: &PodView, described: Option<&Described>, silent: Option<&Strin
         ends_ms: None,
         released_ms: None,
         inputs: Some(pod.input_hash.clone()),
+        resize: None,
         peer_tls: false,
         server: crate::build::server_facts(pod.arguments.iter().map(String::as_str)),
         created_ms: pod.created_ms,

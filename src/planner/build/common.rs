@@ -45,11 +45,21 @@ pub const USER: i64 = 65532;
 
 /// The hash of the inputs of a member's set.
 pub fn wanted_inputs(cluster: &ValidatedCluster) -> String {
+    let mut inputs = restart_inputs(cluster);
+    inputs["resources"] = json!(cluster.spec.resources);
+    hash(&inputs)
+}
+
+/// The hash of those that only a restart of its pod can change.
+pub(super) fn wanted_restart_inputs(cluster: &ValidatedCluster) -> String {
+    hash(&restart_inputs(cluster))
+}
+
+fn restart_inputs(cluster: &ValidatedCluster) -> Value {
     let spec = &cluster.spec;
     let mut inputs = json!({
         "version": spec.version,
         "image": spec.image,
-        "resources": spec.resources,
         "podTemplate": spec.pod_template,
         "scheduling": spec.scheduling,
     });
@@ -61,7 +71,7 @@ pub fn wanted_inputs(cluster: &ValidatedCluster) -> String {
     if let Some(settings) = server::inputs(&spec.server) {
         inputs["server"] = settings;
     }
-    hash(&inputs)
+    inputs
 }
 
 /// The objects that are not a member's, with the hash of the inputs of each.

@@ -4,7 +4,8 @@
 use k8s_openapi::api::apps::v1::StatefulSet;
 
 use crate::crd::{
-    ANNOTATION_BUILDER, ANNOTATION_IMAGE, ANNOTATION_RENDERED, ANNOTATION_VERSION, ValidatedCluster,
+    ANNOTATION_BUILDER, ANNOTATION_IMAGE, ANNOTATION_RENDERED, ANNOTATION_RESTART_INPUTS,
+    ANNOTATION_VERSION, ValidatedCluster,
 };
 
 use super::common::{BUILDER, Settings, USER};
@@ -44,7 +45,12 @@ pub fn stateful_set_by(
     });
     for meta in template.into_iter().chain([&mut set.metadata]) {
         let annotations = meta.annotations.get_or_insert_default();
-        for later in [ANNOTATION_RENDERED, ANNOTATION_VERSION, ANNOTATION_IMAGE] {
+        for later in [
+            ANNOTATION_RENDERED,
+            ANNOTATION_RESTART_INPUTS,
+            ANNOTATION_VERSION,
+            ANNOTATION_IMAGE,
+        ] {
             annotations.remove(later);
         }
         annotations.insert(ANNOTATION_BUILDER.to_owned(), FIRST.to_string());

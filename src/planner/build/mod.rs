@@ -19,6 +19,7 @@ mod pdb;
 mod pod;
 mod pvc;
 mod rbac;
+mod resize;
 mod revision;
 mod secret;
 mod server;
@@ -65,6 +66,10 @@ pub use pdb::{pdb_with_min_available, pdb_without_evictions};
 pub use pod::{CONTAINER, SetOptions, stateful_set};
 pub use pvc::{PvcSize, asked_storage, pvc, read_asked_storage, size_in_words};
 pub use rbac::{cluster_role_yaml, every_rule, lease_rules, rules, rules_yaml};
+pub use resize::{
+    lacks_room, resize_asked, resize_change, resize_done, resize_infeasible, resize_is_asked,
+    resize_of, resize_refused,
+};
 pub use revision::{hash_of_spec, revision, spec_hash, spec_of};
 pub use secret::{
     identity_secret, is_kept_secret_data, operator_key, operator_secret, read_identity_secret,

@@ -16,14 +16,15 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::json;
 
 use crate::crd::{
-    ANNOTATION_IMAGE, ANNOTATION_RENDERED, ANNOTATION_VERSION, LABEL_CLUSTER_UID, LABEL_MEMBER,
-    Spread, ValidatedCluster, bytes_of, operator_secret_name, peers_service_name, pvc_name,
+    ANNOTATION_IMAGE, ANNOTATION_RENDERED, ANNOTATION_RESTART_INPUTS, ANNOTATION_VERSION,
+    LABEL_CLUSTER_UID, LABEL_MEMBER, Spread, ValidatedCluster, bytes_of, operator_secret_name,
+    peers_service_name, pvc_name,
 };
 
 use super::certificates;
 use super::common::{
     CLIENT_PORT, METRICS_PORT, PEER_PORT, Settings, annotations, hash, member_labels, metadata,
-    selector, strings, wanted_inputs,
+    selector, strings, wanted_inputs, wanted_restart_inputs,
 };
 use super::image::{cluster_image, pull_policy, pull_secrets};
 use super::member::server_arguments;
@@ -76,6 +77,10 @@ pub fn stateful_set(
                 .clone()
                 .into_iter()
                 .chain(annotations(&inputs))
+                .chain([(
+                    ANNOTATION_RESTART_INPUTS.to_owned(),
+                    wanted_restart_inputs(cluster),
+                )])
                 .collect(),
         ),
         ..ObjectMeta::default()
@@ -283,7 +288,7 @@ fn volumes(cluster: &ValidatedCluster, member: &str) -> Vec<Volume> {
 /// The user's resources, and default requests where neither a request nor a limit of the kind is set: a pod without
 /// requests is the first to be starved, and to be evicted. Kubernetes derives requests from limits; no limit is ever
 /// added.
-fn requirements(cluster: &ValidatedCluster) -> ResourceRequirements {
+pub(super) fn requirements(cluster: &ValidatedCluster) -> ResourceRequirements {
     let mut asked = asked_requirements(cluster).unwrap_or_default();
     let limits = asked.limits.as_ref();
     let unlimited = |kind: &str| limits.is_none_or(|limits| !limits.contains_key(kind));

@@ -74,6 +74,8 @@ pub fn rules() -> Vec<PolicyRule> {
         rule("", &["pods"], &["get", "list", "watch", "patch", "delete"]),
         // Whether clients are still sent to a member that leaves.
         rule("discovery.k8s.io", &["endpointslices"], &["list", "watch"]),
+        // Other resources of a member that runs.
+        rule("", &["pods/resize"], &["patch"]),
         // Under `disruption.policy: Budget` pods that serve are evicted, not deleted.
         rule("", &["pods/eviction"], &["create"]),
         // For TLS with source CertManager. Permission for a kind that is not installed does no harm.

@@ -30,6 +30,10 @@ pub const ANNOTATION_ROTATE_CLIENT: &str = "quorate.dev/rotate-client-ca";
 pub const ANNOTATION_ROTATE_PEER: &str = "quorate.dev/rotate-peer-ca";
 /// Hash of the inputs that an object was rendered from.
 pub const ANNOTATION_INPUTS: &str = "quorate.dev/inputs";
+/// On a member's pod: hash of those of its inputs that only a restart can change, which are all but its resources.
+pub const ANNOTATION_RESTART_INPUTS: &str = "quorate.dev/restart-inputs";
+/// On a member's pod: the inputs whose resources its kubelet was asked to provide, and when, in seconds since 1970.
+pub const ANNOTATION_RESIZE: &str = "quorate.dev/resize";
 /// On a PVC: the storage that the specification asked for when the PVC was created or last followed it, as JSON.
 pub const ANNOTATION_STORAGE: &str = "quorate.dev/storage";
 /// Number of the builder that rendered an object.

@@ -46,7 +46,7 @@ pub use labels::*;
 pub use network::NetworkAccess;
 pub use parse::{ParseError, definition_yaml, definitions, parse};
 pub use pod::{PodMetadata, PodSpecSubset, PodTemplate};
-pub use quantity::{Quantity, QuantityError, bytes_of};
+pub use quantity::{Quantity, QuantityError, bytes_of, thousandths_of};
 pub use ready::{READY, ready_condition};
 pub use recovery::{
     DataSource, EtcdRecovery, EtcdRecoverySpec, EtcdRecoveryStatus, ExpectedDisk, RecoveryPhase,

@@ -62,6 +62,17 @@ impl JsonSchema for Quantity {
 /// # Errors
 /// [`QuantityError`] when the text is not a quantity, is negative or does not fit.
 pub fn bytes_of(text: &str) -> Result<u64, QuantityError> {
+    let bytes = thousandths_of(text)?.div_ceil(1000);
+    u64::try_from(bytes).map_err(|_| QuantityError {
+        text: text.to_owned(),
+    })
+}
+
+/// The whole thousandths that a quantity stands for, rounded up: Kubernetes compares no finer ones.
+///
+/// # Errors
+/// [`QuantityError`] when the text is not a quantity, is negative or does not fit.
+pub fn thousandths_of(text: &str) -> Result<u128, QuantityError> {
     let wrong = || QuantityError {
         text: text.to_owned(),
     };
@@ -76,8 +87,8 @@ pub fn bytes_of(text: &str) -> Result<u64, QuantityError> {
     let factor = factor_of(suffix).ok_or_else(wrong)?;
     let digits: u128 = format!("{whole}{fraction}").parse().map_err(|_| wrong())?;
     let thousandths = digits.checked_mul(factor).ok_or_else(wrong)?;
-    let divisor = 1000 * 10u128.pow(u32::try_from(fraction.len()).map_err(|_| wrong())?);
-    u64::try_from(thousandths.div_ceil(divisor)).map_err(|_| wrong())
+    let divisor = 10u128.pow(u32::try_from(fraction.len()).map_err(|_| wrong())?);
+    Ok(thousandths.div_ceil(divisor))
 }
 
 /// Thousandths per unit of a suffix.

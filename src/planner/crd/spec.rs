@@ -113,7 +113,8 @@ pub struct EtcdClusterSpec {
     /// The members' volumes.
     #[serde(default)]
     pub storage: Storage,
-    /// Compute resources of each member. New values reach the members one at a time.
+    /// Compute resources of each member. New values reach the members one at a time: requests while they run, where the
+    /// kubelet can; another limit of memory, or another number of whole cores, by a restart.
     #[serde(default)]
     pub resources: Resources,
     /// Additions to the member pods. New values reach the members one at a time.

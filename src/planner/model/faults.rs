@@ -25,6 +25,10 @@ pub struct Faults {
     pub unseen: BTreeSet<String>,
     /// Members whose answers carry no signature, as of version 0.1.0.
     pub unsigned: BTreeSet<String>,
+    /// What is wanted differs from what pods have in resources alone: no pod needs a restart for it.
+    pub resizes: bool,
+    /// Members on a node that never has the resources that are wanted.
+    pub confined: BTreeSet<String>,
     /// What the seed of a cluster that is restored has of its snapshot, instead of all of it.
     pub staged: Option<Staged>,
     /// What the members were told of the archive.

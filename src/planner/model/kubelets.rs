@@ -36,6 +36,7 @@ impl Model {
         self.end_pods();
         self.let_pvcs_go();
         self.grow_volumes();
+        self.resize_pods();
         let awake = self.api.sets.iter().filter(|(_, set)| !set.hibernated);
         let members: Vec<String> = awake.map(|(name, _)| name.clone()).collect();
         for member in members {
@@ -108,6 +109,7 @@ impl Model {
             ends_ms: None,
             released_ms: None,
             inputs: set.inputs,
+            resize: None,
             peer_tls: template.peer_tls,
             server: template.server,
             created_ms: self.api.now_ms,

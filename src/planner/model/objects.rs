@@ -64,6 +64,8 @@ impl Model {
             }
             ObjectAction::HoldPod { member, uid } => self.label_pod(member, uid, None),
             ObjectAction::EvictPod { member, uid } => self.evict_pod(member, uid),
+            ObjectAction::ResizePod { member, uid } => self.resize_pod(member, uid),
+            ObjectAction::RecordInputs { member, uid } => self.record_inputs(member, uid),
             ObjectAction::DeletePod { member, uid } => self.delete_pod(member, uid),
         }
     }

@@ -2,7 +2,7 @@
 //! PodDisruptionBudget may refuse. Sets make new pods: see `kubelets`.
 
 use super::{Model, Refused};
-use crate::plan::{PodFacts, PodPhase};
+use crate::plan::{PodFacts, PodPhase, Resize};
 
 /// The grace period of a pod.
 const GRACE_MS: u64 = 30_000;
@@ -20,6 +20,53 @@ impl Model {
         };
         pod.released_ms = released_ms;
         Ok(())
+    }
+
+    pub(super) fn resize_pod(&mut self, member: &str, uid: &str) -> Result<(), Refused> {
+        let now_ms = self.api.now_ms;
+        let infeasible = self.faults.confined.contains(member);
+        let pod = self.pod_to_resize(member, uid)?;
+        pod.inputs = Some("resizing".to_owned());
+        pod.resize = Some(Resize::Asked {
+            since_ms: now_ms,
+            why: infeasible.then(|| "Node didn't have enough capacity: memory".to_owned()),
+            infeasible,
+        });
+        Ok(())
+    }
+
+    pub(super) fn record_inputs(&mut self, member: &str, uid: &str) -> Result<(), Refused> {
+        let wanted = self.api.wanted_inputs.clone();
+        let pod = self.pod_to_resize(member, uid)?;
+        (pod.inputs, pod.resize) = (Some(wanted), None);
+        Ok(())
+    }
+
+    fn pod_to_resize(&mut self, member: &str, uid: &str) -> Result<&mut PodFacts, Refused> {
+        let found = self.api.pods.get_mut(member);
+        let found = found.filter(|pod| pod.uid == uid && pod.resize.is_some());
+        found.ok_or_else(|| {
+            Refused::Changed(format!("the pod of {member} is another one, or has all"))
+        })
+    }
+
+    /// What the kubelets do about pods that are to have other resources.
+    pub(super) fn resize_pods(&mut self) {
+        let (wanted, confined) = (&self.api.wanted_inputs, &self.faults.confined);
+        for (member, pod) in &mut self.api.pods {
+            match &pod.resize {
+                None if self.faults.resizes
+                    && pod.started_ms.is_some()
+                    && pod.inputs.as_ref() != Some(wanted) =>
+                {
+                    pod.resize = Some(Resize::Wanted);
+                }
+                Some(Resize::Asked { .. }) if !confined.contains(member) => {
+                    pod.resize = Some(Resize::Provided);
+                }
+                _ => {}
+            }
+        }
     }
 
     /// Another pod than this one is not touched, and it is not an error if this one is already gone.

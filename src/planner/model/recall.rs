@@ -7,7 +7,9 @@ use std::collections::BTreeMap;
 
 use super::kubelets::{Server, is_up};
 use super::{Disk, Faults, Health, Model, Pace, Raft, Template};
-use crate::plan::{CONTACT_MS, Certificate, Description, MemberView, Observed, Phase, PodFacts};
+use crate::plan::{
+    CONTACT_MS, Certificate, Description, MemberView, Observed, Phase, PodFacts, Resize,
+};
 
 /// A learner of a recalled cluster has caught up at once.
 const AT_ONCE: u64 = u64::MAX;
@@ -257,6 +259,12 @@ fn faults(o: &Observed, raft: &Raft) -> Faults {
         }
         if description.is_some() && !starts(o, pod) {
             faults.answering.insert(pod.uid.clone());
+        }
+        if let Some(Resize::Asked {
+            infeasible: true, ..
+        }) = pod.resize
+        {
+            faults.confined.insert(name.clone());
         }
         if description.is_some_and(|description| description.unsigned) {
             faults.unsigned.insert(name.clone());

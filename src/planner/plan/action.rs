@@ -310,6 +310,20 @@ pub enum ObjectAction {
         /// UID of the pod: another pod is left alone.
         uid: String,
     },
+    /// Ask the kubelet of a member's pod for the resources of the specification, while it runs.
+    ResizePod {
+        /// The member.
+        member: String,
+        /// UID of the pod: another pod is left alone.
+        uid: String,
+    },
+    /// Record on a member's pod that it has the resources of the specification.
+    RecordInputs {
+        /// The member.
+        member: String,
+        /// UID of the pod: another pod is left alone.
+        uid: String,
+    },
     /// Delete a member's pod; its set makes a new one.
     DeletePod {
         /// The member.
@@ -509,6 +523,8 @@ impl ObjectAction {
             Self::ReleasePod { .. } => "ReleasePod",
             Self::HoldPod { .. } => "HoldPod",
             Self::EvictPod { .. } => "EvictPod",
+            Self::ResizePod { .. } => "ResizePod",
+            Self::RecordInputs { .. } => "RecordInputs",
             Self::DeletePod { .. } => "DeletePod",
             Self::DeleteSet { .. } => "DeleteSet",
             Self::DeletePvc { .. } => "DeletePVC",
@@ -535,6 +551,8 @@ impl ObjectAction {
             | Self::MapSlot { .. }
             | Self::DropSlot { .. }
             | Self::HoldPod { .. }
+            | Self::ResizePod { .. }
+            | Self::RecordInputs { .. }
             | Self::MarkPvc { .. }
             | Self::OwnPvc { .. }
             | Self::GrowPvc { .. }
@@ -560,6 +578,8 @@ impl ObjectAction {
             | Self::ReleasePod { member, .. }
             | Self::HoldPod { member, .. }
             | Self::EvictPod { member, .. }
+            | Self::ResizePod { member, .. }
+            | Self::RecordInputs { member, .. }
             | Self::DeletePod { member, .. }
             | Self::DeleteSet { member, .. } => Some(member),
             Self::AdmitSpec { .. }

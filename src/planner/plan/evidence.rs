@@ -311,7 +311,7 @@ fn on_trial(s: &Situation<'_>, name: &str) -> bool {
 /// Whether another voter serves from the same template: then the template is not to blame.
 fn twin_serves(s: &Situation<'_>, name: &str) -> bool {
     let inputs = |name: &str| {
-        let pod = s.o.pods.get(name).and_then(|pod| pod.inputs.clone());
+        let pod = s.started_with(name).cloned();
         pod.or_else(|| s.o.sets.get(name).and_then(|set| set.inputs.clone()))
     };
     let own = inputs(name);

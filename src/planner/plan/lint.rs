@@ -16,7 +16,9 @@ use crate::mutants::mutant;
 use super::action::{Action, CertificateAction, FirstData, MemberAction, ObjectAction};
 use super::certificates::UserCertificate;
 use super::incarnation;
-use super::observed::{Description, MemberView, ObjectKind, Observed, Owner, Phase, PvcState};
+use super::observed::{
+    Description, MemberView, ObjectKind, Observed, Owner, Phase, PvcState, Resize,
+};
 use super::situation::{CONTACT_MS, FRESH_MS};
 use super::step::{Plan, Step};
 
@@ -135,6 +137,14 @@ impl Facts<'_> {
                 let same = self.o.pods.get(member).is_some_and(|pod| pod.uid == *uid);
                 refuse(!same, "it is another pod")?;
                 self.delete_pod(member)
+            }
+            Action::Object(ObjectAction::ResizePod { member, uid }) => {
+                let (healthy, voters) = self.count()?;
+                refuse(healthy < voters, "I3: a voter is not healthy")?;
+                self.resizes(member, uid, &Resize::Wanted)
+            }
+            Action::Object(ObjectAction::RecordInputs { member, uid }) => {
+                self.resizes(member, uid, &Resize::Provided)
             }
             Action::Object(ObjectAction::DeletePod { member, .. }) => {
                 let mut voters = self.members().filter(|m| !m.learner);
@@ -541,6 +551,15 @@ impl Facts<'_> {
         refuse(
             others.any(|held| held == Some(member)),
             "it has another slot",
+        )
+    }
+
+    fn resizes(&self, member: &str, uid: &str, stage: &Resize) -> Result<(), String> {
+        let pod = self.o.pods.get(member).filter(|pod| pod.uid == uid);
+        refuse(pod.is_none(), "it is another pod")?;
+        refuse(
+            pod.and_then(|pod| pod.resize.as_ref()) != Some(stage),
+            "the pod is at another stage of its resize, or needs a restart",
         )
     }
 

@@ -413,8 +413,10 @@ pub struct PodFacts {
     /// Since when an eviction may take it, because its member's leave was prepared; `None` while the
     /// PDB refuses that.
     pub released_ms: Option<u64>,
-    /// Hash of the inputs that it was created from, if recorded.
+    /// Hash of the inputs that it was created from or has been given since, if recorded.
     pub inputs: Option<String>,
+    /// How it gets the wanted inputs without a restart, where that is possible.
+    pub resize: Option<Resize>,
     /// Its server was started with TLS on its peer port.
     pub peer_tls: bool,
     /// Further settings that its server was started with.
@@ -427,6 +429,25 @@ pub struct PodFacts {
     pub waiting: Option<String>,
     /// Its container's last termination message.
     pub last_exit: Option<Exit>,
+}
+
+/// How far a pod is from the resources of the specification, where it has all else that is asked for, and its
+/// container can have them while it runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Resize {
+    /// Its kubelet was not asked for them yet.
+    Wanted,
+    /// Its kubelet has still to provide them.
+    Asked {
+        /// When it was asked.
+        since_ms: u64,
+        /// Why it does not provide them, if it reports that.
+        why: Option<String>,
+        /// The node never has them, as its kubelet reports.
+        infeasible: bool,
+    },
+    /// Its container has them; only the recorded inputs are still the earlier ones.
+    Provided,
 }
 
 /// Settings that a pod's server was started with.

@@ -13,13 +13,16 @@ use super::action::{Action, ObjectAction};
 use super::evidence::{Verdict, verdict};
 use super::nodes::Way;
 use super::observed::{
-    Description, MemberView, ObjectKind, Observed, Phase, PvcFacts, PvcState, RecoveryFacts,
+    Description, MemberView, ObjectKind, Observed, Phase, PvcFacts, PvcState, RecoveryFacts, Resize,
 };
 
 /// A description older than this is outdated.
 pub const FRESH_MS: u64 = 10_000;
 /// A leader without an answer from a member for this long has no contact with it.
 pub const CONTACT_MS: u64 = 3_000;
+
+/// A kubelet's report may still be about the resources that it was asked for before, for this long.
+const REPORTED_MS: u64 = 10_000;
 
 /// One reconcile, understood.
 pub(super) struct Situation<'a> {
@@ -308,7 +311,11 @@ impl<'a> Situation<'a> {
         let ours = self.voters.get(member).is_some_and(|seat| seat.ours);
         let way = if ours { self.way(member) } else { None };
         let retires = self.retires(member) && way != Some(Way::Move);
-        let changes = ours && (!self.updated(member) || retires);
+        let resized = self.resize(member).is_some()
+            // The next pod has all.
+            || self.o.pods.get(member).is_some_and(|pod| pod.terminating && pod.resize.is_some());
+        let outdated = !self.updated(member) && !resized;
+        let changes = ours && (outdated || retires);
         self.to_replace(member)
             || ours && self.unfit(member).is_some()
             || way == Some(Way::AddFirst)
@@ -339,6 +346,62 @@ impl<'a> Situation<'a> {
             .get(member)
             .and_then(|pod| pod.inputs.as_deref());
         inputs.is_none_or(|inputs| inputs == self.o.wanted_inputs)
+    }
+
+    /// How a member that is not updated becomes so without a restart; `None` where it needs one. If its node does not
+    /// provide the resources in time, a member that can leave the node does; one that cannot would have no pod.
+    pub(super) fn resize(&self, member: &str) -> Option<&'a Resize> {
+        let pod = self.o.pods.get(member).filter(|pod| !pod.terminating)?;
+        let resize = pod.resize.as_ref().filter(|_| !self.retires(member))?;
+        let Resize::Asked {
+            since_ms,
+            infeasible,
+            why,
+        } = resize
+        else {
+            return Some(resize);
+        };
+        let deadline = in_ms(self.cluster.spec.update_strategy.progress_deadline_seconds);
+        let late = since_ms + deadline <= self.o.now_ms;
+        // A kubelet that says nothing does not know resizes: its node may have room.
+        let silent = why.is_none() && !infeasible;
+        let ends = match late || *infeasible && self.is_believed(*since_ms) {
+            true => silent || self.can_leave_its_node(member),
+            false => false,
+        };
+        (!ends).then_some(resize)
+    }
+
+    /// Whether what a kubelet reports is about the resources that it was last asked for, at this time.
+    pub(super) fn is_believed(&self, since_ms: u64) -> bool {
+        since_ms + REPORTED_MS <= self.o.now_ms
+    }
+
+    /// Whether of all that is asked for a member's pod lacks only the resources, for which none is restarted.
+    pub(super) fn lacks_resources(&self, member: &str) -> bool {
+        let pod = self.o.pods.get(member);
+        pod.is_some_and(|pod| pod.resize.is_some())
+    }
+
+    /// Whether a member's pod was created from the current inputs, its resources aside, as far as recorded.
+    pub(super) fn is_started_as_wanted(&self, member: &str) -> bool {
+        self.updated(member) || self.lacks_resources(member)
+    }
+
+    /// The inputs that a member's pod was started with: the wanted ones also where it lacks resources.
+    pub(super) fn started_with(&self, member: &str) -> Option<&'a String> {
+        let pod = self.o.pods.get(member)?;
+        match pod.resize {
+            Some(_) => Some(&self.o.wanted_inputs),
+            None => pod.inputs.as_ref(),
+        }
+    }
+
+    /// Whether a member gets another node where its own does not have what it asks for: with its volume, or by a
+    /// successor.
+    pub(super) fn can_leave_its_node(&self, member: &str) -> bool {
+        let movable = self.pvc(member).and_then(|pvc| pvc.node_bound) == Some(false);
+        movable || self.updates_by_replacement()
     }
 
     /// Whether a member sends its clients away. Only a restart ends that.

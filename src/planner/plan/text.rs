@@ -68,6 +68,7 @@ impl ObjectAction {
             Self::HoldPod { .. } => Some("PodHeld"),
             Self::SetPdb { .. } => Some("PDBSet"),
             Self::EvictPod { .. } => Some("PodEvicted"),
+            Self::ResizePod { .. } => Some("PodResized"),
             Self::DeletePod { .. } => Some("PodReplaced"),
             Self::DeleteSet { .. } => Some("SetDeleted"),
             Self::DeletePvc { .. } => Some("PVCDeleted"),
@@ -83,6 +84,7 @@ impl ObjectAction {
             | Self::CreateIdentitySecret { .. }
             | Self::MarkPvc { .. }
             | Self::RecordStorage { .. }
+            | Self::RecordInputs { .. }
             | Self::OwnPvc { .. }
             | Self::DropSlot { .. } => None,
         }
@@ -211,6 +213,13 @@ impl fmt::Display for ObjectAction {
                 write!(f, "protect the pod of {member} from evictions again")
             }
             Self::EvictPod { member, .. } => write!(f, "evict the pod of {member}"),
+            Self::ResizePod { member, .. } => write!(f, "resize the pod of {member} in place"),
+            Self::RecordInputs { member, .. } => {
+                write!(
+                    f,
+                    "record that the pod of {member} has the changed resources"
+                )
+            }
             Self::DeletePod { member, .. } => write!(f, "replace the pod of {member}"),
             Self::DeleteSet { member, .. } => write!(f, "delete set {member}"),
             Self::DeletePvc { pvc, .. } => write!(f, "delete PVC {pvc}"),

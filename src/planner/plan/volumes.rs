@@ -107,7 +107,7 @@ impl<'a> Situation<'a> {
     fn is_stranded(&self, member: &str, pvc: &PvcFacts) -> bool {
         let pod = self.o.pods.get(member);
         let waits = pod.is_some_and(|pod| pod.node.is_none()) && !self.voters.contains_key(member);
-        let restarts = !self.updated(member) || self.retires(member) || waits;
+        let restarts = !self.is_started_as_wanted(member) || self.retires(member) || waits;
         restarts && self.selects_no_node_of(pvc)
     }
 

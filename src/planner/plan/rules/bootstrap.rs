@@ -319,7 +319,7 @@ fn stuck<'s>(s: &'s Situation<'_>, name: &str, creates_none: bool) -> Option<Stu
     let node = pod.node.as_ref();
     let reachable = node.is_none_or(|node| s.o.node_reports(node));
     let starts = pod.started_ms.is_some() || s.description(name).is_some();
-    if pod.terminating || starts || !reachable {
+    if pod.terminating || starts || !reachable || s.lacks_resources(name) {
         return None;
     }
     let why = "its pod does not start and the spec has changed since";

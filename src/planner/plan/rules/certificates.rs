@@ -310,7 +310,7 @@ fn due<'a>(s: &Situation<'a>, member: &str, port: TlsPort) -> Option<Due<'a>> {
         let certificate = user_certificate
             .certificate
             .as_ref()
-            .filter(|_| s.updated(member))?;
+            .filter(|_| s.is_started_as_wanted(member))?;
         return Some(Due {
             secret: user_certificate.secret.clone(),
             certificate,

@@ -1,5 +1,5 @@
-//! Changed inputs are rolled out to members one at a time, by a restart on the same disk: followers first, the leader
-//! last after a hand-over. The next one waits until all others have been ready for a while, so that a bad spec costs
+//! Changed inputs are rolled out to members one at a time. Resources alone change in place, where the kubelet can; all
+//! else by a restart on the same disk: followers first, the leader last after a hand-over. The next one waits until all others have been ready for a while, so that a bad spec costs
 //! one member. Members that are replaced instead are handled by `grow` and `shrink`.
 
 use crate::plan::Rule;
@@ -7,9 +7,11 @@ use std::cmp::Reverse;
 
 use crate::crd::member_number;
 use crate::mutants::mutant;
+use crate::plan::action::{Action, ObjectAction};
 use crate::plan::draft::Draft;
 use crate::plan::guards;
-use crate::plan::situation::Situation;
+use crate::plan::observed::Resize;
+use crate::plan::situation::{Situation, in_ms};
 
 use super::hand_over::{self, Leaver};
 use super::{pod_disruption_budget, sets};
@@ -29,7 +31,8 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
         return;
     };
     let by_replacement = s.is_replaced(member);
-    let outdated = !s.updated(member) || s.retires(member);
+    let resize = s.resize(member).filter(|_| !by_replacement);
+    let outdated = !s.updated(member) && resize.is_none() || s.retires(member);
     if by_replacement && (outdated || set_is_current(s, member)) {
         return;
     }
@@ -47,6 +50,8 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
     }
     if restarts {
         restart(s, draft, member);
+    } else if let Some(resize) = resize {
+        resized(s, draft, member, resize);
     }
 }
 
@@ -74,6 +79,52 @@ fn next<'s>(s: &'s Situation<'_>) -> Option<&'s str> {
 fn set_is_current(s: &Situation<'_>, member: &str) -> bool {
     let set = s.o.sets.get(member);
     set.is_some_and(|set| set.inputs.as_ref() == Some(&s.o.wanted_inputs))
+}
+
+/// The next step of a resize in place, which interrupts nobody.
+fn resized(s: &Situation<'_>, draft: &mut Draft, member: &str, resize: &Resize) {
+    let Some(pod) = s.o.pods.get(member) else {
+        return;
+    };
+    let (name, uid) = (member.to_owned(), pod.uid.clone());
+    let (action, reason) = match resize {
+        Resize::Wanted => (
+            ObjectAction::ResizePod { member: name, uid },
+            "of all that is asked for it lacks only the resources",
+        ),
+        Resize::Provided => (
+            ObjectAction::RecordInputs { member: name, uid },
+            "its container has the changed resources",
+        ),
+        Resize::Asked {
+            since_ms,
+            why,
+            infeasible,
+        } => return wait(s, draft, member, (*since_ms, why.as_deref(), *infeasible)),
+    };
+    draft.step(Rule::Roll, Action::Object(action), reason);
+}
+
+fn wait(
+    s: &Situation<'_>,
+    draft: &mut Draft,
+    member: &str,
+    (since_ms, why, infeasible): (u64, Option<&str>, bool),
+) {
+    let why = why.map(|why| format!(": {why}")).unwrap_or_default();
+    if infeasible && s.is_believed(since_ms) {
+        let text = format!(
+            "the node of {member} never has the resources that are asked for{why}; the member runs with the earlier ones: lower spec.resources, or name it in spec.replaceMembers"
+        );
+        return draft.stall("ResizeInfeasible", text);
+    }
+    let what = format!("the kubelet to give {member} its resources{why}");
+    let wait = draft.wait("ResizePod", member, "Resizing", what);
+    wait.since_ms = Some(since_ms);
+    if s.can_leave_its_node(member) || why.is_empty() {
+        let deadline = in_ms(s.cluster.spec.update_strategy.progress_deadline_seconds);
+        wait.deadline_ms = Some(since_ms + deadline);
+    }
 }
 
 fn restart(s: &Situation<'_>, draft: &mut Draft, member: &str) {

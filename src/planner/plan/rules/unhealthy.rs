@@ -124,6 +124,10 @@ pub(super) fn unstick(s: &Situation<'_>, draft: &mut Draft, name: &str, why: &st
     if s.would_be_stranded(name) {
         return false;
     }
+    // Other resources are no remedy, and its node may not have them for the next pod.
+    if s.lacks_resources(name) {
+        return false;
+    }
     let set_is_old = set.inputs.as_ref() != Some(&s.o.wanted_inputs);
     let pod = s.o.pods.get(name).filter(|pod| !pod.terminating);
     let inputs = pod.and_then(|pod| pod.inputs.as_ref());

@@ -176,7 +176,7 @@ fn trust_gap(s: &Situation<'_>, user_certificate: &UserCertificate) -> Option<Un
             Some(_) => format!(
                 "ca.crt of Secret {trusted} does not contain the CA that issued {member}'s current certificate: keep it there until every member has loaded the new certificate"
             ),
-            None if s.updated(member) => return None, // it is about to load this one
+            None if s.is_started_as_wanted(member) => return None, // it is about to load this one
             None => format!(
                 "the issuer of {member}'s current certificate is unknown: restore the previous Secrets until every member has loaded the new ones"
             ),

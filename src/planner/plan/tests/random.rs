@@ -69,6 +69,11 @@ pub(super) fn disturb(world: &mut World, rng: &mut Xoshiro256PlusPlus) {
         9 => {
             // A new spec, half of the time one that cannot start.
             world.api.wanted_inputs = format!("spec-{}", rng.next_u64() % 1000);
+            world.faults.resizes = one_in(rng, 3);
+            world.faults.confined = pick(rng, &pods)
+                .filter(|_| one_in(rng, 2))
+                .into_iter()
+                .collect();
             if one_in(rng, 2) {
                 let inputs = world.api.wanted_inputs.clone();
                 world.faults.bad_inputs.insert(inputs);
@@ -272,6 +277,7 @@ fn run(seed: u64) {
     uncordon(&mut world);
     world.faults.unseen.clear();
     world.faults.side.clear();
+    world.faults.confined.clear();
     world.pace.catch_up = 1000;
     world.api.wanted_inputs = "spec-good".into();
     if changes {

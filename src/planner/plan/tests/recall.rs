@@ -91,6 +91,7 @@ fn disturbed(seed: u64) -> World {
     world.faults.unseen.clear();
     world.faults.side.clear();
     world.faults.bad_inputs.clear();
+    world.faults.confined.clear();
     (0..4).for_each(|_| world.tick());
     world
 }

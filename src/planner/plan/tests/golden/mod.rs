@@ -12,6 +12,7 @@ mod nodes;
 mod objects;
 mod pdb;
 pub(super) mod recovery;
+mod resizes;
 mod server;
 mod slots;
 mod space;
