@@ -15,6 +15,7 @@ mod more;
 mod nodes;
 mod pdb;
 mod recoveries;
+mod resizes;
 pub(super) mod restores;
 mod servers;
 mod strangers;
@@ -37,6 +38,7 @@ pub fn all() -> Vec<Scenario> {
         &nodes::SCENARIOS[..],
         &pdb::SCENARIOS[..],
         &recoveries::SCENARIOS[..],
+        &resizes::SCENARIOS[..],
         &restores::SCENARIOS[..],
         &servers::SCENARIOS[..],
         &alarms::SCENARIOS[..],

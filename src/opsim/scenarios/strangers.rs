@@ -6,7 +6,10 @@ use std::collections::BTreeMap;
 use rand::RngExt as _;
 use serde_json::{Value, json};
 
-use crate::crd::{ANNOTATION_BUILDER, ANNOTATION_IMAGE, ANNOTATION_RENDERED, ANNOTATION_VERSION};
+use crate::crd::{
+    ANNOTATION_BUILDER, ANNOTATION_IMAGE, ANNOTATION_RENDERED, ANNOTATION_RESTART_INPUTS,
+    ANNOTATION_VERSION,
+};
 use crate::opsim::api::{Kind, Patch, object};
 use crate::opsim::faults;
 use crate::opsim::harness::containers::NAMESPACE;
@@ -147,7 +150,12 @@ pub(super) fn as_the_first_builder_made(world: &World) {
 /// What the first builder did not note.
 fn forget_later_notes(object: &mut Value) {
     if let Some(notes) = object["metadata"]["annotations"].as_object_mut() {
-        for later in [ANNOTATION_RENDERED, ANNOTATION_VERSION, ANNOTATION_IMAGE] {
+        for later in [
+            ANNOTATION_RENDERED,
+            ANNOTATION_RESTART_INPUTS,
+            ANNOTATION_VERSION,
+            ANNOTATION_IMAGE,
+        ] {
             notes.remove(later);
         }
     }
