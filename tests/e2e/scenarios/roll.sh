@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# a changed spec restarts every member, one at a time, the leader last: no write fails; a bad image costs one member and is set back
+# a changed spec restarts every member, one at a time, the leader last: no write fails; changed requests restart none; a bad image costs one member and is set back
 pods() { kubectl -n "$ns" get pods -l quorate.dev/cluster=demo,app.kubernetes.io/component=member -o jsonpath='{range .items[*]}{.metadata.name}={.metadata.uid}{"\n"}{end}' | sort; }
 rolled() { # every pod was replaced, and all run the current spec
   is_ready demo 3 && [ "$(status demo updatedReplicas)" = 3 ] && prints_nothing still "$before" pods
@@ -25,6 +25,18 @@ now=$(leader demo)
 if [ "$now" = "$last" ]; then die "$last still leads: it did not hand over"; fi
 witness_stop demo roll
 slots demo 3
+
+# Other requests: the kubelets give them to the containers that run.
+before=$(pods)
+witness_start demo resize
+kubectl -n "$ns" patch qec demo --type=merge -p '{"spec":{"resources":{"requests":{"cpu":"130m","memory":"300Mi"}}}}' >/dev/null
+has() { kubectl -n "$ns" get pods -l quorate.dev/cluster=demo,app.kubernetes.io/component=member -o json | jq -r "[.items[].status.containerStatuses[] | select(.name == \"member\") | $1] | unique | map(tostring) | join(\" \")"; }
+resized() { is_ready demo 3 && [ "$(status demo updatedReplicas)" = 3 ] && [ "$(has .resources.requests.cpu) $(has .resources.requests.memory)" = "130m 300Mi" ]; }
+eventually 60 "every container has the changed requests" resized
+equal "the pods after the resize" "$before" "$(pods)"
+equal "restarts of containers" 0 "$(has .restartCount)"
+equal "who leads" "$now" "$(leader demo)"
+witness_stop demo resize
 
 # A bad image: one member does not come back, the others serve, and the status names it and the reason.
 witness_start demo bad 5

@@ -47,7 +47,10 @@ contains "$(status demo 'members[*].reason') $(kubectl -n "$ns" get qec demo -o 
 old=$(still "$before" pods)
 equal "pods that were left alone" 2 "$(count "$old")"
 patch '{"resources":{"requests":{"cpu":"10m"}}}'
-eventually 240 "every member runs with the corrected requests" rolled
+corrected() { is_ready demo 3 && [ "$(status demo updatedReplicas)" = 3 ]; }
+eventually 240 "every member runs with the corrected requests" corrected
+equal "requests" 10m "$(kubectl -n "$ns" get pods -l quorate.dev/cluster=demo,app.kubernetes.io/component=member -o json | jq -r '[.items[].status.containerStatuses[].resources.requests.cpu] | unique | join(" ")')"
+equal "pods that were corrected while they ran" "$(count "$old")" "$(count "$(still "$before" pods)")"
 equal "the members" "$first" "$(members demo)"
 witness_stop demo requests
 drop_cluster demo
