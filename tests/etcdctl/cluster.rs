@@ -68,21 +68,29 @@ impl Cluster {
         certificates: impl Fn(&Path),
         extra: &[String],
     ) -> Cluster {
-        let mut cluster = Cluster::blank(kind, peers, 1);
-        certificates(cluster.directory.path());
-        cluster.extra = extra.to_vec();
+        let cluster = Cluster::blank(kind, peers, 1);
+        cluster.start_with_tls(certificates, extra)
+    }
+
+    /// Starts a cluster that was not started yet in this way.
+    pub(crate) fn start_with_tls(
+        mut self,
+        certificates: impl Fn(&Path),
+        extra: &[String],
+    ) -> Cluster {
+        certificates(self.directory.path());
+        self.extra = extra.to_vec();
         for (flag, file) in [
             ("cert-file", "server.crt"),
             ("key-file", "server.key"),
             ("trusted-ca-file", "ca.crt"),
         ] {
-            cluster
-                .extra
-                .push(format!("--{flag}={}", cluster.file(file)));
+            let path = self.file(file);
+            self.extra.push(format!("--{flag}={path}"));
         }
-        cluster.tls = true;
-        cluster.start_all();
-        cluster
+        self.tls = true;
+        self.start_all();
+        self
     }
 
     /// The same path as text.

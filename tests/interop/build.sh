@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the real etcd, etcdctl and etcdutl for the comparing tests into target/interop/bin, and the Go client's
-# test program, the printer of etcd's descriptors, the cluster of etcd's Raft library and porcupine. Their versions
+# test programs, the printer of etcd's descriptors, the cluster of etcd's Raft library and porcupine. Their versions
 # are pinned in go.mod and go.sum; nothing is built if those have not changed.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -8,7 +8,7 @@ out=${PEERS_OUT:-$here/../../target/interop/bin}
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
 PEERS_OUT=$out "$here/porcupine/build.sh"
-stamp=$(cat "$here/go.mod" "$here/go.sum" "$here/build.sh" "$here"/go/*.go "$here"/descriptors/*.go "$here"/raft/*.go | sha256sum | cut -d' ' -f1)
+stamp=$(cat "$here/go.mod" "$here/go.sum" "$here/build.sh" "$here"/go/*.go "$here"/go/connect/*.go "$here"/descriptors/*.go "$here"/raft/*.go | sha256sum | cut -d' ' -f1)
 if [ -x "$out/etcd" ] && [ "$(cat "$out/.stamp" 2>/dev/null)" = "$stamp" ]; then
   exit 0
 fi
@@ -20,7 +20,7 @@ for tool in etcd:server etcdctl:etcdctl etcdutl:etcdutl; do
   echo "peers: building ${tool%%:*}" >&2
   go build -trimpath -ldflags "-s -w" -o "$out/${tool%%:*}" "go.etcd.io/etcd/${tool##*:}/v3"
 done
-for tool in story-go:go descriptors:descriptors raft-driver:raft; do
+for tool in story-go:go connect-go:go/connect descriptors:descriptors raft-driver:raft; do
   echo "peers: building ${tool%%:*}" >&2
   go build -trimpath -ldflags "-s -w" -o "$out/${tool%%:*}" "./${tool##*:}"
 done

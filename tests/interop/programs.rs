@@ -71,6 +71,33 @@ pub(crate) fn node(name: &str) -> Program {
     Ok(vec!["node".to_owned(), text(&program)])
 }
 
+/// One with the Java client jetcd, which java compiles by itself.
+pub(crate) fn java(name: &str) -> Program {
+    there(&["java", "javac", "mvn"])?;
+    let source = folder("java");
+    let digests = source.join("jars.sha256");
+    let packages = prepared("java", &digests, |folder| {
+        let mut maven = Command::new("mvn");
+        maven.args(["--quiet", "--batch-mode", "--file"]);
+        maven.arg(source.join("pom.xml"));
+        maven.arg("dependency:copy-dependencies");
+        maven.arg(format!("-DoutputDirectory={}", folder.display()));
+        run("mvn dependency:copy-dependencies", &mut maven);
+        // Of exactly these files: neither another one nor one more.
+        let mut compare = Command::new("bash");
+        compare.args(["-c", "sha256sum *.jar | diff \"$1\" -", "bash"]);
+        run("jars.sha256", compare.arg(&digests).current_dir(folder));
+    });
+    Ok(vec![
+        "java".to_owned(),
+        // As much as a short story needs: most of its time is the start of the virtual machine.
+        "-XX:TieredStopAtLevel=1".to_owned(),
+        "-cp".to_owned(),
+        text(&packages.join("*")),
+        text(&source.join(name)),
+    ])
+}
+
 fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/interop")

@@ -19,6 +19,8 @@ jq jq
 python3 python3
 node nodejs
 npm npm
+javac default-jdk-headless
+mvn maven
 curl curl
 valgrind valgrind
 promtool prometheus
