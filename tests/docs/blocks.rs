@@ -14,6 +14,8 @@ pub(crate) enum Language {
     Run,
     /// Recorded output of a program.
     Output,
+    /// Lines of a program that the tests run, in this programming language.
+    Program(&'static str),
     /// Anything else: an error.
     Other(String),
 }
@@ -36,7 +38,8 @@ impl Block {
             "sh" => Language::Shell,
             "sh run" => Language::Run,
             "text" | "console" => Language::Output,
-            other => Language::Other(other.to_owned()),
+            other => super::programs::language(other)
+                .map_or_else(|| Language::Other(other.to_owned()), Language::Program),
         };
         Block {
             page: String::new(),

@@ -5,6 +5,7 @@ mod alerts;
 mod blocks;
 mod commands;
 mod helps;
+mod programs;
 mod reasons;
 mod resources;
 mod run;
@@ -24,8 +25,10 @@ fn problems(block: &Block) -> Vec<String> {
         Language::Yaml => resources::problems(&block.text),
         Language::Shell | Language::Run => commands::problems(&block.text),
         Language::Output => Vec::new(),
+        Language::Program(language) => programs::problems(language, &block.text),
         Language::Other(name) => vec![format!(
-            "a block is yaml, sh, `sh run`, or output (text, console), and not {name:?}"
+            "a block is yaml, sh, `sh run`, output (text, console) or of a tested program (go, rust, python, js, \
+             java), and not {name:?}"
         )],
     }
 }
@@ -96,6 +99,12 @@ fn wrong_blocks_are_found() {
             "apiVersion: kamaji.clastix.io/v1alpha1\nkind: DataStore\nspec: {endpoints: ['a-slot-0.b.svc:2379']}\n"
                 .to_owned(),
             "is no Service of a cluster",
+        ),
+        (
+            "go",
+            "if err != nil {\n\treturn nil, err\n}\n".to_owned(),
+            "if err != nil {\n\treturn err, nil\n}\n".to_owned(),
+            "has not these lines",
         ),
         ("sh", "quorate server --name a".into(), "quorate server --nam a".into(), "--nam"),
         ("sh", "quorate witness --seconds=1".into(), "quorate witnes".into(), "witnes"),

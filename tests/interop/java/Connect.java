@@ -14,7 +14,6 @@ import io.etcd.jetcd.op.Op;
 import io.etcd.jetcd.options.GetOption;
 import io.etcd.jetcd.options.PutOption;
 import io.etcd.jetcd.options.WatchOption;
-import java.net.URI;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.concurrent.CompletableFuture;
@@ -24,7 +23,7 @@ class Connect {
   // On the page docs/tasks/clients.md.
   static Client connect(Path directory) throws Exception {
     var endpoints = Files.readString(directory.resolve("endpoints")).split(",");
-    var builder = Client.builder().endpoints(endpoints).authority(URI.create(endpoints[0]).getHost());
+    var builder = Client.builder().endpoints(endpoints);
     builder.sslContext(tls -> tls.trustManager(directory.resolve("ca.crt").toFile())
         .keyManager(directory.resolve("tls.crt").toFile(), directory.resolve("tls.key").toFile()));
     if (Files.exists(directory.resolve("password"))) {
