@@ -32,6 +32,12 @@ pub(crate) fn skip(test: &str, reason: &str) {
     let suite = env!("CARGO_CRATE_NAME");
     let required = std::env::var("QUORATE_REQUIRE_INTEROP").is_ok_and(|value| value == "1");
     assert!(!required, "{suite}::{test}: {reason}");
+    report_skipped(test, reason);
+}
+
+/// Reports that a test was skipped and why.
+pub(crate) fn report_skipped(test: &str, reason: &str) {
+    let suite = env!("CARGO_CRATE_NAME");
     // Written to the handle directly: the test harness captures the macros' output of a passing test.
     let text = format!("skipped: {suite}::{test} ({reason})\n");
     let _ = std::io::stderr().write_all(text.as_bytes());

@@ -3,6 +3,7 @@
 //! refused anything else and members with a certificate of another CA, and connects again after the Secret was renewed.
 //! The same is run against real etcd, so that a failure shows which side is wrong.
 
+mod apiserver;
 mod world;
 
 use std::path::Path;
@@ -103,8 +104,8 @@ fn application(world: &World, program: &[String], name: &str, passwords: Option<
 
 fn applications(kind: Kind, peers: &Path, program: &[String]) {
     let world = World::start(kind, peers);
-    world.add_user("app", Some(PASSWORDS[0]));
-    world.add_user("worker", None);
+    world.add_user("app", Some(PASSWORDS[0]), "/app/");
+    world.add_user("worker", None, "/worker/");
     world.enable_authentication();
     application(&world, program, "app", Some(PASSWORDS));
     application(&world, program, "worker", None);

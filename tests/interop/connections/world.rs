@@ -37,7 +37,14 @@ impl World {
         let (spec, authority) = (spec(&addresses), authority());
         fs::write(home.path().join("hosts"), hosts(&spec, &addresses)).expect("written");
         let write = |folder: &Path| certificates(&spec, &authority, folder);
-        let flags = ["--client-cert-auth", "--bcrypt-cost=4", "--unsafe-no-fsync"];
+        // An election in the middle of a chapter would fail it on a busy machine: not every client retries.
+        let flags = [
+            "--client-cert-auth",
+            "--bcrypt-cost=4",
+            "--heartbeat-interval=200",
+            "--election-timeout=2000",
+            "--unsafe-no-fsync",
+        ];
         let cluster = cluster.start_with_tls(write, &flags.map(str::to_owned));
         World {
             cluster,
@@ -47,9 +54,8 @@ impl World {
         }
     }
 
-    /// Adds a user who may do everything below `/NAME/`.
-    pub(crate) fn add_user(&self, name: &str, password: Option<&str>) {
-        let key = format!("/{name}/");
+    /// Adds a user who may do everything with keys below this one.
+    pub(crate) fn add_user(&self, name: &str, password: Option<&str>, below: &str) {
         let password = match password {
             Some(password) => format!("--new-user-password={password}"),
             None => "--no-password".to_owned(),
@@ -62,7 +68,7 @@ impl World {
                 "grant-permission",
                 name,
                 "readwrite",
-                &key,
+                below,
                 "--prefix",
             ],
             &["user", "grant-role", name, name],
