@@ -86,7 +86,8 @@ pub(crate) fn java(name: &str) -> Program {
         // Of exactly these files: neither another one nor one more.
         let mut compare = Command::new("bash");
         compare.args(["-c", "sha256sum *.jar | diff \"$1\" -", "bash"]);
-        run("jars.sha256", compare.arg(&digests).current_dir(folder));
+        compare.arg(&digests).current_dir(folder).env("LC_ALL", "C");
+        run("jars.sha256", &mut compare);
     });
     Ok(vec![
         "java".to_owned(),
