@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the programs of the test cluster: Kubernetes, CoreDNS, helm, the pause program, and (by tests/interop)
-# etcd and etcdctl; with a NAME only that one. cert-manager is built only by its name, since only the scenarios
-# with it need it. All output is in target/kubernetes/bin; what is newer than its sources is not built again. Needs
+# etcd and etcdctl; with a NAME only that one. cert-manager and kubeadm are built only by their names, since only the
+# tests with them need them. All output is in target/kubernetes/bin; what is newer than its sources is not built again. Needs
 # Go; touches nothing outside target/ and Go's own caches.
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -28,6 +28,9 @@ build kube kube . -tags providerless \
 build coredns coredns . -ldflags "-s -w"
 build pause pause . -ldflags "-s -w"
 build helm helm helm.sh/helm/v3/cmd/helm -ldflags "-s -w"
+# Of the same version, with which the tags of the images that it asks for begin.
+[ "$only" != kubeadm ] || build kubeadm kubeadm k8s.io/kubernetes/cmd/kubeadm -tags providerless \
+  -ldflags "-s -w -X $stamp.gitVersion=$version -X $stamp.gitMajor=1 -X $stamp.gitMinor=34"
 [ "$only" != cert-manager ] || build cert-manager cert-manager . -ldflags "-s -w"
 [ -z "$only" ] || exit 0
 for name in kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy kubectl test-disks test-load test-informer; do
