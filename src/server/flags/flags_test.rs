@@ -227,6 +227,21 @@ fn kubeadms_flags_are_accepted() {
     );
 }
 
+/// kubeadm writes these two where the tag of etcd's image is no version of 3.6 or newer.
+#[test]
+fn kubeadms_older_flags_are_accepted() {
+    let flags = parse(
+        &[
+            "--name=node",
+            "--experimental-initial-corrupt-check=true",
+            "--experimental-watch-progress-notify-interval=5s",
+        ],
+        &[],
+    )
+    .expect("accepted");
+    assert_eq!(flags.warnings.len(), 2, "{:?}", flags.warnings);
+}
+
 #[test]
 fn flag_table_is_sorted() {
     let names: BTreeSet<&str> = FLAGS.iter().map(|flag| flag.name).collect();
