@@ -7,7 +7,7 @@ SIM_PROFILE ?= sim
 SCENARIO ?=
 
 SCALE ?= 100
-.PHONY: help demo test check lint files chart fix generate sim sim-operator scale raft mutants robustness differential fuzz soak attack topology e2e interop h2spec kubernetes image release release-tools bench bench-growth instructions alerts console
+.PHONY: help demo test check lint files chart fix generate sim sim-operator scale raft mutants robustness differential fuzz soak attack topology kubeadm e2e interop h2spec kubernetes image release release-tools bench bench-growth instructions alerts console
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -156,6 +156,14 @@ topology: ## hosts in network namespaces by the systemd unit, 1 to 7, partitione
 	tests/interop/build.sh
 	cargo build --locked --bin quorate
 	tests/topology/run.sh $(SIZES)
+
+kubeadm: ## kubeadm itself on hosts in namespaces: external etcd, stacked, joins, renewed certificates, upgrade, reset; PART=stacked runs one; as root on Linux, with Go
+	@tests/needs.sh root rust cc musl go python
+	tests/kubernetes/packages.sh
+	tests/kubernetes/build.sh
+	tests/kubernetes/build.sh kubeadm
+	tests/kubernetes/quorate-image.sh
+	tests/kubeadm/run.sh $(PART)
 
 e2e: ## on a real Kubernetes, as root on Linux, with Go; SCENARIO=name runs one, E2E_EXISTING=1 uses KUBECONFIG
 	tests/e2e/run.sh $(SCENARIO)

@@ -43,6 +43,7 @@ const SIGNS: &[(&str, &[&str])] = &[
     ("tests/kubernetes/build.sh", &["go"]),
     ("promtool ", &["promtool"]),
     ("tests/topology/run.sh", &["root"]),
+    ("tests/kubeadm/run.sh", &["root"]),
     ("tests/fuzz.sh", &["rust", "cc", "c++"]),
     (
         "tests/soak.sh",

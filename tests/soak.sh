@@ -8,7 +8,7 @@
 #   SCALE=10 tests/soak.sh     a tenth of the seeds and minutes; SCALE=1000 ten times as many. It does not change
 #                              sim-operator below 200, nor e2e
 #   ONLY=sim tests/soak.sh     one part: sim raft node store plan operator sim-operator properties
-#                              differential older full fuzz robustness chart release e2e
+#                              differential older full fuzz robustness chart release kubeadm e2e
 #   BASE=n                     the first seed of a part that takes one (default: days since 1970
 #                              times a million, so that each day uses other seeds)
 set -euo pipefail
@@ -90,6 +90,11 @@ if [ "$only" = release ] || { [ -z "$only" ] && [ "$(uname -s)" = Linux ] && [ "
   part release "a release made twice, without network, and looked at" tests/release/whole.sh
 elif [ -z "$only" ]; then
   echo "soak: the release is left out: its test needs Linux and root"
+fi
+if [ "$only" = kubeadm ] || { [ -z "$only" ] && [ "$(uname -s)" = Linux ] && [ "$(id -u)" = 0 ]; }; then
+  part kubeadm "kubeadm on three hosts, with external etcd and stacked" make --no-print-directory kubeadm
+elif [ -z "$only" ]; then
+  echo "soak: kubeadm is left out: its test needs Linux and root"
 fi
 if [ "$only" = e2e ] || { [ -z "$only" ] && [ "$(uname -s)" = Linux ] && [ "$(id -u)" = 0 ]; }; then
   part e2e "every end-to-end scenario" env E2E_SOAK=1 tests/e2e/run.sh

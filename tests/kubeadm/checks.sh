@@ -44,8 +44,7 @@ kept() { # kept N NAME VALUE: writes a ConfigMap by the API server that host N i
   kube "$1" create configmap "$2" --from-literal=value="$3" >/dev/null || die "ConfigMap $2 is not written"
   equal "ConfigMap $2 of host $1" "$3" "$(kube "$1" get configmap "$2" -o jsonpath='{.data.value}')"
 }
-still_kube_apply() { on "$1" kubectl --kubeconfig=/etc/kubernetes/admin.conf apply -f - >/dev/null 2>&1; }
-kept() { equal "ConfigMap $2 of host $1" "$3" "$(kube "$1" get configmap "$2" -o jsonpath='{.data.value}')"; }
+still_kept() { equal "ConfigMap $2 of host $1" "$3" "$(kube "$1" get configmap "$2" -o jsonpath='{.data.value}')"; }
 
 # What a kubelet needs on this machine alone, for every host of a cluster; and of one host.
 kubelet_configuration() {
@@ -84,6 +83,13 @@ proxy: {disabled: true}
 EOF
 }
 
+keep_logs() {
+  local n
+  for n in "${!first[@]}"; do
+    mkdir -p "$KEEP/$prefix$n"
+    cp -r "$dir/$prefix$n"/*.log "$dir/$prefix$n/kubeadm" "$dir/$prefix$n/over/var/log/kubelet.log" "$dir/$prefix$n/own/var/log/pods" "$KEEP/$prefix$n/" 2>/dev/null || true
+  done
+}
 show() { # for a run that failed
   local n
   for n in "${!first[@]}"; do

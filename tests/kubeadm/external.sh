@@ -97,7 +97,10 @@ external_init() {
     external: "https://$(address 2):2379"
 }
 
+# Its certificates are not kubeadm's to renew.
 external_upgrade() {
+  kubeadm 4 certs check-expiration
+  lacks "kubeadm knows no certificate of etcd" "$(said 4)" etcd
   eventually 60 "host 4 is Ready" kube 4 wait --for=condition=Ready "node/${prefix}4" --timeout=1s
   kubeadm 4 upgrade apply $after --yes --ignore-preflight-errors="$ignored"
   contains "kube-apiserver is upgraded" "$(on 4 cat /etc/kubernetes/manifests/kube-apiserver.yaml)" "kube-apiserver:$after"

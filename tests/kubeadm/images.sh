@@ -12,6 +12,7 @@ images() {
   done
   archive "$dir/layer" "$dir/images/kube.tar" "${tags[@]}"
   tests/kubernetes/image.sh "localhost/pause:$pause" "$bin/pause" "$dir/images/pause.tar"
+  tests/kubernetes/image.sh localhost/quorate:1 "$binary" "$dir/images/quorate.tar"
   etcd_image
 }
 

@@ -2,18 +2,22 @@
 # kubeadm itself on Quorate, on hosts that are namespaces of this machine (hosts.sh): each runs containerd, the kubelet, and
 # what kubeadm starts there as static pods.
 #
-#   tests/kubeadm/run.sh            both
+#   tests/kubeadm/run.sh            all three
 #   tests/kubeadm/run.sh external   three hosts with the command line of deploy/systemd as external etcd: external.sh
 #   tests/kubeadm/run.sh stacked    Quorate as kubeadm's own etcd on three hosts: stacked.sh
+#   tests/kubeadm/run.sh static_pod the manifest of deploy/static-pod on one host: static-pod.sh
 #
-# KEEP=1 leaves the directory with all logs. Needs root, what tests/kubernetes/packages.sh installs, and what `make kubeadm`
+# KEEP=folder puts the logs of a run that fails there. Needs root, what tests/kubernetes/packages.sh installs, and what `make kubeadm`
 # builds; docs/tasks/kubeadm.md says what is shown and what cannot be here.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 top=$PWD
 bin=$top/target/kubernetes/bin
 binary=${QUORATE_STATIC:-$top/target/image/context/out/quorate} # static: it runs in an image that has nothing else
-parts=("$@"); [ ${#parts[@]} -gt 0 ] || parts=(external stacked)
+parts=("$@"); [ ${#parts[@]} -gt 0 ] || parts=(external static_pod stacked)
+for part in "${parts[@]}"; do
+  [[ $part =~ ^(external|static_pod|stacked)$ ]] || { echo "tests/kubeadm: there is no \"$part\": external, static_pod or stacked" >&2; exit 2; }
+done
 before=v1.34.3 after=v1.34.4  # the tags of one and the same binary, which is the second
 etcd_tag=$(sed -n 's/^ *imageTag: //p' deploy/kubeadm/stacked.yaml)
 etcd_newer=${etcd_tag%-*}-$((${etcd_tag##*-} + 1))
@@ -36,6 +40,7 @@ pause=$("$bin/kubeadm" config images list --kubernetes-version "$after" 2>/dev/n
 . tests/kubeadm/images.sh
 . tests/kubeadm/external.sh
 . tests/kubeadm/stacked.sh
+. tests/kubeadm/static-pod.sh
 
 exec 7>/tmp/quorate-kubeadm.lock; flock -n 7 || die "another run is under way"
 clear_remains
@@ -43,8 +48,9 @@ dir=$(mktemp -d /tmp/quorate-kubeadm.XXXXXX)
 finish() {
   local status=$?
   trap - EXIT
+  kill $(jobs -p) 2>/dev/null || true # what asks in the background
   [ $status = 0 ] || show
-  [ -z "${KEEP:-}" ] || cp -r "$dir" "${KEPT:-/tmp/quorate-kubeadm-kept}"
+  [ -z "${KEEP:-}" ] || keep_logs
   network_down
   rm -rf "$dir"
   exit $status
