@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::device::{Disk, DiskLock};
 use super::error::{Error, Result};
 use super::frame;
-use super::identity::{self, Identity};
+use super::identity::{self, Identity, Phase};
 use super::reserve::{self, or_without_reserve};
 use super::starts;
 
@@ -82,11 +82,23 @@ impl DataDirectory {
         self.identity.as_ref()
     }
 
-    /// Replaces the identity file durably.
+    /// Replaces the identity file durably. Where it was deleted since it was stored, as by `kubeadm reset`, a removed
+    /// member leaves the directory as it is: it would not be empty for the next one.
     ///
     /// # Errors
-    /// As [`Identity::store`].
+    /// As [`Identity::store`]; [`Error::Identity`] if it was deleted and this is no removed member.
     pub fn store_identity(&mut self, identity: Identity) -> Result<()> {
+        if self.identity.is_some() && !Identity::is_there(&*self.disk)? {
+            if identity.phase() < Phase::Removed {
+                return Err(Error::Identity {
+                    file: self.disk.describe(identity::NAME),
+                    what: "it was deleted while the server ran".to_owned(),
+                    remedy: "remove this member from the cluster and add it again with an empty data directory",
+                });
+            }
+            self.identity = Some(identity);
+            return Ok(());
+        }
         or_without_reserve(&self.disk, || identity.store(&self.disk))?;
         self.identity = Some(identity);
         Ok(())

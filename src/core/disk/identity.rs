@@ -100,6 +100,18 @@ impl Identity {
         Ok(Some(identity))
     }
 
+    /// Whether the identity file is there, readable or not.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub(crate) fn is_there(disk: &dyn Disk) -> Result<bool> {
+        match disk.open(NAME) {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(Error::io("open", disk.describe(NAME), error)),
+        }
+    }
+
     /// Rewrites the identity file: temporary file, sync, rename, sync of the directory.
     ///
     /// # Errors

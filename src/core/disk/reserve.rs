@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::device::Disk;
 use super::error::{Class, Error, Result};
 use super::frame;
+use super::identity::Identity;
 
 /// Its name in the data directory.
 pub(crate) const NAME: &str = "reserve";
@@ -28,7 +29,8 @@ impl Reserve {
     }
 
     /// Reserves up to `most` bytes, and leaves `spare` bytes free: all of it, or what is available if that is at least
-    /// half. Returns whether anything is reserved.
+    /// half. Returns whether anything is reserved. A directory without an identity was emptied while the server runs, and
+    /// stays empty.
     ///
     /// # Errors
     /// Any of this room's but [`Error::Full`].
@@ -36,6 +38,9 @@ impl Reserve {
         let kept = self.bytes()?;
         if kept >= most {
             return Ok(true);
+        }
+        if !Identity::is_there(&*self.disk)? {
+            return Ok(kept > 0);
         }
         let path = || self.disk.describe(NAME);
         let free = self.disk.free_bytes();
@@ -119,6 +124,7 @@ mod tests {
                 ..Faults::default()
             });
         };
+        disk.plant(crate::disk::identity::NAME, b""); // its content is not looked at
         let reserve = Reserve::new(Arc::new(disk.clone()));
         assert!(!reserve.give_up().expect("no fault"), "there is none");
         capacity(ROUNDING + 400);

@@ -104,6 +104,33 @@ fn member_runs_on_real_files() {
     );
 }
 
+/// `kubeadm reset` removes the member and empties the directory while the server still runs. The server then wrote its
+/// reserve and its identity there, and the next `kubeadm join` refused a directory that was not empty.
+#[test]
+fn emptied_directory_stays_empty() {
+    let disk = MemoryDisk::new();
+    let mut directory = DataDirectory::open(Arc::new(disk.clone())).unwrap();
+    member(&mut directory, None);
+    let reserve = Reserve::new(Arc::new(disk.clone()));
+    assert!(reserve.keep(1000, 0).unwrap());
+    for name in disk.files() {
+        disk.remove(&name).unwrap();
+    }
+    assert!(!reserve.keep(1000, 0).unwrap());
+    let mut identity = directory.identity().unwrap().clone();
+    identity.peer_pins.clear();
+    let error = directory.store_identity(identity.clone()).unwrap_err();
+    assert_eq!(error.class(), Class::Identity, "{error}");
+    identity.set_phase(Phase::Removed);
+    directory.store_identity(identity).unwrap();
+    assert_eq!(
+        directory.identity().unwrap().phase(),
+        Phase::Removed,
+        "the server knows it all the same"
+    );
+    assert_eq!(disk.files(), Vec::<String>::new());
+}
+
 #[test]
 fn foreign_and_headless_directories_are_refused() {
     let disk = MemoryDisk::new();
