@@ -16,6 +16,7 @@
 //! | `etcd` | etcd's client API, one file per service |
 //! | `gateway` | the same as JSON over HTTP |
 //! | `http`, `metrics` | probes, `/version`, `/metrics` |
+//! | `traces` | where the time of single requests went: for lines about slow ones |
 //! | `operator_api` | `quorate.v1` between the operator and members |
 //! | `recover` | what is left of a cluster without a quorum, read from the directories of stopped servers |
 //! | `maintenance` | compaction and comparison in the background: the decisions |
@@ -41,6 +42,7 @@ pub mod restore;
 mod scheduling;
 pub(crate) mod snapshot_file;
 pub mod tls;
+mod traces;
 
 pub use flags::from_flags::{ConfigError, HostFacts};
 #[cfg(feature = "simulators")]

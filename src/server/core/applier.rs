@@ -240,7 +240,11 @@ impl Applier {
         let new = done.iter().filter(|applied| applied.index > self.logged);
         let outcomes = new.map(|applied| &applied.outcome);
         self.shared.metrics.operations.applied(outcomes);
+        let last = done.last().map(|applied| applied.index);
         publish(&self.shared, &self.machine, held);
+        if let Some(last) = last {
+            self.shared.moments.applied.note(last, Instant::now());
+        }
         let (member, nonce) = (self.shared.phase.load().1.member_id, self.shared.boot_nonce);
         // Only proposals that this member made in this start.
         let answers = done.into_iter().filter_map(|applied| {

@@ -21,6 +21,8 @@ use crate::server::auth::simple::SimpleTokens;
 use crate::server::metrics::CoreMetrics;
 use crate::server::scheduling::within::within;
 use crate::server::tls::ports::Ports;
+use crate::server::traces::marks::{self, Wait};
+use crate::server::traces::moments::Moments;
 use crate::store::{
     Alarm, AlarmKind, Command, Error as StoreError, KeyHash, Operation, Overview, Response,
     Revision, SetAlarm, View,
@@ -294,6 +296,8 @@ impl MemberHandle {
         let data = LogPayload::command(Some(request), command);
         let bytes = data.len() + 64;
         let input = Input::Propose(vec![Proposal { request, data }]);
+        let number = request.counter;
+        marks::note(|marks| marks.begin(Wait::Proposal, number, Instant::now()));
         // etcd counts commands alone, and only those that ended before they were applied.
         let mut failed = Failed(Some(&self.shared.proposals_failed));
         let result = self.carry(request, bytes, input).await;
@@ -304,6 +308,7 @@ impl MemberHandle {
             failed.0 = None;
         }
         let applied = result?;
+        marks::note(|marks| marks.applied(applied.index, Instant::now()));
         match applied.outcome {
             Outcome::Store(answer) => Ok((answer?, applied.index)),
             // The entry with this identity is the proposed one, so this cannot happen.
@@ -365,21 +370,24 @@ impl MemberHandle {
         let mut waiting = Waiting::new(&self.shared, Awaited::Read(number));
         let read = Input::Read(vec![number]);
         let began = Instant::now();
+        marks::note(|marks| marks.begin(Wait::ReadIndex, number, began));
         let pushed = self.shared.inbox.push_patient(Patient::Read, 64, read);
         let answered = match pushed {
             Ok(()) => self.within(answer, &mut waiting).await,
             Err(error) => Err(error.into()),
         };
-        self.measure_read(began, answered.as_ref().err());
+        let ended = Instant::now();
+        marks::note(|marks| marks.end(ended));
+        self.measure_read(ended - began, answered.as_ref().err());
         answered?;
         self.shared.read_served();
         Ok(self.published())
     }
 
-    fn measure_read(&self, began: Instant, error: Option<&RequestError>) {
+    fn measure_read(&self, took: Duration, error: Option<&RequestError>) {
         let metrics = &self.shared.metrics;
         match error {
-            None => metrics.read_index.observe(began.elapsed()),
+            None => metrics.read_index.observe(took),
             Some(error) => {
                 metrics.read_indexes_failed.fetch_add(1, Ordering::Relaxed);
                 let slow = u64::from(matches!(error, RequestError::Timeout));
@@ -503,8 +511,11 @@ impl MemberHandle {
         let answer = self.shared.leases.wait(id);
         let mut waiting = Waiting::new(&self.shared, Awaited::Lease(id));
         let call = LeaseCall { id, lease, renew };
+        marks::note(|marks| marks.begin(Wait::Lease, 0, Instant::now()));
         self.shared.inbox.push(64, Input::Lease(vec![call]))?;
-        match self.within(answer, &mut waiting).await {
+        let result = self.within(answer, &mut waiting).await;
+        marks::note(|marks| marks.end(Instant::now()));
+        match result {
             // etcd waits for a leader here and returns this error without one. A repeated query is
             // harmless.
             Err(RequestError::Timeout) if self.status().leader == 0 => Err(RequestError::NoLeader),
@@ -566,6 +577,21 @@ impl MemberHandle {
     /// lease IDs that the server chooses.
     pub(crate) fn unique(&self) -> u64 {
         self.shared.unique()
+    }
+
+    /// When what happened to proposals and entries.
+    pub(crate) fn moments(&self) -> &Moments {
+        &self.shared.moments
+    }
+
+    /// The identity of a request in lines and spans: of this start of the server, and its number, which is that of its
+    /// proposal if it has one; a new one for 0.
+    pub(crate) fn request_id(&self, number: u64) -> String {
+        let number = match number {
+            0 => self.shared.number(),
+            number => number,
+        };
+        format!("{:016x}-{number}", self.shared.boot_nonce)
     }
 
     /// Since when the raft thread has not taken its oldest queued input.

@@ -113,6 +113,9 @@ impl Writer {
                 self.log
                     .append(persist.hard_state.as_ref(), &persist.entries)?;
                 self.measure(began);
+                if let Some(last) = persist.entries.last() {
+                    self.shared.moments.logged.note(last.index, Instant::now());
+                }
                 self.shared.report(Input::Persisted(persist.number));
                 self.prepare();
             }

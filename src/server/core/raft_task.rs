@@ -68,6 +68,9 @@ impl RaftTask {
                 return;
             };
             self.shared.beat(Thread::Raft);
+            if let Some(last) = last_proposed(&inputs) {
+                self.shared.moments.taken.note(last, Instant::now());
+            }
             self.member.hold_proposals(true, &mut effects);
             for input in gather(inputs) {
                 self.member
@@ -155,6 +158,16 @@ impl RaftTask {
     }
 }
 
+/// The number of the last proposal among these. Two that came at the same time may be in another order than their numbers.
+fn last_proposed(inputs: &[Input]) -> Option<u64> {
+    let number = |input: &Input| match input {
+        Input::Propose(some) => some.last().map(|proposal| proposal.request.counter),
+        Input::ChangeMembership { request, .. } => Some(request.counter),
+        _ => None,
+    };
+    inputs.iter().filter_map(number).max()
+}
+
 /// Merges inputs: client requests are combined and handled last, the rest stays in order.
 fn gather(came: Vec<Input>) -> Vec<Input> {
     let (mut proposals, mut reads, mut leases) = (Vec::new(), Vec::new(), Vec::new());
@@ -196,7 +209,12 @@ fn run_effect(stepper: &RaftTask, effect: Effect, committed: &mut Committed) -> 
                 shared.report(Input::Unreachable(to));
             }
         }
-        Effect::Apply(entries) => committed.add(&stepper.apply, entries),
+        Effect::Apply(entries) => {
+            if let Some(last) = entries.last() {
+                shared.moments.committed.note(last.index, Instant::now());
+            }
+            committed.add(&stepper.apply, entries);
+        }
         Effect::InstallCheckpoint(meta) => {
             // It comes to the applier by way of the log, and must not overtake what was committed before it.
             committed.leave(&stepper.apply);

@@ -30,6 +30,7 @@ use crate::server::maintenance::compared::Comparisons;
 use crate::server::metrics::CoreMetrics;
 use crate::server::process::exit::Stop;
 use crate::server::tls::ports::Ports;
+use crate::server::traces::moments::Moments;
 use crate::store::AlarmKind;
 use crate::wire::member::{Archived, Following};
 
@@ -196,6 +197,8 @@ pub(crate) struct RuntimeState {
     pub held: AtomicBool,
     /// The measurements of the core threads.
     pub metrics: CoreMetrics,
+    /// When what happened to proposals and entries, for the few requests of which that is told.
+    pub moments: Moments,
     /// How the ports are secured.
     pub ports: Ports,
     /// Simple tokens; filled by the applier.
@@ -261,6 +264,7 @@ impl RuntimeState {
             raising: AtomicBool::new(false),
             held: AtomicBool::new(config.maintenance.initial_check),
             metrics: CoreMetrics::default(),
+            moments: Moments::default(),
             ports: Ports::default(),
             tokens: SimpleTokens::new(config.auth.token_ttl),
             compaction_hashes: Arc::default(),

@@ -3,6 +3,7 @@
 
 use std::cell::Cell;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -15,6 +16,7 @@ use tonic::{Code, Request, Response, Status};
 use super::caller::Caller;
 use super::concurrency::Behalf;
 use super::convert;
+use super::ended::Ended;
 use crate::mutants::mutant;
 use crate::node::MembershipError;
 use crate::raft::Index;
@@ -25,7 +27,6 @@ use crate::server::core::handle::{
 };
 use crate::server::flags::config::{ClientPort, Config, Formation, Limits};
 use crate::server::listen::bodies::Bodies;
-use crate::server::listen::quiet::Quiet;
 use crate::server::listen::serving::From;
 use crate::server::metrics::Text;
 use crate::server::metrics::client::{ClientMetrics, Method};
@@ -34,6 +35,8 @@ use crate::server::scheduling::aside::Aside;
 use crate::server::scheduling::failing::Failing;
 use crate::server::scheduling::hosts::Host;
 use crate::server::scheduling::within::within;
+use crate::server::traces::about::About;
+use crate::server::traces::marks::{self, Marks};
 use crate::store;
 use crate::wire::error::EtcdError;
 use crate::wire::etcd::ResponseHeader;
@@ -48,9 +51,6 @@ const SETTLE: Duration = Duration::from_secs(5);
 /// Calls that may wait at once until this server serves clients. Each holds its request; further
 /// ones are refused at once.
 const ARRIVING: usize = 512;
-
-/// Limits the log lines about slow requests.
-static SLOW: Quiet = Quiet::new();
 
 /// Snapshots that may be sent at once: each holds a file on the member's disk.
 const SNAPSHOTS: usize = 4;
@@ -266,13 +266,16 @@ impl Services {
         work: impl FnOnce(Q) -> F,
     ) -> Result<Response<A>, Status>
     where
+        Q: prost::Message + 'static,
         F: Future<Output = Result<A, Status>>,
     {
         let shared = &self.shared;
         shared.metrics.started(method);
         let began = Instant::now();
         let (metadata, extensions, message) = request.into_parts();
-        let from = extensions.get::<From>().map(|from| Host::of(from.0));
+        let from = extensions.get::<From>().map(|from| from.0);
+        let about = About::of(&message);
+        let mut marks = Marks::new(began);
         let admitted = match method {
             // A probe is answered with the present health, also before clients are served.
             Method::HealthCheck => self.admit_now(learner, &metadata),
@@ -293,26 +296,27 @@ impl Services {
                     self.authorize(method, &caller).await?;
                     caller.scope(async { work(message).await }).await
                 };
-                match within(limit, call).await {
-                    Ok(result) => result,
-                    Err(_) => Err(late.into()),
+                let mut call = pin!(marks::scope(began, call));
+                let result = within(limit, call.as_mut()).await;
+                if let Some(noted) = call.as_mut().take_value() {
+                    marks = noted.into_inner();
                 }
+                result.unwrap_or_else(|_| Err(late.into()))
             }
         };
-        let took = began.elapsed();
-        let code = result.as_ref().map_or_else(Status::code, |_| Code::Ok);
-        shared.metrics.handled(method, code, took);
-        if took > shared.port.warn_unary {
-            shared.metrics.slow_requests.fetch_add(1, Relaxed);
-            if let Some(left_out) = SLOW.line(Instant::now()) {
-                let method = method.name();
-                tracing::warn!(method, ?took, ?code, left_out, "a request took long");
-            }
-        }
-        if let (Err(refused), Some(host)) = (&result, from)
+        let ended = Ended {
+            method,
+            code: result.as_ref().map_or_else(Status::code, |_| Code::Ok),
+            took: began.elapsed(),
+            from,
+            about,
+            marks,
+        };
+        self.tell(&ended);
+        if let (Err(refused), Some(from)) = (&result, from)
             && is_strangers(refused)
         {
-            let late_by = shared.failing.late_by(host, Instant::now());
+            let late_by = shared.failing.late_by(Host::of(from), Instant::now());
             if !late_by.is_zero() {
                 tokio::time::sleep(late_by).await;
             }

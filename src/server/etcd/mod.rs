@@ -11,6 +11,7 @@ mod concurrency;
 pub(super) mod convert;
 mod direct;
 mod election;
+mod ended;
 mod framing;
 mod health;
 mod kv;

@@ -8,13 +8,14 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tonic::Status;
 
 use super::hosts::Host;
+use crate::server::traces::marks::{self, Wait};
 use crate::wire::error::EtcdError;
 
 /// A kind of work.
@@ -146,7 +147,10 @@ impl Aside {
             };
             (waits, in_line)
         };
-        match timeout(self.patience, waits).await {
+        marks::note(|marks| marks.begin(Wait::Turn, 0, Instant::now()));
+        let waited = timeout(self.patience, waits).await;
+        marks::note(|marks| marks.end(Instant::now()));
+        match waited {
             Ok(Ok(place)) => Ok(place),
             // It was turned away, or has waited for too long: nothing was begun in either case.
             _ => {
