@@ -16,7 +16,7 @@
 //! | `etcd` | etcd's client API, one file per service |
 //! | `gateway` | the same as JSON over HTTP |
 //! | `http`, `metrics` | probes, `/version`, `/metrics` |
-//! | `traces` | where the time of single requests went: for lines about slow ones |
+//! | `traces` | where the time of single requests went: for slow-request lines, and spans for a collector |
 //! | `operator_api` | `quorate.v1` between the operator and members |
 //! | `recover` | what is left of a cluster without a quorum, read from the directories of stopped servers |
 //! | `maintenance` | compaction and comparison in the background: the decisions |

@@ -43,6 +43,18 @@ const SOMETIMES: &[(&str, &str, &str, &str)] = &[
         "Bytes of the log's segments, those written ahead included; after the first write.",
     ),
     (
+        "quorate_server_spans_dropped_total",
+        "counter",
+        "",
+        "Spans that no collector has taken: too many waited, or it refused them; with --enable-distributed-tracing.",
+    ),
+    (
+        "quorate_server_spans_exported_total",
+        "counter",
+        "",
+        "Spans that the collector of traces has taken; the same.",
+    ),
+    (
         "quorate_volume_free_bytes",
         "gauge",
         "",

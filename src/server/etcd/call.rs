@@ -37,6 +37,7 @@ use crate::server::scheduling::hosts::Host;
 use crate::server::scheduling::within::within;
 use crate::server::traces::about::About;
 use crate::server::traces::marks::{self, Marks};
+use crate::server::traces::tracer::Tracer;
 use crate::store;
 use crate::wire::error::EtcdError;
 use crate::wire::etcd::ResponseHeader;
@@ -104,6 +105,8 @@ pub(super) struct CallContext {
     pub(super) lists: Arc<Aside>,
     /// The queue of requests for a lease.
     pub(super) grants: Arc<Aside>,
+    /// Decides of which requests spans are told; `None`: of none.
+    pub(super) tracer: Option<Arc<Tracer>>,
     /// The limits on request bodies.
     bodies: Arc<Bodies>,
     /// Delays the refusals of clients without permission.
@@ -131,6 +134,7 @@ impl Services {
         config: &Config,
         metrics: Arc<ClientMetrics>,
         issuer: Issuer,
+        tracer: Option<Arc<Tracer>>,
         bodies: Arc<Bodies>,
         stopping: watch::Receiver<bool>,
     ) -> Services {
@@ -163,6 +167,7 @@ impl Services {
                 hashes: Aside::new("hashes", 1, HASHES_WAITING, HASH_PATIENCE),
                 lists: Aside::new("lists", 2 * host_facts::cores(), LISTS_WAITING, timeout),
                 grants: Aside::new("leases", GRANTS, GRANTS_WAITING, timeout / 2),
+                tracer,
                 bodies,
                 failing: Failing::default(),
                 certificate_names: config.auth.certificate_names,
@@ -193,6 +198,9 @@ impl Services {
         let shared = &self.shared;
         if let Some(seats) = shared.member.ports().seats.get() {
             seats.write(text);
+        }
+        if let Some(tracer) = &shared.tracer {
+            tracer.write(text);
         }
         let lines = [
             &shared.passwords.aside,
@@ -257,7 +265,7 @@ impl Services {
     }
 
     /// Carries out one unary call: refuses it if this member may not answer, bounds its time,
-    /// counts it and logs it if slow.
+    /// counts it, logs it if slow, and tells of it if it is sampled.
     pub(super) async fn unary<Q, A, F>(
         &self,
         method: Method,
@@ -273,6 +281,8 @@ impl Services {
         shared.metrics.started(method);
         let began = Instant::now();
         let (metadata, extensions, message) = request.into_parts();
+        let tracer = shared.tracer.as_ref();
+        let span = tracer.and_then(|tracer| tracer.begin(&metadata));
         let from = extensions.get::<From>().map(|from| from.0);
         let about = About::of(&message);
         let mut marks = Marks::new(began);
@@ -312,7 +322,7 @@ impl Services {
             about,
             marks,
         };
-        self.tell(&ended);
+        self.tell(&ended, span, &metadata);
         if let (Err(refused), Some(from)) = (&result, from)
             && is_strangers(refused)
         {

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::tracing::Tracing;
 use super::url::{ClientUrl, Endpoint};
 use crate::server::auth::settings::AuthSettings;
 use crate::server::http::access::Access;
@@ -68,6 +69,8 @@ pub struct Config {
     pub client: ClientPort,
     /// The log's level, format and output.
     pub log: Log,
+    /// Where spans of requests go; `None`: nowhere.
+    pub tracing: Option<Tracing>,
     /// A file for one JSON line with the reason for which the server stopped.
     pub termination_message_file: Option<PathBuf>,
     /// The only hostname on which the server may start.

@@ -319,6 +319,9 @@ fn shown(config: &Config, flag: &str) -> String {
         "self-signed-cert-validity" => format!("{:?}", config.client_tls.is_some()),
         "corrupt-check-time" => format!("{:?}", maintenance.check),
         "compact-hash-check-time" => format!("{:?}", maintenance.compact_check),
+        "distributed-tracing-sampling-rate" => {
+            format!("{:?}", config.tracing.as_ref().map(|it| it.per_million))
+        }
         _ => {
             panic!("--{flag} is a number or a duration: state here, and in the table, what 0 means")
         }
@@ -350,6 +353,8 @@ const EXTREMES: &[Row] = &[
     ("bcrypt-cost", [Ok("10"), NUMBER, Ok("10")]),
     ("self-signed-cert-validity", [Ok("false"), NUMBER, Ok("false")]),
     ("corrupt-check-time", [Ok("None"), Err("must not be negative"), Ok("Some(9223372036.854775807s)")]),
+    // It counts with --enable-distributed-tracing alone, as in etcd: `tracing` has its limits.
+    ("distributed-tracing-sampling-rate", [Ok("None"), Ok("None"), Ok("None")]),
     ("compact-hash-check-time", [Err("must be more than 0"), Err("must be more than 0"), Ok("None")]),
 ];
 

@@ -13,6 +13,7 @@ use super::config::{
 };
 use super::feature_gates::Gates;
 use super::maintenance;
+use super::tracing::tracing;
 use super::url::{ClientUrl, Endpoint, UrlError};
 use crate::server::auth::settings::AuthSettings;
 use crate::server::http::access::Access;
@@ -112,6 +113,7 @@ impl Config {
             tls_policy: tls_policy(flags)?,
             client: client_port(flags, &gates)?,
             log: log(flags)?,
+            tracing: tracing(flags, &mut warnings).map_err(ConfigError::Refused)?,
             termination_message_file: path(flags, "termination-message-file"),
             expected_hostname: flags.optional("expected-hostname").map(str::to_owned),
             advertise_peer_urls,

@@ -10,6 +10,7 @@ pub mod file;
 pub(in crate::server) mod from_flags;
 mod maintenance;
 pub mod table;
+pub mod tracing;
 pub mod url;
 
 use std::collections::BTreeMap;

@@ -77,7 +77,6 @@ use Kind::{Bool, Choice, Duration, Number, Signed, Text};
 
 const BBOLT: &str = "there is no bbolt file to tune";
 const DISCOVERY: &str = "give --initial-cluster with every member";
-const TRACING: &str = "traces are not exported; leave the flag out";
 const GATE: &str = "etcd removed the name: give --feature-gates";
 
 const fn flag(
@@ -214,11 +213,11 @@ pub const FLAGS: &[Flag] = &[
     flag("log-rotation-config-json", Observation, Text, "", Accepted("no file is logged to"), "How to rotate the log file."),
     flag("warning-unary-request-duration", Observation, Duration, "300ms", Effect, "Requests that take longer are logged; 300ms if 0, every request if negative."),
     flag("warning-apply-duration", Observation, Duration, "100ms", Accepted("applying is not timed one by one; see --warning-unary-request-duration"), "Applied requests that take longer are logged."),
-    flag("enable-distributed-tracing", Observation, Bool, "false", Refused(TRACING), "Export traces."),
-    flag("distributed-tracing-address", Observation, Text, "localhost:4317", Accepted(TRACING), "Collector of traces."),
-    flag("distributed-tracing-service-name", Observation, Text, "etcd", Accepted(TRACING), "Service name in traces."),
-    flag("distributed-tracing-instance-id", Observation, Text, "", Accepted(TRACING), "Instance in traces."),
-    flag("distributed-tracing-sampling-rate", Observation, Signed, "0", Accepted(TRACING), "Traces a million requests."),
+    flag("enable-distributed-tracing", Observation, Bool, "false", Effect, "Send spans of requests and their stages to a collector of OpenTelemetry."),
+    flag("distributed-tracing-address", Observation, Text, "localhost:4317", Effect, "host:port of the collector: OTLP by gRPC, without TLS."),
+    flag("distributed-tracing-service-name", Observation, Text, "etcd", Effect, "Name of the service in traces, the same for all members."),
+    flag("distributed-tracing-instance-id", Observation, Text, "", Effect, "ID of this instance in traces, another for each member."),
+    flag("distributed-tracing-sampling-rate", Observation, Signed, "0", Effect, "Samples per million requests, of those whose caller has no span; a caller's span decides for its own. 0 samples only what a caller has sampled."),
 
     flag("watch-progress-notify-interval", Maintenance, Duration, "10m", Effect, "Idle time after which a watcher that asked for it gets a sign of life, at least 100ms; 10m if 0."),
     flag("auto-compaction-retention", Maintenance, Text, "0", Effect, "History that the leader keeps when it compacts by itself: hours, a duration such as 30m, or a number of revisions; 0 turns it off."),
@@ -252,11 +251,11 @@ pub const FLAGS: &[Flag] = &[
     flag("experimental-max-learners", Removed, Text, "", Accepted("etcd removed the name: give --max-learners"), ""),
     flag("experimental-wait-cluster-ready-timeout", Removed, Text, "", Accepted("clients are served as soon as they can be"), ""),
     flag("experimental-snapshot-catchup-entries", Removed, Text, "", Accepted("the log is kept by size, for as long as an active member needs it"), ""),
-    flag("experimental-enable-distributed-tracing", Removed, Bool, "", Accepted(TRACING), ""),
-    flag("experimental-distributed-tracing-address", Removed, Text, "", Accepted(TRACING), ""),
-    flag("experimental-distributed-tracing-service-name", Removed, Text, "", Accepted(TRACING), ""),
-    flag("experimental-distributed-tracing-instance-id", Removed, Text, "", Accepted(TRACING), ""),
-    flag("experimental-distributed-tracing-sampling-rate", Removed, Text, "", Accepted(TRACING), ""),
+    flag("experimental-enable-distributed-tracing", Removed, Bool, "", Accepted("etcd removed the name: give --enable-distributed-tracing"), ""),
+    flag("experimental-distributed-tracing-address", Removed, Text, "", Accepted("etcd removed the name: give --distributed-tracing-address"), ""),
+    flag("experimental-distributed-tracing-service-name", Removed, Text, "", Accepted("etcd removed the name: give --distributed-tracing-service-name"), ""),
+    flag("experimental-distributed-tracing-instance-id", Removed, Text, "", Accepted("etcd removed the name: give --distributed-tracing-instance-id"), ""),
+    flag("experimental-distributed-tracing-sampling-rate", Removed, Text, "", Accepted("etcd removed the name: give --distributed-tracing-sampling-rate"), ""),
     flag("experimental-downgrade-check-time", Removed, Text, "", Accepted("there is no downgrade"), ""),
     flag("experimental-backend-bbolt-freelist-type", Removed, Text, "", Accepted(BBOLT), ""),
     flag("experimental-set-member-localaddr", Removed, Bool, "", Accepted("the system chooses the address to dial from"), ""),

@@ -324,6 +324,12 @@ impl Method {
     pub fn name(self) -> &'static str {
         METHODS[self as usize].2
     }
+
+    /// The service that it belongs to, with its package.
+    #[must_use]
+    pub fn service(self) -> &'static str {
+        METHODS[self as usize].1
+    }
 }
 
 /// The metrics of the client port.

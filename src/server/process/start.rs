@@ -39,6 +39,8 @@ use crate::server::listen::{self, AllBound, ClientRuntimes, Serve};
 use crate::server::member_runtime::{self, RunningServer};
 use crate::server::metrics::client::ClientMetrics;
 use crate::server::tls::{auto, ports};
+use crate::server::traces::Exporter;
+use crate::server::traces::tracer::Tracer;
 
 /// Time for connections to finish their pending requests.
 const DRAIN: Duration = Duration::from_secs(3);
@@ -135,10 +137,31 @@ fn serve(config: &Config) -> Result<(), Stop> {
     let client = ports::client(config, bound.tls.clone());
     let (member, server) = member_runtime::start(config, client, strangers)?;
     let _ = member.ports().seats.set(seats.clone());
-    let doors = Listeners::open(config, member, issuer, bound, &runtimes, &seats);
+    let (tracer, exporter) = traces(config)?;
+    let doors = Listeners::open(config, member, (issuer, tracer), bound, &runtimes, &seats);
     let result = live(server, &doors, signals);
     runtimes.shutdown();
+    if let Some(exporter) = exporter {
+        exporter.shutdown();
+    }
     result
+}
+
+/// What decides of which requests spans are told, and the thread that sends them.
+fn traces(config: &Config) -> Result<(Option<Arc<Tracer>>, Option<Exporter>), Stop> {
+    let Some(tracing) = &config.tracing else {
+        return Ok((None, None));
+    };
+    let (tracer, exporter) = Exporter::start(tracing).map_err(|error| Stop {
+        code: crate::server::process::exit::OTHER,
+        class: "io",
+        message: format!("cannot start the thread that sends traces: {error}"),
+    })?;
+    tracing::info!(
+        address = tracing.address,
+        "spans of requests go to a collector"
+    );
+    Ok((Some(tracer), Some(exporter)))
 }
 
 /// The limits on connections to each port: from the limit on open files, which is raised as far as
@@ -209,7 +232,7 @@ impl Listeners {
     fn open(
         config: &Config,
         member: MemberHandle,
-        issuer: Issuer,
+        (issuer, tracer): (Issuer, Option<Arc<Tracer>>),
         bound: AllBound,
         runtimes: &ClientRuntimes,
         seats: &AllSeats,
@@ -226,6 +249,7 @@ impl Listeners {
             config,
             metrics.clone(),
             issuer,
+            tracer,
             bodies.clone(),
             draining.clone(),
         );

@@ -46,6 +46,11 @@ impl Stage {
             Stage::Served => "served",
         }
     }
+
+    /// Whether the call waited for others.
+    pub(in crate::server) fn is_wait(self) -> bool {
+        !matches!(self, Stage::Admitted | Stage::Served)
+    }
 }
 
 /// One stage of a call, in time since the call began.
