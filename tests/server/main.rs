@@ -16,4 +16,5 @@ mod restored;
 mod snapshots;
 mod start;
 mod stores;
+mod traces;
 mod watch;
