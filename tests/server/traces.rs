@@ -307,7 +307,8 @@ async fn stages_add_up_to_the_request() {
             known.iter().all(|name| want.contains(&name.as_str())),
             "{known:?}"
         );
-        assert!(known.len() + 1 >= want.len(), "{} has {known:?}", span.name);
+        let least = want.len().saturating_sub(1).max(want.len().min(1));
+        assert!(known.len() >= least, "{} has {known:?}", span.name);
         let mut at = span.start_time_unix_nano;
         for (number, stage) in stages.iter().enumerate() {
             let gap = stage.start_time_unix_nano - at;

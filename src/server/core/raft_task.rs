@@ -69,7 +69,7 @@ impl RaftTask {
             };
             self.shared.beat(Thread::Raft);
             if let Some(last) = last_proposed(&inputs) {
-                self.shared.moments.taken.note(last, Instant::now());
+                self.shared.moments.taken.note_more(last, Instant::now());
             }
             self.member.hold_proposals(true, &mut effects);
             for input in gather(inputs) {

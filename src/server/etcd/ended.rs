@@ -3,6 +3,7 @@
 //! Never tells more of a message than the beginning of its key and its size, and delays nobody: lines are limited, and so
 //! is the queue of spans.
 
+use std::cell::LazyCell;
 use std::net::IpAddr;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -37,6 +38,8 @@ impl Services {
     /// Counts a call, logs it if slow, and queues its spans if it has any.
     pub(super) fn tell(&self, ended: &Ended, span: Option<Begun>, metadata: &MetadataMap) {
         let shared = &self.shared;
+        // For the line and the span the same, and for none where there is neither.
+        let request = LazyCell::new(|| shared.member.request_id(ended.marks.number()));
         shared.metrics.handled(ended.method, ended.code, ended.took);
         if ended.took > shared.port.warn_unary {
             shared.metrics.slow_requests.fetch_add(1, Relaxed);
@@ -46,7 +49,7 @@ impl Services {
                     // Of a caller that traces, though this member does not.
                     None => Parent::of(metadata).map(|parent| parent.trace.hex()),
                 };
-                self.warn_of_slow(ended, trace, left_out);
+                self.warn_of_slow(ended, &request, trace, left_out);
             }
         }
         if let (Some(tracer), Some(span)) = (&shared.tracer, span) {
@@ -56,7 +59,7 @@ impl Services {
                 took: ended.took,
                 about: ended.about,
                 from: ended.from,
-                request: shared.member.request_id(ended.marks.number()),
+                request: (*request).clone(),
                 stages: self.stages(ended),
             };
             tracer.end(span, told);
@@ -68,11 +71,10 @@ impl Services {
         Stages::of(&ended.marks, self.shared.member.moments(), end)
     }
 
-    fn warn_of_slow(&self, ended: &Ended, trace: Option<String>, left_out: u64) {
+    fn warn_of_slow(&self, ended: &Ended, request: &str, trace: Option<String>, left_out: u64) {
         let Ended {
             code, took, about, ..
         } = ended;
-        let request = self.shared.member.request_id(ended.marks.number());
         let method = ended.method.name();
         let key = about.key.map(tracing::field::display);
         let (size, lease) = (about.size, about.lease);

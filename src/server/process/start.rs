@@ -134,10 +134,10 @@ fn serve(config: &Config) -> Result<(), Stop> {
         class: "io",
         message: format!("cannot start threads: {error}"),
     })?;
+    let (tracer, exporter) = traces(config)?;
     let client = ports::client(config, bound.tls.clone());
     let (member, server) = member_runtime::start(config, client, strangers)?;
     let _ = member.ports().seats.set(seats.clone());
-    let (tracer, exporter) = traces(config)?;
     let doors = Listeners::open(config, member, (issuer, tracer), bound, &runtimes, &seats);
     let result = live(server, &doors, signals);
     runtimes.shutdown();

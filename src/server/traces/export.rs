@@ -32,6 +32,13 @@ const TAKEN_WITHIN: Duration = Duration::from_secs(10);
 /// Pauses after a failure: the first, and the longest.
 const PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// Time to connect, and between two signs of life of a connection that is in use: together less than [`TAKEN_WITHIN`].
+const CONNECTED_WITHIN: Duration = Duration::from_secs(5);
+const ASKED_EVERY: Duration = Duration::from_secs(3);
+/// After this a batch that is not taken makes way for later ones: it may be the batch that is at fault.
+const KEPT: Duration = Duration::from_secs(300);
+/// In the details of an answer that says when to come again.
+const RETRY: &[u8] = b"google.rpc.RetryInfo";
 /// From one warning about a collector that is away to the next.
 const WARN_AGAIN: Duration = Duration::from_secs(60);
 /// Time for what is left when the server ends.
@@ -48,7 +55,12 @@ impl Exporter {
     /// Starts the thread; what the tracer samples goes to the collector of these settings.
     pub(in crate::server) fn start(tracing: &Tracing) -> io::Result<(Arc<Tracer>, Exporter)> {
         let address = format!("http://{}", tracing.address);
-        let endpoint = Endpoint::from_shared(address).map_err(io::Error::other)?;
+        // A host that ends without a word would otherwise be believed to be there for a quarter of an hour.
+        let endpoint = Endpoint::from_shared(address)
+            .map_err(io::Error::other)?
+            .connect_timeout(CONNECTED_WITHIN)
+            .http2_keep_alive_interval(ASKED_EVERY)
+            .keep_alive_timeout(ASKED_EVERY);
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
@@ -70,6 +82,7 @@ impl Exporter {
                         gathered: Vec::new(),
                         batch: None,
                         away: None,
+                        known_dropped: 0,
                         warned: None,
                     };
                     sending.run(stopped).await;
@@ -99,6 +112,7 @@ async fn stops(stop: &mut watch::Receiver<bool>) {
 struct Batch {
     request: ExportTraceServiceRequest,
     spans: u64,
+    formed: Instant,
 }
 
 /// The thread's own state.
@@ -111,6 +125,8 @@ struct Sending {
     batch: Option<Batch>,
     /// The collector does not take what it is sent, and is asked again after this pause.
     away: Option<Duration>,
+    /// The spans that had been dropped when it last took some.
+    known_dropped: u64,
     /// When the log last said that something is wrong with it.
     warned: Option<Instant>,
 }
@@ -183,6 +199,7 @@ impl Sending {
         self.batch = Some(Batch {
             request: otlp::request(&self.tracing, &calls, &mut next_random),
             spans: calls.iter().map(Call::spans).sum(),
+            formed: Instant::now(),
         });
     }
 
@@ -202,7 +219,7 @@ impl Sending {
                     &partly.error_message,
                 );
             }
-            Err(error) if may_be_taken_later(error.code()) => self.not_taken(&error),
+            Err(error) if may_be_taken_later(&error) => self.not_taken(&error),
             Err(error) => {
                 let all = batch.spans;
                 self.taken(all, error.message());
@@ -222,6 +239,12 @@ impl Sending {
                 "the collector of traces takes spans again"
             );
         }
+        let dropped = self.counts.dropped.load(Relaxed);
+        let slowly = dropped > self.known_dropped && refused == 0;
+        self.known_dropped = dropped;
+        if slowly {
+            self.warn("takes spans too slowly");
+        }
         if refused > 0 {
             self.warn(&format!("refuses {refused} spans: {}", printable(why, 200)));
         }
@@ -233,6 +256,10 @@ impl Sending {
             .away
             .map_or(PAUSE, |pause| (pause * 2).min(LONGEST_PAUSE));
         self.away = Some(pause);
+        let is_old = |batch: &mut Batch| batch.formed.elapsed() >= KEPT;
+        if let Some(batch) = self.batch.take_if(is_old) {
+            self.counts.dropped.fetch_add(batch.spans, Relaxed);
+        }
         let why = printable(error.message(), 200);
         self.warn(&format!("does not take spans: {:?}, {why}", error.code()));
     }
@@ -290,17 +317,21 @@ impl Sending {
 }
 
 /// Whether OTLP lets a client send the same once more.
-fn may_be_taken_later(code: Code) -> bool {
-    matches!(
-        code,
+fn may_be_taken_later(error: &Status) -> bool {
+    match error.code() {
         Code::Cancelled
-            | Code::DeadlineExceeded
-            | Code::ResourceExhausted
-            | Code::Aborted
-            | Code::OutOfRange
-            | Code::Unavailable
-            | Code::DataLoss
-            // The connection ended before the answer, as tonic says it.
-            | Code::Unknown
-    )
+        | Code::DeadlineExceeded
+        | Code::Aborted
+        | Code::OutOfRange
+        | Code::Unavailable
+        | Code::DataLoss => true,
+        // Too much at once, unless the collector says when to come again.
+        Code::ResourceExhausted => {
+            let details = error.details();
+            details.windows(RETRY.len()).any(|part| part == RETRY)
+        }
+        // The connection ended before the answer, as tonic says it; a collector's own answer has no source.
+        Code::Unknown => std::error::Error::source(error).is_some(),
+        _ => false,
+    }
 }

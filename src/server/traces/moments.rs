@@ -42,6 +42,17 @@ impl Moment {
         notes.push_back((up_to, now));
     }
 
+    /// The same of numbers that do not come in order: what a later one has noted stays.
+    pub(in crate::server) fn note_more(&self, up_to: u64, now: Instant) {
+        let newest = || {
+            let notes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            notes.back().map(|(last, _)| *last)
+        };
+        if newest().is_none_or(|last| last < up_to) {
+            self.note(up_to, now);
+        }
+    }
+
     /// When this one happened; `None`: it has not, or too long ago.
     pub(in crate::server) fn of(&self, number: u64) -> Option<Instant> {
         let notes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -78,6 +89,18 @@ mod tests {
         assert_eq!(moment.of(3), Some(at(1)));
         assert_eq!(moment.of(4), Some(at(9)));
         assert_eq!(moment.of(7), None);
+    }
+
+    /// A large put has its number before small ones that are proposed before it.
+    #[test]
+    fn a_number_that_comes_late_changes_no_other() {
+        let (moment, start) = (Moment::default(), Instant::now());
+        let at = |ms| start + Duration::from_millis(ms);
+        moment.note_more(10, at(1));
+        moment.note_more(9, at(2));
+        moment.note_more(11, at(400));
+        assert_eq!(moment.of(10), Some(at(1)));
+        assert_eq!(moment.of(11), Some(at(400)));
     }
 
     #[test]
