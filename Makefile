@@ -119,7 +119,7 @@ differential: interop ## the same random requests to Quorate and to real etcd; S
 	@tests/needs.sh rust cc go
 	SEEDS=$(if $(filter file,$(origin SEEDS)),20,$(SEEDS)) SEED_BASE=$(SEED_BASE) QUORATE_REQUIRE_INTEROP=1 $(if $(SEED),SEED=$(SEED)) $(if $(REQUESTS),REQUESTS=$(REQUESTS)) cargo test --locked --test differential
 
-interop: ## real etcd, etcdctl and etcdutl, and object stores, below target; the Rust client's programs; needs Go, and the tests Node, Python, Java and Maven
+interop: ## real etcd, etcdctl and etcdutl, and object stores, below target; the Rust client's programs; needs Go, and the tests Node and Python
 	@tests/needs.sh rust cc go
 	tests/interop/build.sh
 	tests/stores/build.sh

@@ -8,7 +8,8 @@
 #   SCALE=10 tests/soak.sh     a tenth of the seeds and minutes; SCALE=1000 ten times as many. It does not change
 #                              sim-operator below 200, nor e2e
 #   ONLY=sim tests/soak.sh     one part: sim raft node store plan operator sim-operator properties
-#                              differential older full fuzz robustness chart release kubeadm e2e
+#                              differential older java full fuzz robustness chart release kubeadm
+#                              e2e
 #   BASE=n                     the first seed of a part that takes one (default: days since 1970
 #                              times a million, so that each day uses other seeds)
 set -euo pipefail
@@ -74,6 +75,9 @@ for version in 3.5 3.6; do
     env QUORATE_PEERS="target/interop/etcd-$version" QUORATE_REQUIRE_INTEROP=1 \
     cargo test --locked --test cluster -- of_etcd any_snapshot_of_etcds
 done
+if [ -z "$only" ] || [ "$only" = java ]; then tests/interop/build.sh; fi
+part java "the Java client with a connection Secret; needs default-jdk-headless and maven" \
+  env QUORATE_JAVA=1 QUORATE_REQUIRE_INTEROP=1 cargo test --locked --test interop for_java
 part full "a volume of 300 MiB, filled to its last byte" \
   env VOLUME_MIB=300 cargo test --locked --test cluster -- --nocapture full::
 # After the time is over, each run lasts until its last round of faults ends.

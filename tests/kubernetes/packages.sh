@@ -19,8 +19,6 @@ jq jq
 python3 python3
 node nodejs
 npm npm
-javac default-jdk-headless
-mvn maven
 curl curl
 valgrind valgrind
 promtool prometheus

@@ -14,7 +14,7 @@ use quorate::crd::access::EtcdUser;
 
 use crate::cluster::Kind;
 use crate::conversation::converse;
-use crate::process::{peers, skip};
+use crate::process::{peers, report_skipped, skip};
 use crate::programs::{self, Program};
 use world::{PASSWORDS, World};
 
@@ -156,11 +156,13 @@ fn a_connection_secret_is_enough_for_node() {
     );
 }
 
+/// Of a registry that nothing else here needs: part of `make soak`.
 #[test]
 fn a_connection_secret_is_enough_for_java() {
+    let test = "connections::a_connection_secret_is_enough_for_java";
+    if std::env::var_os("QUORATE_JAVA").is_none() {
+        return report_skipped(test, "QUORATE_JAVA=1 fetches jetcd by Maven");
+    }
     let program = |_: &Path| programs::java("Connect.java");
-    run_on_both(
-        "connections::a_connection_secret_is_enough_for_java",
-        program,
-    );
+    run_on_both(test, program);
 }
