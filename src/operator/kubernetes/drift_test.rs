@@ -276,8 +276,9 @@ const AS_KEPT: SetOptions = SetOptions {
     plaintext_peers: false,
 };
 /// What this builder writes into a set, and the first one did not.
-const ADDED: [&str; 2] = [
+const ADDED: [&str; 3] = [
     "metadata.annotations.quorate.dev/rendered",
+    "spec.template.metadata.annotations.quorate.dev/restart-inputs",
     "spec.template.spec.containers[member].resources.requests",
 ];
 

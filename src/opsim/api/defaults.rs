@@ -95,7 +95,10 @@ pub(super) fn always(kind: Kind, object: &mut Value) {
         _ if kind.is_ours() => schema::fill(kind, object),
         Kind::Job => job(object),
         Kind::StatefulSet => stateful_set(object),
-        Kind::Pod => pod_spec(&mut object["spec"]),
+        Kind::Pod => {
+            pod_spec(&mut object["spec"]);
+            requests(&mut object["spec"]);
+        }
         Kind::Service => service(object),
         Kind::Secret => default(object, &["type"], json!("Opaque")),
         Kind::PersistentVolumeClaim => {
@@ -219,6 +222,16 @@ fn pod_spec(spec: &mut Value) {
     }
 }
 
+/// Of pods, and not of templates: what has a limit alone requests that.
+fn requests(spec: &mut Value) {
+    for container in object::items_mut(spec, "containers") {
+        let limits = container["resources"]["limits"].clone();
+        for (kind, limit) in limits.as_object().into_iter().flatten() {
+            default(container, &["resources", "requests", kind], limit.clone());
+        }
+    }
+}
+
 fn container(container: &mut Value) {
     let image = object::text(container, &["image"]);
     let last = image.rsplit('/').next().unwrap_or_default();
@@ -226,10 +239,6 @@ fn container(container: &mut Value) {
     let pull = if latest { "Always" } else { "IfNotPresent" };
     default(container, &["imagePullPolicy"], json!(pull));
     default(container, &["resources"], json!({}));
-    let limits = container["resources"]["limits"].clone();
-    for (kind, limit) in limits.as_object().into_iter().flatten() {
-        default(container, &["resources", "requests", kind], limit.clone());
-    }
     default(
         container,
         &["terminationMessagePath"],
