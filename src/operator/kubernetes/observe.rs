@@ -238,6 +238,7 @@ impl OneCluster {
         if let Some(feed) = self.shared.feed.get().filter(|_| !self.aside) {
             feed.described(&self.key, &descriptions);
         }
+        let wanted_inputs = valid.map(build::wanted_inputs).unwrap_or_default();
         let observed = Observed {
             now_ms: self.shared.outside.clock.unix_ms(),
             entropy: entropy.to_owned(),
@@ -277,7 +278,6 @@ impl OneCluster {
                 self.unmark_edited_slots(valid, &services, &mut slots);
                 slots
             },
-            wanted_inputs: valid.map(build::wanted_inputs).unwrap_or_default(),
             sets: found
                 .sets
                 .iter()
@@ -292,7 +292,8 @@ impl OneCluster {
             pods: {
                 let own = pods.iter();
                 let own = own.map(|(member, pod)| {
-                    let resize = valid.and_then(|cluster| build::resize_of(cluster, pod));
+                    let resize =
+                        valid.and_then(|cluster| build::resize_of(cluster, &wanted_inputs, pod));
                     let facts = facts::pod(pod);
                     (member.clone(), PodFacts { resize, ..facts })
                 });
@@ -300,6 +301,7 @@ impl OneCluster {
                 let others = others.map(|(member, pod)| (member.clone(), facts::stranger(pod)));
                 others.chain(own).collect()
             },
+            wanted_inputs,
             pvcs: related_objects::pvcs(caches, &found.pvcs, &found.nodes, &uid),
             class_node_bound: valid
                 .and_then(|cluster| related_objects::class_node_bound(caches, cluster)),

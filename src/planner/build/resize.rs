@@ -27,13 +27,13 @@ const RESIZING: &str = "resizing";
 const REFUSED: &str = "refused";
 const INFEASIBLE: &str = "infeasible";
 
-/// How a pod gets what is wanted without a restart; `None` if it has it, or needs one.
-pub fn resize_of(cluster: &ValidatedCluster, pod: &Pod) -> Option<Resize> {
+/// How a pod gets what is wanted without a restart; `None` if it has it, or needs one. `wanted` is the hash of the cluster's
+/// inputs, which is the same for all of its pods.
+pub fn resize_of(cluster: &ValidatedCluster, wanted: &str, pod: &Pod) -> Option<Resize> {
     let annotation = |key: &str| pod.metadata.annotations.as_ref()?.get(key);
-    let wanted = wanted_inputs(cluster);
-    let differs = annotation(ANNOTATION_INPUTS).is_some_and(|inputs| *inputs != wanted);
-    let restart = annotation(ANNOTATION_RESTART_INPUTS);
-    if !differs || restart != Some(&wanted_restart_inputs(cluster)) {
+    annotation(ANNOTATION_INPUTS).filter(|inputs| *inputs != wanted)?;
+    let restart = annotation(ANNOTATION_RESTART_INPUTS)?;
+    if *restart != wanted_restart_inputs(cluster) {
         return None;
     }
     // One that never ran, or has no node, is made anew instead.
@@ -41,7 +41,7 @@ pub fn resize_of(cluster: &ValidatedCluster, pod: &Pod) -> Option<Resize> {
     let container = spec.containers.iter().find(|one| one.name == CONTAINER)?;
     let goal = Amounts::of(&requirements(cluster))?;
     let now = Amounts::of(container.resources.as_ref()?)?;
-    let answer = annotation(ANNOTATION_RESIZE).and_then(|text| Answer::read(text, &wanted));
+    let answer = annotation(ANNOTATION_RESIZE).and_then(|text| Answer::read(text, wanted));
     match answer {
         Some(Answer::Refused) => None,
         Some(Answer::Infeasible { since_ms }) => Some(Resize::Asked {

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
 use super::{resize_asked, resize_change, resize_done, resize_of};
-use crate::build::{SetOptions, Settings, stateful_set};
+use crate::build::{SetOptions, Settings, stateful_set, wanted_inputs};
 use crate::crd::{EtcdCluster, ValidatedCluster, validate};
 use crate::plan::Resize;
 
@@ -54,7 +54,7 @@ fn pod(made_from: &ValidatedCluster, sidecar: Option<Value>) -> Value {
 
 fn of(cluster: &ValidatedCluster, pod: &Value) -> Option<Resize> {
     let pod: Pod = serde_json::from_value(pod.clone()).expect("a pod");
-    resize_of(cluster, &pod)
+    resize_of(cluster, &wanted_inputs(cluster), &pod)
 }
 
 fn annotate(pod: &mut Value, annotations: Value) {

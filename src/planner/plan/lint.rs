@@ -17,7 +17,7 @@ use super::action::{Action, CertificateAction, FirstData, MemberAction, ObjectAc
 use super::certificates::UserCertificate;
 use super::incarnation;
 use super::observed::{
-    Description, MemberView, ObjectKind, Observed, Owner, Phase, PvcState, Resize,
+    Description, MemberView, ObjectKind, Observed, Owner, Phase, PodFacts, PvcState, Resize,
 };
 use super::situation::{CONTACT_MS, FRESH_MS};
 use super::step::{Plan, Step};
@@ -134,8 +134,7 @@ impl Facts<'_> {
                     !self.with_budget_policy(),
                     "disruption.policy is not Budget",
                 )?;
-                let same = self.o.pods.get(member).is_some_and(|pod| pod.uid == *uid);
-                refuse(!same, "it is another pod")?;
+                self.pod(member, uid)?;
                 self.delete_pod(member)
             }
             Action::Object(ObjectAction::ResizePod { member, uid }) => {
@@ -162,8 +161,7 @@ impl Facts<'_> {
                     others.any(|(_, pod)| pod.released_ms.is_some()),
                     "an eviction may take another pod",
                 )?;
-                let same = self.o.pods.get(member).is_some_and(|pod| pod.uid == *uid);
-                refuse(!same, "it is another pod")?;
+                self.pod(member, uid)?;
                 self.delete_pod(member)
             }
             Action::Object(ObjectAction::DeleteSet { member, .. }) => {
@@ -554,11 +552,15 @@ impl Facts<'_> {
         )
     }
 
-    fn resizes(&self, member: &str, uid: &str, stage: &Resize) -> Result<(), String> {
+    /// A member's pod, if it is the one that the action names.
+    fn pod(&self, member: &str, uid: &str) -> Result<&PodFacts, String> {
         let pod = self.o.pods.get(member).filter(|pod| pod.uid == uid);
-        refuse(pod.is_none(), "it is another pod")?;
+        pod.ok_or_else(|| "it is another pod".to_owned())
+    }
+
+    fn resizes(&self, member: &str, uid: &str, stage: &Resize) -> Result<(), String> {
         refuse(
-            pod.and_then(|pod| pod.resize.as_ref()) != Some(stage),
+            self.pod(member, uid)?.resize.as_ref() != Some(stage),
             "the pod is at another stage of its resize, or needs a restart",
         )
     }

@@ -311,10 +311,10 @@ impl<'a> Situation<'a> {
         let ours = self.voters.get(member).is_some_and(|seat| seat.ours);
         let way = if ours { self.way(member) } else { None };
         let retires = self.retires(member) && way != Some(Way::Move);
-        let resized = self.resize(member).is_some()
-            // The next pod has all.
-            || self.o.pods.get(member).is_some_and(|pod| pod.terminating && pod.resize.is_some());
-        let outdated = !self.updated(member) && !resized;
+        // The next pod of one that terminates has all.
+        let pod = self.o.pods.get(member);
+        let remade = pod.is_some_and(|pod| pod.terminating && pod.resize.is_some());
+        let outdated = !self.updated(member) && self.resize(member).is_none() && !remade;
         let changes = ours && (outdated || retires);
         self.to_replace(member)
             || ours && self.unfit(member).is_some()
@@ -365,11 +365,9 @@ impl<'a> Situation<'a> {
         let late = since_ms + deadline <= self.o.now_ms;
         // A kubelet that says nothing does not know resizes: its node may have room.
         let silent = why.is_none() && !infeasible;
-        let ends = match late || *infeasible && self.is_believed(*since_ms) {
-            true => silent || self.can_leave_its_node(member),
-            false => false,
-        };
-        (!ends).then_some(resize)
+        let over = late || *infeasible && self.is_believed(*since_ms);
+        let restarts = over && (silent || self.can_leave_its_node(member));
+        (!restarts).then_some(resize)
     }
 
     /// Whether what a kubelet reports is about the resources that it was last asked for, at this time.

@@ -1,6 +1,6 @@
 //! Changed inputs are rolled out to members one at a time. Resources alone change in place, where the kubelet can; all
-//! else by a restart on the same disk: followers first, the leader last after a hand-over. The next one waits until all others have been ready for a while, so that a bad spec costs
-//! one member. Members that are replaced instead are handled by `grow` and `shrink`.
+//! else by a restart on the same disk: followers first, the leader last after a hand-over. The next one waits until all
+//! others have been ready for a while, so that a bad spec costs one member. Members that are replaced instead are handled by `grow` and `shrink`.
 
 use crate::plan::Rule;
 use std::cmp::Reverse;
