@@ -349,6 +349,16 @@ impl ApiServer {
             name,
             subresource,
         } = target;
+        if (kind, verb, subresource.as_str()) == (Kind::Pod, Verb::Patch, "resize")
+            && content_type == "application/strategic-merge-patch+json"
+        {
+            let dry_run = query.get("dryRun") == "All";
+            let resized = self.resize(actor, (&namespace, &name), (&body, dry_run));
+            return Ok((200, resized?));
+        }
+        if !query.get("dryRun").is_empty() {
+            return Err(Refusal::not_modelled("a dry run"));
+        }
         let manager = match query.get("fieldManager") {
             "" => actor.to_owned(),
             manager => manager.to_owned(),
@@ -361,15 +371,6 @@ impl ApiServer {
         if (kind, verb, subresource.as_str()) == (Kind::Pod, Verb::Create, "eviction") {
             let evicted = self.evict(actor, id, &body["deleteOptions"]);
             return evicted.map(|()| (201, Arc::new(success())));
-        }
-        if (kind, verb, subresource.as_str()) == (Kind::Pod, Verb::Patch, "resize")
-            && content_type == "application/strategic-merge-patch+json"
-        {
-            let dry_run = query.get("dryRun") == "All";
-            return Ok((200, self.resize(actor, id, (&body, dry_run))?));
-        }
-        if !query.get("dryRun").is_empty() {
-            return Err(Refusal::not_modelled("a dry run"));
         }
         let part = match subresource.as_str() {
             "" => Part::Main,

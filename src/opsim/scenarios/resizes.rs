@@ -163,12 +163,9 @@ async fn by_limits(world: &mut World) -> Result<(), Failure> {
     none_was_restarted(world, &before)
 }
 
-/// A member without contact is not restarted for resources that its node may not have.
-async fn beside_trouble(world: &mut World) -> Result<(), Failure> {
-    made(world, 3, "local").await?;
-    let before = starts(world);
-    let follower = user::follower(world);
-    let full = user::node_of(world, &follower);
+/// The node of a follower is full, and the follower is to have more; the node.
+async fn waits_for_room(world: &mut World) -> Result<String, Failure> {
+    let full = user::node_of(world, &user::follower(world));
     world.containers.kube.set_full(&full, true);
     asks(world, &json!({"cpu": "200m"}));
     world
@@ -176,6 +173,14 @@ async fn beside_trouble(world: &mut World) -> Result<(), Failure> {
             user::status(world, "demo")["step"]["reason"] == "Resizing"
         })
         .await?;
+    Ok(full)
+}
+
+/// A member without contact is not restarted for resources that its node may not have.
+async fn beside_trouble(world: &mut World) -> Result<(), Failure> {
+    made(world, 3, "local").await?;
+    let before = starts(world);
+    let full = waits_for_room(world).await?;
     world.containers.kube.node_down(&full);
     world.pass_ms(20_000).await?;
     world.containers.kube.node_up(&full);
@@ -202,14 +207,7 @@ async fn alone(world: &mut World) -> Result<(), Failure> {
 async fn deferred(world: &mut World) -> Result<(), Failure> {
     made(world, 3, "local").await?;
     let before = starts(world);
-    let full = user::node_of(world, &user::follower(world));
-    world.containers.kube.set_full(&full, true);
-    asks(world, &json!({"cpu": "200m"}));
-    world
-        .until("it waits for its node", 60_000, |world, _| {
-            user::status(world, "demo")["step"]["reason"] == "Resizing"
-        })
-        .await?;
+    let full = waits_for_room(world).await?;
     // Longer than a member has that can leave its node.
     world.pass_ms(120_000).await?;
     none_was_restarted(world, &before)?;
