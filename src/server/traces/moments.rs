@@ -5,7 +5,7 @@
 //! Never tells an entry's content, and never waits: a lock is held for one note or one search.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 /// Batches that are remembered: of half a second at the highest rates that were measured.
@@ -31,37 +31,43 @@ pub(in crate::server) struct Moment(Mutex<VecDeque<(u64, Instant)>>);
 impl Moment {
     /// Everything up to this number, and not noted before, has happened now.
     pub(in crate::server) fn note(&self, up_to: u64, now: Instant) {
-        let mut notes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut notes = self.lock();
         // A log is cut off where another leader's differs.
         while notes.back().is_some_and(|(last, _)| *last >= up_to) {
             notes.pop_back();
         }
-        if notes.len() == MOST {
-            notes.pop_front();
-        }
-        notes.push_back((up_to, now));
+        push(&mut notes, up_to, now);
     }
 
     /// The same of numbers that do not come in order: what a later one has noted stays.
     pub(in crate::server) fn note_more(&self, up_to: u64, now: Instant) {
-        let newest = || {
-            let notes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            notes.back().map(|(last, _)| *last)
-        };
-        if newest().is_none_or(|last| last < up_to) {
-            self.note(up_to, now);
+        let mut notes = self.lock();
+        if notes.back().is_none_or(|(last, _)| *last < up_to) {
+            push(&mut notes, up_to, now);
         }
     }
 
     /// When this one happened; `None`: it has not, or too long ago.
     pub(in crate::server) fn of(&self, number: u64) -> Option<Instant> {
-        let notes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let notes = self.lock();
         let place = notes.partition_point(|(up_to, _)| *up_to < number);
         // The first note is of everything before it, too, unless some were forgotten.
         let forgotten = place == 0 && notes.len() == MOST;
         let note = notes.get(place).filter(|_| !forgotten);
         note.map(|(_, at)| *at)
     }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<(u64, Instant)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The newest note; the oldest one makes room for it.
+fn push(notes: &mut VecDeque<(u64, Instant)>, up_to: u64, now: Instant) {
+    if notes.len() == MOST {
+        notes.pop_front();
+    }
+    notes.push_back((up_to, now));
 }
 
 #[cfg(test)]
