@@ -115,20 +115,36 @@ impl Figures {
         let each = self.median(Side::Ours, &format!("{name}, client CPU"))?;
         let theirs = self.median(Side::Etcd, name)?;
         let bound = 1e6 / each / theirs;
-        Some(Line {
-            name: format!("{name}, a second, with a server that costs nothing"),
-            unit: "bound",
-            ours: None,
-            etcd: None,
-            ratio: Some(bound).filter(|bound| bound.is_finite()),
-            spread: None,
-            failed: 0,
-        })
+        let name = format!("{name}, a second, with a server that costs nothing");
+        Some(Line::bound(name, bound))
+    }
+
+    /// The largest ratio that the rate of one client's puts can show: that of a server which does nothing but write and sync
+    /// each of them, which took so many seconds. `None` if etcd was not measured, or a request failed.
+    pub(super) fn sync_bound(&self, name: &str, syncs: &[f64]) -> Option<Line> {
+        let theirs = self.median(Side::Etcd, name)?;
+        let bound = 1.0 / median(syncs)? / theirs;
+        let name = format!("{name}, a second, with a server that only syncs");
+        Some(Line::bound(name, bound))
     }
 
     /// The result, one line per figure.
     pub(super) fn lines(&self) -> Vec<Line> {
         self.0.iter().map(Figure::line).collect()
+    }
+}
+
+impl Line {
+    fn bound(name: String, ratio: f64) -> Self {
+        Line {
+            name,
+            unit: "bound",
+            ours: None,
+            etcd: None,
+            ratio: Some(ratio).filter(|ratio| ratio.is_finite()),
+            spread: None,
+            failed: 0,
+        }
     }
 }
 
@@ -312,6 +328,17 @@ mod tests {
         assert_eq!(figures.lines()[2].ratio, None, "a share is not better");
         figures.failed("put", "a second", Better::Higher, 1);
         assert_eq!(figures.bound("put"), None);
+    }
+
+    /// A sync of 2 ms allows 500 a second.
+    #[test]
+    fn a_bound_of_one_client_is_what_the_disk_allows() {
+        let mut figures = Figures::default();
+        assert_eq!(figures.sync_bound("put", &[0.002]), None);
+        pairs(&mut figures, "put", Better::Higher, &[(300.0, 250.0)]);
+        assert_eq!(figures.sync_bound("put", &[]), None);
+        let bound = figures.sync_bound("put", &[0.001, 0.002, 0.004]);
+        assert_eq!(bound.expect("both were measured").ratio, Some(2.0));
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod cluster;
 mod figures;
 mod growth;
 mod run;
+mod syncs;
 mod tool;
 
 use std::ffi::OsString;
@@ -155,6 +156,7 @@ fn measure(arguments: &Arguments) -> Result<Vec<Line>, Error> {
     run.each_side("filling", 0, |run, side| run.fill(side, "small/", SMALL))?;
     for round in 0..arguments.rounds {
         run.each_side("puts and gets", round, Run::small_round)?;
+        run.note_sync(syncs::seconds_a_sync(&arguments.dir)?);
         run.each_side("at a fixed rate", round, Run::steady_round)?;
     }
     let keys = arguments.keys;
@@ -166,6 +168,7 @@ fn measure(arguments: &Arguments) -> Result<Vec<Line>, Error> {
     for what in ["put", "get"] {
         lines.extend(run.figures.bound(&format!("{what}, {}", clients(true))));
     }
+    lines.extend(run.sync_bound(&format!("put, {}", clients(false))));
     Ok(lines)
 }
 

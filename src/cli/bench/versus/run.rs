@@ -9,12 +9,14 @@ use super::super::load::Load;
 use super::super::summary::Summary;
 use super::Arguments;
 use super::cluster::{self, Cluster};
-use super::figures::{Better, Figures, Side};
+use super::figures::{Better, Figures, Line, Side};
 
 /// Two clusters, and what was measured of them.
 pub(super) struct Run<'a> {
     pub(super) arguments: &'a Arguments,
     pub(super) figures: Figures,
+    /// Seconds that the disk took to keep an entry, one value a round.
+    syncs: Vec<f64>,
     /// Ours, then etcd's.
     clusters: [Cluster; 2],
 }
@@ -36,6 +38,7 @@ impl<'a> Run<'a> {
         Ok(Run {
             arguments,
             figures: Figures::default(),
+            syncs: Vec::new(),
             clusters: [
                 start(Side::Ours, &arguments.quorate)?,
                 start(Side::Etcd, &arguments.etcd)?,
@@ -142,6 +145,16 @@ impl<'a> Run<'a> {
         if failed > 0 {
             print!("{summary}");
         }
+    }
+
+    /// The disk took so many seconds to keep an entry, in this round.
+    pub(super) fn note_sync(&mut self, seconds: f64) {
+        self.syncs.push(seconds);
+    }
+
+    /// The largest ratio that the rate of one client's puts can show on this disk.
+    pub(super) fn sync_bound(&self, name: &str) -> Option<Line> {
+        self.figures.sync_bound(name, &self.syncs)
     }
 
     /// What an average member holds, as a figure.
