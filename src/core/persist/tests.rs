@@ -1,6 +1,7 @@
 //! Checkpoints with files of values: restored after any crash, sent as those of a member without such files, and
 //! rid of what nobody needs.
 
+mod merge_cost;
 mod merged;
 
 use std::collections::BTreeSet;

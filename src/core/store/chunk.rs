@@ -85,6 +85,7 @@ impl Sealed {
     /// Packs what can be, if that is at least so much more than before.
     pub(super) fn pack(&self, least: usize) {
         let held = self.held();
+        held.entries.iter().for_each(|entry| entry.record.load());
         let packable = held
             .entries
             .iter()

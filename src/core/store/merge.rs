@@ -146,6 +146,7 @@ impl<'a> Merge<'a> {
     }
 
     fn take_change(&mut self) -> Result<(), Error> {
+        self.changes.load(self.taken);
         let Some(record) = self.changes.get(self.taken) else {
             return Ok(());
         };

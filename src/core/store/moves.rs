@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use arrayvec::ArrayVec;
 use bytes::Bytes;
 
 use crate::mutants::mutant;
@@ -19,6 +20,7 @@ use super::log::{Holder, LogEntry};
 use super::record::Record;
 use super::span::Span;
 use super::state::State;
+use super::tree::TOGETHER;
 use super::value::{ValueFile, sum};
 use super::view::View;
 use super::written::UsedFiles;
@@ -80,9 +82,18 @@ impl View {
         X: ToString,
     {
         let mut moving = Moving::of(&self.state, from, (worn, most), put);
-        for record in changes.newest_first() {
-            // None of them is packed: that is what each checkpoint does last.
-            moving.one(record, || Holder::Record)?;
+        let mut records = changes.newest_first();
+        loop {
+            let some: ArrayVec<&Record, TOGETHER> = records.by_ref().take(TOGETHER).collect();
+            if some.is_empty() {
+                break;
+            }
+            Record::load_all(some.iter().copied());
+            some.iter().for_each(|record| record.value.touch());
+            for record in some {
+                // None of them is packed: that is what each checkpoint does last.
+                moving.one(record, || Holder::Record)?;
+            }
         }
         if !worn.is_empty() {
             moving.worn(Earlier::new(chunks()?)?)?;
@@ -292,8 +303,11 @@ impl Moved {
 
     /// What was written is durable in `file`: from here on it is read from there, by readers of every view.
     pub fn settle(mut self, file: &Arc<ValueFile>) {
-        for (record, offset, sum) in self.records {
-            record.value.settle(file, offset, sum);
+        for some in self.records.chunks(TOGETHER) {
+            Record::load_all(some.iter().map(|(record, ..)| record));
+            for (record, offset, sum) in some {
+                record.value.settle(file, *offset, *sum);
+            }
         }
         // Each chunk once: it is put together anew.
         self.logged

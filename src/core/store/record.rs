@@ -140,6 +140,15 @@ impl Record {
         std::hint::black_box(ThinArc::strong_count(&self.0));
     }
 
+    /// The same of some records, and the ends of their keys, which are read next: each is at another place in memory, and the processor
+    /// fetches them together.
+    pub(super) fn load_all<'a>(records: impl Iterator<Item = &'a Record> + Clone) {
+        records.clone().for_each(Record::load);
+        records.for_each(|record| {
+            std::hint::black_box(record.0.slice.last());
+        });
+    }
+
     /// Its position in the history of the store.
     pub(super) fn place(&self) -> (Revision, u32) {
         (self.main, self.sub)

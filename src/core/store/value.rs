@@ -12,6 +12,11 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::mutants::mutant;
 
+/// What a processor loads at once, in bytes.
+const LINE: usize = 64;
+/// What follows these lines it loads by itself.
+const LINES: usize = 8;
+
 /// Why a value cannot be read from its file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what}")]
@@ -195,6 +200,14 @@ impl Value {
         match &*self.at() {
             At::Memory(value) => value.len() < bytes,
             At::File(_) => true,
+        }
+    }
+
+    /// Loads the beginning of it if it is in memory, for whoever reads it next.
+    pub(super) fn touch(&self) {
+        if let At::Memory(value) = &*self.at() {
+            let lines = value.iter().step_by(LINE).take(LINES);
+            std::hint::black_box(lines.fold(0, |all, byte| all ^ byte));
         }
     }
 
