@@ -128,7 +128,33 @@ impl Block {
         }
     }
 
-    /// The same if its key is in a span, else its revision: no record is made of another key's. `room` is for the key.
+    /// The keys of all rows.
+    pub(super) fn keys(&self) -> Keys {
+        let mut keys = Keys::default();
+        let mut room = Vec::new();
+        for number in 0..self.starts.len() {
+            let row = self.row(number);
+            room.clear();
+            self.key(&row, &mut { row.rest }, &mut room);
+            keys.bytes.extend_from_slice(&room);
+            keys.ends.push(keys.bytes.len());
+        }
+        keys
+    }
+
+    /// A row; `keys` are those of all rows.
+    pub(super) fn line<'a>(&self, number: usize, keys: &'a Keys) -> Line<'a> {
+        let row = self.row(number);
+        let mut rest = row.rest;
+        Self::skip_key(&row, &mut rest);
+        Line {
+            key: keys.get(number),
+            revision: self.revision(&row, rest),
+            frees: self.frees.wrapping_add(row.frees),
+        }
+    }
+
+    /// A row as an entry of the log if its key is in a span, else its revision: no record is made of another key's. `room` is for the key.
     pub(super) fn within(
         &self,
         number: usize,
@@ -223,6 +249,21 @@ impl Block {
         let (own, behind) = rest.split_at(length);
         key.extend_from_slice(own);
         *rest = behind;
+    }
+}
+
+/// The keys of the rows of a block, one behind the other.
+#[derive(Debug, Default)]
+pub(super) struct Keys {
+    bytes: Vec<u8>,
+    /// Where each ends.
+    ends: Vec<usize>,
+}
+
+impl Keys {
+    fn get(&self, number: usize) -> &[u8] {
+        let begin = number.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.bytes[begin..self.ends[number]]
     }
 }
 

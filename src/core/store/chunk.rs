@@ -93,13 +93,8 @@ impl Sealed {
         if packable.count() < least {
             return;
         }
-        let entries = held.all();
-        let numbers = entries.iter().enumerate();
-        let packed =
-            numbers.filter(|(at, entry)| held.packed >> at & 1 != 0 || is_packable(&entry.record));
-        let packed = packed.fold(0, |packed, (at, _)| packed | 1 << at);
         // What was healed or moved meanwhile is packed the next time.
-        self.exchange(&held, Held::of(entries, packed));
+        self.exchange(&held, held.packed_further());
     }
 
     /// The values of these entries are in a file from here on, each at an offset and with this sum.
@@ -171,6 +166,31 @@ impl Held {
         Held {
             packed,
             block: (packed != 0).then(|| Block::of(&lines)),
+            entries: entries.into(),
+        }
+    }
+
+    /// The same entries, with whatever can be packed. What is packed is put together anew without records of its own.
+    fn packed_further(&self) -> Held {
+        let keys = self.block.as_ref().map(Block::keys).unwrap_or_default();
+        let (mut packed, mut inside, mut entries) = (0, Vec::new(), Vec::new());
+        for at in 0..CHUNK {
+            match (self.row(at), &self.block) {
+                (Ok(row), Some(block)) => inside.push(block.line(row, &keys)),
+                (Ok(other) | Err(other), _) => {
+                    let entry = &self.entries[other];
+                    if !is_packable(&entry.record) {
+                        entries.push(entry.clone());
+                        continue;
+                    }
+                    inside.push(Line::of(entry));
+                }
+            }
+            packed |= 1 << at;
+        }
+        Held {
+            packed,
+            block: (packed != 0).then(|| Block::of(&inside)),
             entries: entries.into(),
         }
     }
