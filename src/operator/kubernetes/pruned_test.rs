@@ -21,6 +21,7 @@ use crate::crd::{
     LABEL_CLAIM_STATE, LABEL_CLUSTER_UID, LABEL_MEMBER, LABEL_RELEASED, ValidatedCluster,
 };
 use crate::operator::admission::admit;
+use crate::plan::PdbLimit;
 
 /// An object as an API server stores one, with these fields of its own.
 fn of<K: DeserializeOwned>(mut own: Value) -> K {
