@@ -61,6 +61,10 @@ spec:
 EOF
 }
 
+policy() { # policy NAME POLICY: how evictions of its members are handled
+  kubectl -n "$ns" patch qec "$1" --type=merge -p "{\"spec\": {\"disruption\": {\"policy\": \"$2\"}}}" >/dev/null
+}
+
 # An S3 gateway with one bucket, at http://s3.$ns.svc:7070: Kubernetes creates a mounted subdirectory.
 s3_gateway() { # s3_gateway SECRET: of the access key "backup"
   kubectl -n "$ns" apply -f - >/dev/null <<EOF

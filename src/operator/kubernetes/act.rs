@@ -120,14 +120,11 @@ pub(super) async fn apply_action(
             release_pod(one, member, uid, json!(seconds.to_string())).await
         }
         ObjectAction::HoldPod { member, uid } => release_pod(one, member, uid, Value::Null).await,
-        ObjectAction::SetPdb {
-            min_available,
-            before,
-        } => {
-            let pdb = build::pdb_with_min_available(cluster, *min_available);
+        ObjectAction::SetPdb { limit, before } => {
+            let pdb = build::pdb(cluster, *limit);
             let unchanged = |found: &PodDisruptionBudget| {
-                let current = facts::pdb(found).min_available;
-                (current != *before).then(|| format!("the PDB keeps {current:?}"))
+                let current = facts::pdb(found).limit;
+                (current != *before).then(|| format!("the PDB has {current:?}"))
             };
             let stored = apply_where(client, namespace, &pdb, ours, unchanged).await?;
             one.made(&pdb, &stored);

@@ -9,11 +9,16 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::{Resource, ResourceExt};
 
 use super::facts;
-use super::observe::counts_evictions;
+use super::observe::limits_pdb;
 use super::platform::OneCluster;
 use crate::build;
 use crate::crd::{ValidatedCluster, operator_secret_name, slot_service_name};
-use crate::plan::{ObjectFacts, ObjectKey, ObjectKind, Owner, SlotFacts};
+use crate::plan::{ObjectFacts, ObjectKey, ObjectKind, Owner, PdbLimit, SlotFacts};
+
+/// Whether a PDB of this cluster may have this limit, as far as its policy shows; the plan compares which one.
+fn may_be_limited(cluster: Option<&ValidatedCluster>, limit: PdbLimit) -> bool {
+    limits_pdb(cluster) && matches!(limit, PdbLimit::MinAvailable(_))
+}
 
 impl OneCluster {
     /// Whether an object with this rendering was edited.
@@ -63,16 +68,10 @@ impl OneCluster {
                 ObjectKind::PodDisruptionBudget => {
                     let mut ours = pdbs.iter().filter(|one| one.name_any() == key.name);
                     ours.next().is_some_and(|live| {
-                        let min_available = facts::pdb(live).min_available;
+                        let limit = facts::pdb(live).limit;
+                        let limit = limit.filter(|limit| may_be_limited(cluster, *limit));
                         self.is_edited(cluster, &**live, |cluster| {
-                            Some(
-                                match min_available.filter(|_| counts_evictions(Some(cluster))) {
-                                    Some(min_available) => {
-                                        build::pdb_with_min_available(cluster, min_available)
-                                    }
-                                    None => build::pdb_without_evictions(cluster),
-                                },
-                            )
+                            Some(build::pdb(cluster, limit.unwrap_or(PdbLimit::CLOSED)))
                         })
                     })
                 }

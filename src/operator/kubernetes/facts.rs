@@ -21,8 +21,8 @@ use crate::crd::{
 use crate::operator::describe;
 use crate::operator::members::MadeOf;
 use crate::plan::{
-    ClassFacts, Exit, ObjectFacts, Owner, PdbFacts, PodFacts, PodPhase, PvcFacts, PvcState,
-    ServerFacts, SetFacts, SlotFacts, StorageFacts,
+    ClassFacts, Exit, ObjectFacts, Owner, PdbFacts, PdbLimit, PodFacts, PodPhase, PvcFacts,
+    PvcState, ServerFacts, SetFacts, SlotFacts, StorageFacts,
 };
 
 /// The label that identifies a node.
@@ -52,18 +52,21 @@ pub(super) fn object(meta: &ObjectMeta, name: &str, uid: &str) -> ObjectFacts {
     }
 }
 
-/// A PDB's number, and Kubernetes' count for it.
+/// A PDB's limit, and Kubernetes' count for it.
 pub(super) fn pdb(pdb: &PodDisruptionBudget) -> PdbFacts {
     let spec = pdb.spec.as_ref();
-    let min_available = match spec.and_then(|spec| spec.min_available.as_ref()) {
-        Some(IntOrString::Int(min_available)) => u32::try_from(*min_available).ok(),
+    let pods = |value: Option<&IntOrString>| match value {
+        Some(IntOrString::Int(pods)) => u32::try_from(*pods).ok(),
         _ => None,
     };
+    let least = pods(spec.and_then(|spec| spec.min_available.as_ref()));
+    let most = pods(spec.and_then(|spec| spec.max_unavailable.as_ref()));
+    let most = most.map(PdbLimit::MaxUnavailable);
     let status = pdb.status.as_ref();
     let counted = status.filter(|status| status.observed_generation == pdb.metadata.generation);
     let available = counted.map(|status| u32::try_from(status.current_healthy).unwrap_or(0));
     PdbFacts {
-        min_available,
+        limit: least.map(PdbLimit::MinAvailable).or(most),
         available,
     }
 }

@@ -374,20 +374,18 @@ fn pdb_facts_hold_number_and_count() {
         });
         pdb(&serde_json::from_value(object).expect("a valid object"))
     };
-    let facts = |min_available, available| PdbFacts {
-        min_available,
-        available,
-    };
+    let facts = |limit, available| PdbFacts { limit, available };
+    let least = |pods| Some(PdbLimit::MinAvailable(pods));
     let two = json!({"minAvailable": 2});
-    assert_eq!(facts_of(two.clone(), 3), facts(Some(2), Some(2)));
+    assert_eq!(facts_of(two.clone(), 3), facts(least(2), Some(2)));
     assert_eq!(
         facts_of(two, 2),
-        facts(Some(2), None),
+        facts(least(2), None),
         "counted for the previous spec"
     );
     assert_eq!(
         facts_of(json!({"maxUnavailable": 0}), 3),
-        facts(None, Some(2))
+        facts(Some(PdbLimit::CLOSED), Some(2))
     );
     assert_eq!(
         facts_of(json!({"minAvailable": "50%"}), 3),

@@ -192,7 +192,7 @@ impl OneCluster {
         };
         let found = self.find(freshness, life, known);
         let mut found = found.await?;
-        if freshness == Freshness::Live && counts_evictions(cluster.as_ref().ok()) {
+        if freshness == Freshness::Live && limits_pdb(cluster.as_ref().ok()) {
             // Whether a further vote is covered is not read from a cache.
             found.pdbs = live(self.api(), &self.of_name()).await?;
         }
@@ -658,9 +658,9 @@ fn life_of<'a>(resource: &'a Resourceful, uid: &'a str) -> &'a str {
     resource.0.as_ref().map_or(uid, EtcdCluster::life)
 }
 
-/// Whether evictions are counted by a number that the plan decides.
-pub(super) fn counts_evictions(cluster: Option<&ValidatedCluster>) -> bool {
-    cluster.is_some_and(|cluster| cluster.spec.disruption.policy == DisruptionPolicy::Budget)
+/// Whether the plan decides what the PDB limits evictions by.
+pub(super) fn limits_pdb(cluster: Option<&ValidatedCluster>) -> bool {
+    cluster.is_some_and(|cluster| cluster.spec.disruption.policy != DisruptionPolicy::Gate)
 }
 
 /// A Secret with the identity Secret's name that cannot be read counts as an identity Secret of another cluster: never

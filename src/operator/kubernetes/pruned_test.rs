@@ -21,6 +21,7 @@ use crate::crd::{
     LABEL_CLAIM_STATE, LABEL_CLUSTER_UID, LABEL_MEMBER, LABEL_RELEASED, ValidatedCluster,
 };
 use crate::operator::admission::admit;
+use crate::plan::PdbLimit;
 
 /// An object as an API server stores one, with these fields of its own.
 fn of<K: DeserializeOwned>(mut own: Value) -> K {
@@ -273,7 +274,8 @@ fn sets_and_services_keep_their_facts() {
     assert_eq!(read(&kept).member.as_deref(), Some("demo-1"));
     assert_gone(&whole, &kept, &["unread-ip"]);
 
-    let mut pdb = serde_json::to_value(build::pdb_with_min_available(&cluster(), 2)).expect("JSON");
+    let mut pdb =
+        serde_json::to_value(build::pdb(&cluster(), PdbLimit::MinAvailable(2))).expect("JSON");
     pdb["status"] = json!({"observedGeneration": 3, "currentHealthy": 2, "desiredHealthy": 2,
         "disruptionsAllowed": 0, "expectedPods": 3, "disruptedPods": {"unread-pod": "2026-03-01T00:00:00Z"}});
     let whole: PodDisruptionBudget = of(pdb);
@@ -281,7 +283,7 @@ fn sets_and_services_keep_their_facts() {
     assert_eq!(facts::pdb(&kept), facts::pdb(&whole));
     let counted = facts::pdb(&kept);
     assert_eq!(
-        (counted.min_available, counted.available),
+        (counted.min_available(), counted.available),
         (Some(2), Some(2))
     );
     assert_gone(&whole, &kept, &["unread-pod"]);

@@ -54,7 +54,7 @@ fn of_all(
 
 /// What Kubernetes allows of evictions, where it is Kubernetes that limits them.
 fn allowed(caches: &Caches, cluster: &EtcdCluster) -> Option<i64> {
-    if cluster.spec.disruption.policy != DisruptionPolicy::Budget {
+    if cluster.spec.disruption.policy == DisruptionPolicy::Gate {
         return None;
     }
     let namespace = cluster.metadata.namespace.as_deref()?;

@@ -455,7 +455,7 @@ fn the_rest() -> Vec<Field> {
         ),
         field(
             "disruption.policy",
-            json!(["Gate", "Budget"]),
+            json!(["Auto", "Gate", "Budget"]),
             json!([]),
             json!(["None"]),
         ),

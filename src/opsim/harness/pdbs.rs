@@ -16,6 +16,8 @@ use super::intruder;
 pub(crate) struct Pdbs {
     /// How many pods have to stay available, where a PDB demands it.
     pub(crate) min_available: Option<usize>,
+    /// How many pods may be unavailable, where a PDB says that: with any but 0 evictions depend on which pods are there.
+    pub(crate) max_unavailable: Option<i64>,
     /// A pod that was not let go, with the number of PDBs over it, where that is not one.
     pub(crate) wrong: Option<(String, usize)>,
     /// Members whose pods are there.
@@ -56,10 +58,12 @@ pub(super) fn read(api: &ApiServer, clusters: &mut BTreeMap<String, ClusterTruth
     }
     for (uid, cluster) in clusters {
         let ours = by_life.get(uid.as_str()).into_iter().flatten();
-        let mut min_available =
-            ours.filter_map(|pdb| object::number(pdb, &["spec", "minAvailable"]));
-        cluster.pdbs.min_available = min_available
-            .next()
-            .and_then(|min_available| usize::try_from(min_available).ok());
+        let of = |field: &str| {
+            let mut all = ours.clone();
+            all.find_map(|pdb| object::number(pdb, &["spec", field]))
+        };
+        let min_available = of("minAvailable");
+        cluster.pdbs.min_available = min_available.and_then(|pods| usize::try_from(pods).ok());
+        cluster.pdbs.max_unavailable = of("maxUnavailable");
     }
 }

@@ -98,6 +98,18 @@ impl Kube {
         });
     }
 
+    /// Marks a node that is to go, as autoscalers do, or takes that back.
+    pub fn mark(&mut self, name: &str, key: &str, goes: bool) {
+        self.edit(Kind::Node, name, |node| {
+            let mut taints = object::items(node, &["spec", "taints"]).to_vec();
+            taints.retain(|taint| taint["key"] != key);
+            if goes {
+                taints.push(json!({"key": key, "effect": "NoSchedule"}));
+            }
+            put(node, &["spec", "taints"], json!(taints));
+        });
+    }
+
     fn edit(&mut self, kind: Kind, name: &str, change: impl FnOnce(&mut Value)) {
         self.with(|api| api.edit("admin", kind, ("", name), change));
     }

@@ -169,12 +169,37 @@ fn services(api: &ApiServer, cluster: &ClusterTruth, names: &BTreeSet<&str>) -> 
     there(Kind::Service, &surplus).then(|| format!("{surplus} is one slot too many"))
 }
 
-/// A PDB that counts keeps a quorum of the members, no more and no fewer.
+/// Reasons for which a PDB that opens stays closed at rest.
+const STAYS_CLOSED: [&str; 9] = [
+    "AlarmRaised",
+    "CertificateRefused",
+    "FewVoters",
+    "MembersReplaced",
+    "NodeDrained",
+    "NodesUnknown",
+    "Paused",
+    "VolumesStay",
+    "VolumesUnknown",
+];
+
+/// A PDB that counts keeps a quorum of the members, no more and no fewer; one that opens keeps all but one, if its
+/// condition says that it is open.
 fn pdb(api: &ApiServer, uid: &str, cluster: &ClusterTruth) -> Option<String> {
     let mut resources = api.all(Kind::EtcdCluster);
     let resource = resources.find(|found| object::life(found) == uid)?;
-    let counts = object::text(resource, &["spec", "disruption", "policy"]) == "Budget";
-    let min_available = counts.then_some(cluster.target / 2 + 1);
+    let min_available = match object::text(resource, &["spec", "disruption", "policy"]) {
+        "Budget" => Some(cluster.target / 2 + 1),
+        "Auto" => {
+            let mut conditions = object::items(resource, &["status", "conditions"]).iter();
+            let found = conditions.find(|it| it["type"] == "DisruptionAllowed")?;
+            let reason = object::text(found, &["reason"]);
+            if found["status"] != "True" && !STAYS_CLOSED.contains(&reason) {
+                return Some(format!("the PDB is closed at rest, for {reason}"));
+            }
+            (reason == "OneAtATime").then_some(cluster.target - 1)
+        }
+        _ => None,
+    };
     let current = cluster.pdbs.min_available;
     (current != min_available).then(|| format!("the PDB keeps {current:?}, not {min_available:?}"))
 }

@@ -3,6 +3,7 @@
 //! comes, and is lowered only when the pods of all who were removed are gone.
 
 use super::{Of, Step};
+use crate::opsim::harness::ground_truth::ClusterTruth;
 
 pub(super) fn moment(of: &Of<'_>) -> Option<String> {
     let cluster = of.cluster;
@@ -19,7 +20,18 @@ pub(super) fn moment(of: &Of<'_>) -> Option<String> {
 }
 
 pub(super) fn deed(step: &Step<'_>) -> Option<String> {
-    let (before, after) = (step.before.pdbs.min_available?, &step.after.pdbs);
+    let (before, after) = (&step.before.pdbs, &step.after.pdbs);
+    let counts = after.max_unavailable.filter(|pods| *pods != 0);
+    if let Some(pods) = counts.filter(|_| before.max_unavailable != counts) {
+        return Some(format!(
+            "{pods} pods may be unavailable, whichever are there"
+        ));
+    }
+    let opened = before.max_unavailable == Some(0) && opens(step.after);
+    let before = match opened {
+        true => usize::MAX,
+        false => before.min_available?,
+    };
     let lowered = step.after.exists
         && after
             .min_available
@@ -29,6 +41,11 @@ pub(super) fn deed(step: &Step<'_>) -> Option<String> {
     Some(format!(
         "the PDB was lowered, and the pod of {left} is still there"
     ))
+}
+
+/// Whether the PDB keeps all members but one, as one that is open at rest does.
+fn opens(cluster: &ClusterTruth) -> bool {
+    cluster.pdbs.min_available == Some(cluster.voters.len().saturating_sub(1))
 }
 
 #[cfg(test)]
@@ -62,5 +79,20 @@ mod tests {
         after.pdbs.pods.clear();
         assert_eq!(deed(&step(&before, &after, 0)), None);
         assert_eq!(deed(&step(&before, &before, 0)), None);
+    }
+
+    #[test]
+    fn detects_a_pdb_opened_too_early() {
+        let mut before = cluster(3);
+        before.pdbs.max_unavailable = Some(0);
+        before.removed.insert("demo-4".into());
+        before.pdbs.pods.insert("demo-4".into());
+        let mut after = before.clone();
+        (after.pdbs.max_unavailable, after.pdbs.min_available) = (None, Some(2));
+        assert!(deed(&step(&before, &after, 0)).is_some());
+        after.pdbs.pods.clear();
+        assert_eq!(deed(&step(&before, &after, 0)), None);
+        after.pdbs.max_unavailable = Some(1);
+        assert!(deed(&step(&before, &after, 0)).is_some());
     }
 }

@@ -48,7 +48,7 @@ pub(super) const SCENARIOS: [Scenario; 24] = [
     },
     Scenario {
         name: "drain-refused",
-        story: "nodes are drained one after the other: the PDB refuses every eviction of a member (scenario 6, as far as this version goes)",
+        story: "with the policy Gate nodes are drained one after the other: the PDB refuses every eviction of a member (scenario 6, as far as this version goes)",
         script: |world| Box::pin(drain_refused(world)),
     },
     Scenario {
@@ -219,6 +219,8 @@ async fn sick_while_rolled(world: &mut World) -> Result<(), Failure> {
 
 async fn drain_refused(world: &mut World) -> Result<(), Failure> {
     three(world).await?;
+    user::edit(world, "demo", &json!({"disruption": {"policy": "Gate"}}));
+    world.settle(SOON_MS).await?;
     for member in user::voters(world) {
         let pod = crate::crd::pod_name(&member);
         let api = world.api.clone();

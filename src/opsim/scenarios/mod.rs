@@ -3,6 +3,7 @@
 
 mod adopted;
 mod alarms;
+mod autoscalers;
 mod backup_lives;
 mod backups;
 mod clients;
@@ -37,6 +38,7 @@ pub fn all() -> Vec<Scenario> {
         &disks::SCENARIOS[..],
         &nodes::SCENARIOS[..],
         &pdb::SCENARIOS[..],
+        &autoscalers::SCENARIOS[..],
         &recoveries::SCENARIOS[..],
         &resizes::SCENARIOS[..],
         &restores::SCENARIOS[..],

@@ -119,6 +119,7 @@ pub fn resource_objects(cluster: &ValidatedCluster) -> BTreeMap<ObjectKey, Strin
             key(ObjectKind::PodDisruptionBudget, pdb_name(name)),
             // How many have to stay available is not among its inputs: the plan compares the number.
             hash(&match cluster.spec.disruption.policy {
+                DisruptionPolicy::Auto => json!("open while the plan says so"),
                 DisruptionPolicy::Gate => json!("gate of pods that are not released"),
                 DisruptionPolicy::Budget => json!("as many as the plan says stay available"),
             }),

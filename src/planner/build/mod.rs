@@ -62,7 +62,7 @@ pub use earlier::stateful_set_by;
 pub use image::OwnImage;
 pub use member::{client_endpoint, client_url, host, peer_url, server_arguments, slot_endpoints};
 pub use network::network_policy;
-pub use pdb::{pdb_with_min_available, pdb_without_evictions};
+pub use pdb::{pdb, pdb_without_evictions};
 pub use pod::{CONTAINER, SetOptions, stateful_set};
 pub use pvc::{PvcSize, asked_storage, pvc, read_asked_storage, size_in_words};
 pub use rbac::{cluster_role_yaml, every_rule, lease_rules, rules, rules_yaml};

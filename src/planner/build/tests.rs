@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::*;
 use crate::crd::{EtcdCluster, TlsPort, Until, ValidatedCluster, parse, validate};
-use crate::plan::{Owner, PvcState};
+use crate::plan::{Owner, PdbLimit, PvcState};
 
 pub(super) fn cluster(yaml: &str) -> ValidatedCluster {
     let head = "apiVersion: quorate.dev/v1alpha1\nkind: EtcdCluster\nmetadata: {name: demo, namespace: prod}\n";
@@ -297,10 +297,12 @@ fn selectors_name_the_cluster_uid() {
     let spec = pdb_without_evictions(&cluster).spec.expect("a spec");
     let selector = spec.selector.expect("a selector");
     // One object selects the same pods under either policy; only its rule differs.
-    let counted = pdb_with_min_available(&cluster, 2).spec.expect("a spec");
+    let counted = pdb(&cluster, PdbLimit::MinAvailable(2))
+        .spec
+        .expect("a spec");
     assert_eq!(counted.selector.as_ref(), Some(&selector));
     assert_eq!(
-        pdb_with_min_available(&cluster, 2).metadata.name,
+        pdb(&cluster, PdbLimit::MinAvailable(2)).metadata.name,
         pdb_without_evictions(&cluster).metadata.name
     );
     assert_eq!(counted.min_available, Some(IntOrString::Int(2)));

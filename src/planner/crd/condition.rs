@@ -19,13 +19,15 @@ pub enum ConditionType {
     Durable,
     /// The cluster follows another one and takes no writes of clients. Only with `spec.bootstrap.follow` or `spec.replicaOf`.
     Following,
+    /// An eviction may take one member now. Only with `disruption.policy: Auto`.
+    DisruptionAllowed,
     /// The operator cannot continue by itself: the user has to change something.
     Stalled,
 }
 
 impl ConditionType {
     /// All condition types, in the order in which they are reported.
-    pub const ALL: [ConditionType; 9] = [
+    pub const ALL: [ConditionType; 10] = [
         ConditionType::Ready,
         ConditionType::Available,
         ConditionType::Quorate,
@@ -34,6 +36,7 @@ impl ConditionType {
         ConditionType::TlsReady,
         ConditionType::Durable,
         ConditionType::Following,
+        ConditionType::DisruptionAllowed,
         ConditionType::Stalled,
     ];
 
@@ -48,6 +51,7 @@ impl ConditionType {
             ConditionType::TlsReady => "TLSReady",
             ConditionType::Durable => "Durable",
             ConditionType::Following => "Following",
+            ConditionType::DisruptionAllowed => "DisruptionAllowed",
             ConditionType::Stalled => "Stalled",
         }
     }

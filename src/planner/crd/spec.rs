@@ -432,9 +432,15 @@ pub struct Disruption {
 /// How evictions of member pods are handled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum DisruptionPolicy {
+    /// As `Gate`, but while nothing is under way the PDB lets an eviction take one member: Karpenter and the cluster
+    /// autoscaler choose only nodes whose pods may be evicted. It does so for three or more members whose volumes can be
+    /// used on other nodes, and no longer once a node of a member is drained. An eviction that comes before that is one as
+    /// under `Budget`: the member hands over when its pod is terminated. The condition DisruptionAllowed says which of both
+    /// it is, and why.
+    #[default]
+    Auto,
     /// Evictions are blocked until the operator has prepared the member to leave: a drain waits exactly as long as
     /// necessary.
-    #[default]
     Gate,
     /// As many evictions at once as leave a quorum available, from any source; a member hands over when its pod is
     /// terminated. For node pools whose autoscaler does not wait. The operator itself evicts serving pods instead of

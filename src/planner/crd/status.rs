@@ -95,8 +95,8 @@ pub struct EtcdClusterStatus {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["secret"]))]
     pub certificates: Vec<CertificateStatus>,
-    /// Ready, Available, Quorate, Progressing, Degraded, Durable and Stalled, TLSReady with TLS, and Following with
-    /// `spec.bootstrap.follow` or `spec.replicaOf`.
+    /// Ready, Available, Quorate, Progressing, Degraded, Durable and Stalled, TLSReady with TLS, Following with
+    /// `spec.bootstrap.follow` or `spec.replicaOf`, and DisruptionAllowed with `disruption.policy: Auto`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,

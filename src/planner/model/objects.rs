@@ -4,7 +4,8 @@
 
 use super::{Model, Refused};
 use crate::plan::{
-    IdentitySecret, ObjectAction, ObjectFacts, ObjectKey, ObjectKind, Owner, PdbFacts, SlotFacts,
+    IdentitySecret, ObjectAction, ObjectFacts, ObjectKey, ObjectKind, Owner, PdbFacts, PdbLimit,
+    SlotFacts,
 };
 
 impl Model {
@@ -12,10 +13,7 @@ impl Model {
         match action {
             ObjectAction::AdmitSpec { hash } => self.admit(hash),
             ObjectAction::ApplyObject(key) => self.apply_object(key),
-            ObjectAction::SetPdb {
-                min_available,
-                before,
-            } => self.set_pdb(*min_available, *before),
+            ObjectAction::SetPdb { limit, before } => self.set_pdb(*limit, *before),
             ObjectAction::CreateIdentitySecret {
                 seed,
                 nonce,
@@ -89,30 +87,27 @@ impl Model {
         };
         self.api.objects.insert(key.clone(), facts);
         if key.kind == ObjectKind::PodDisruptionBudget {
-            self.api.pdb = Some(PdbFacts::default());
+            self.api.pdb = Some(PdbFacts::of(PdbLimit::CLOSED));
         }
         Ok(())
     }
 
-    fn set_pdb(&mut self, min_available: u32, before: Option<u32>) -> Result<(), Refused> {
-        let found = self.min_available();
+    fn set_pdb(&mut self, limit: PdbLimit, before: Option<PdbLimit>) -> Result<(), Refused> {
+        let found = self.api.pdb.and_then(|pdb| pdb.limit);
         if found != before {
-            return Refused::changed(format!("the PDB keeps {found:?}"));
+            return Refused::changed(format!("the PDB has {found:?}"));
         }
         let is_pdb = |key: &&ObjectKey| key.kind == ObjectKind::PodDisruptionBudget;
         if let Some(key) = self.api.wanted_objects.keys().find(is_pdb).cloned() {
             self.apply_object(&key)?;
         }
-        self.api.pdb = Some(PdbFacts {
-            min_available: Some(min_available),
-            available: None,
-        });
+        self.api.pdb = Some(PdbFacts::of(limit));
         Ok(())
     }
 
     /// What the PDB keeps available; `None`: it is a gate, or there is none.
     pub fn min_available(&self) -> Option<u32> {
-        self.api.pdb.and_then(|pdb| pdb.min_available)
+        self.api.pdb.and_then(|pdb| pdb.min_available())
     }
 
     fn create_identity_secret(

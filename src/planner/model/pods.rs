@@ -109,7 +109,7 @@ impl Model {
         };
         let counts = pod.ready_since_ms.is_some() && !pod.terminating;
         let others = self.available().saturating_sub(counts.into());
-        let min_available = pdb.min_available.and_then(|least| least.try_into().ok());
+        let min_available = pdb.min_available().and_then(|least| least.try_into().ok());
         min_available.is_some_and(|least: usize| others >= least)
     }
 

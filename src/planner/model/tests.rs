@@ -6,8 +6,8 @@ use crate::crd::pvc_name;
 use crate::plan::status_memory;
 use crate::plan::testing::observed_at;
 use crate::plan::{
-    Action, AlarmKind, Fence, MemberAction, ObjectAction, ObjectKey, ObjectKind, Owner, PvcState,
-    plan,
+    Action, AlarmKind, Fence, MemberAction, ObjectAction, ObjectKey, ObjectKind, Owner, PdbLimit,
+    PvcState, plan,
 };
 
 /// Three members at rest, behind a PDB that is a gate.
@@ -260,15 +260,16 @@ fn the_pdb_decides_about_evictions() {
     };
     let refused = |member: &str| Err(Refused::Disruption(member.into()));
     assert_eq!(evict(&mut model, "demo-1"), refused("demo-1"), "a gate");
-    let set = |min_available, before| ObjectAction::SetPdb {
-        min_available,
-        before,
+    let keeps = PdbLimit::MinAvailable;
+    let set = |least, before| ObjectAction::SetPdb {
+        limit: keeps(least),
+        before: Some(before),
     };
     assert!(
-        is_changed(object(&mut model, set(2, Some(3)))),
+        is_changed(object(&mut model, set(2, keeps(3)))),
         "it is none"
     );
-    assert_eq!(object(&mut model, set(2, None)), Ok(()));
+    assert_eq!(object(&mut model, set(2, PdbLimit::CLOSED)), Ok(()));
     assert_eq!(evict(&mut model, "demo-1"), Ok(()), "two others stay");
     assert_eq!(evict(&mut model, "demo-2"), refused("demo-2"));
     let release = ObjectAction::ReleasePod {

@@ -4,6 +4,7 @@
 use crate::crd::TlsPort;
 
 use super::observed::{AskedStorage, ObjectKey, PvcState};
+use super::pdb::PdbLimit;
 
 /// One mutating act. It names everything that it needs: execution has no choice left.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -182,13 +183,13 @@ pub enum ObjectAction {
     },
     /// Apply another object, as rendered from the spec.
     ApplyObject(ObjectKey),
-    /// Let the PDB keep so many members available, from the gate or from another
-    /// number; make it where it is missing.
+    /// Let the PDB limit evictions by this, from another limit; make it where it is missing.
     SetPdb {
-        /// Members that have to stay available.
-        min_available: u32,
-        /// Its number when this was decided; `None`: it had none. A PDB that has changed since is not touched.
-        before: Option<u32>,
+        /// The limit.
+        limit: PdbLimit,
+        /// Its limit when this was decided; `None`: it had none, or was missing. A PDB that has changed since is not
+        /// touched.
+        before: Option<PdbLimit>,
     },
     /// Create the identity Secret, live; fail if it exists.
     CreateIdentitySecret {

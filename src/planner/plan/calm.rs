@@ -19,6 +19,7 @@ fn is_settled(draft: &Draft) -> bool {
         && draft.stalled.is_none()
         && draft.failed_joins.is_empty()
         && draft.recoveries.is_empty()
+        && !(draft.evictions.as_ref()).is_some_and(|it| it.as_ref().is_err_and(|it| it.passes))
 }
 
 /// Every member is a healthy voter with a pod that described itself, and nothing else is there.

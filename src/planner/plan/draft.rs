@@ -20,8 +20,20 @@ pub(super) struct Draft {
     pub(super) remembered: Option<JoinFailure>,
     /// How EtcdRecoveries are doing.
     pub(super) recoveries: Vec<RecoveryReport>,
+    /// Whether an eviction may take a member, or why none may; `None` where no rule decides that.
+    pub(super) evictions: Option<Result<(), Closed>>,
     /// What the status counts as done.
     pub(super) done: Option<Action>,
+}
+
+/// Why no eviction may take a member.
+pub(super) struct Closed {
+    /// Machine-readable reason.
+    pub(super) reason: &'static str,
+    /// In words.
+    pub(super) why: String,
+    /// It passes with time, or with something that the cluster's objects do not tell of.
+    pub(super) passes: bool,
 }
 
 /// Something that has to happen before the operator can go on.

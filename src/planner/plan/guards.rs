@@ -41,8 +41,9 @@ pub(super) fn promote(s: &Situation<'_>, id: u64) -> Result<(), String> {
             "{healthy} of {voters} voters are healthy; {needed} have to be"
         ));
     }
-    let kept = s.o.pdb.and_then(|pdb| pdb.min_available).unwrap_or(0) as usize;
-    if s.counts_evictions_by_pdb() && kept < needed && !mutant!(PromotedUnbudgeted) {
+    let kept = s.o.pdb.and_then(|pdb| pdb.min_available()).unwrap_or(0) as usize;
+    let evicted = s.counts_evictions_by_pdb() || s.may_lose_one();
+    if evicted && kept < needed && !mutant!(PromotedUnbudgeted) {
         return Err(format!(
             "the PDB keeps {kept} members available; {needed} have to be"
         ));

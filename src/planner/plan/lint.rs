@@ -2,14 +2,14 @@
 //! only and without the rules' helpers, so that a bug there is not repeated here.
 
 mod alarms;
+mod evictions;
 mod follow;
 mod mounts;
 mod recovery;
 mod volumes;
 
 use crate::crd::{
-    ClientAuth, DisruptionPolicy, NodeReplacement, TlsPort, ValidatedCluster,
-    client_certificate_name, pvc_name,
+    ClientAuth, NodeReplacement, TlsPort, ValidatedCluster, client_certificate_name, pvc_name,
 };
 use crate::mutants::mutant;
 
@@ -17,7 +17,7 @@ use super::action::{Action, CertificateAction, FirstData, MemberAction, ObjectAc
 use super::certificates::UserCertificate;
 use super::incarnation;
 use super::observed::{
-    Description, MemberView, ObjectKind, Observed, Owner, Phase, PodFacts, PvcState, Resize,
+    Description, MemberView, Observed, Owner, Phase, PodFacts, PvcState, Resize,
 };
 use super::situation::{CONTACT_MS, FRESH_MS};
 use super::step::{Plan, Step};
@@ -125,10 +125,7 @@ impl Facts<'_> {
             }
             Action::Member(MemberAction::Remove { id, .. }) => self.remove(*id),
             Action::Member(MemberAction::Disarm { kind, id, .. }) => self.disarm(*kind, *id),
-            Action::Object(ObjectAction::SetPdb {
-                min_available,
-                before,
-            }) => self.set_pdb(*min_available, *before),
+            Action::Object(ObjectAction::SetPdb { limit, before }) => self.set_pdb(*limit, *before),
             Action::Object(ObjectAction::EvictPod { member, uid }) => {
                 refuse(
                     !self.with_budget_policy(),
@@ -152,6 +149,7 @@ impl Facts<'_> {
                     self.with_budget_policy() && serves,
                     "it is evicted, not deleted",
                 )?;
+                self.none_but_this_is_evicted()?;
                 self.delete_pod(member)
             }
             Action::Object(ObjectAction::ReleasePod { member, uid, .. }) => {
@@ -161,6 +159,7 @@ impl Facts<'_> {
                     others.any(|(_, pod)| pod.released_ms.is_some()),
                     "an eviction may take another pod",
                 )?;
+                self.none_but_this_is_evicted()?;
                 self.pod(member, uid)?;
                 self.delete_pod(member)
             }
@@ -461,42 +460,7 @@ impl Facts<'_> {
             voters > 1 && healthy < voters.div_ceil(2) + 1,
             "I3: too few healthy voters",
         )?;
-        let kept = self.o.pdb.and_then(|pdb| pdb.min_available).unwrap_or(0) as usize;
-        refuse(
-            self.with_budget_policy() && kept < voters.div_ceil(2) + 1,
-            "I11: evictions could leave no quorum of the voters to be",
-        )
-    }
-
-    /// Whether this platform has a PDB, and it is to count.
-    fn with_budget_policy(&self) -> bool {
-        let mut wanted = self.o.wanted_objects.keys();
-        self.cluster.spec.disruption.policy == DisruptionPolicy::Budget
-            && wanted.any(|key| key.kind == ObjectKind::PodDisruptionBudget)
-    }
-
-    fn set_pdb(&self, min_available: u32, before: Option<u32>) -> Result<(), String> {
-        refuse(
-            !self.with_budget_policy(),
-            "disruption.policy is not Budget",
-        )?;
-        let min_available = min_available as usize;
-        let lowers = before.is_some_and(|before| before as usize > min_available);
-        let voters = self.members().filter(|m| !m.learner).count();
-        let most = voters.max(self.cluster.target());
-        refuse(
-            min_available < most / 2 + 1,
-            "I11: it is less than a quorum",
-        )?;
-        refuse(
-            lowers && self.leader.is_none(),
-            "no leader with a quorum was seen",
-        )?;
-        let mut removed = self.leader.into_iter().flat_map(|(_, d)| &d.tombstones);
-        refuse(
-            lowers && removed.any(|(_, name)| self.o.pods.contains_key(name)),
-            "I11: the pod of a removed member is still there",
-        )
+        self.evictions_leave(voters.div_ceil(2) + 1)
     }
 
     fn remove(&self, id: u64) -> Result<(), String> {

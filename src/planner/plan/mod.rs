@@ -17,6 +17,7 @@ mod incarnation;
 mod lint;
 mod nodes;
 mod observed;
+mod pdb;
 mod report;
 mod rules;
 mod situation;
@@ -40,6 +41,7 @@ pub use certificates::{
 pub use evidence::SYNC_MS;
 pub use lint::lint;
 pub use observed::*;
+pub use pdb::*;
 pub use report::SOURCE_OPEN;
 pub use situation::{CONTACT_MS, FRESH_MS};
 pub use step::*;

@@ -36,6 +36,25 @@ impl<'a> Situation<'a> {
         node.is_some_and(|node| self.is_closed(node))
     }
 
+    /// Whether a member leaves a node together with its volume, where that can follow.
+    pub(super) fn moves_members(&self) -> bool {
+        match self.cluster.spec.disruption.node_replacement {
+            NodeReplacement::Auto => !self.updates_by_replacement(),
+            NodeReplacement::Move => true,
+            NodeReplacement::AddFirst | NodeReplacement::RemoveFirst => false,
+        }
+    }
+
+    /// Whether a member's volume can leave its node; `None` while that is not known.
+    pub(super) fn volume_leaves(&self, member: &str) -> Option<bool> {
+        let pvc = self.pvc(member)?;
+        match self.cluster.spec.scheduling.volumes {
+            VolumeMobility::NodeBound => Some(false),
+            VolumeMobility::Movable => Some(true),
+            VolumeMobility::Auto => pvc.node_bound.map(|bound| !bound),
+        }
+    }
+
     /// How a member leaves its drained node; `None` if the node is not drained.
     pub(super) fn way(&self, member: &str) -> Option<Way> {
         let (node, why) = self.leaves(member)?;
@@ -49,9 +68,7 @@ impl<'a> Situation<'a> {
         if wanted == NodeReplacement::RemoveFirst || mutant!(RemoveFirstUnasked) {
             return Some(Way::RemoveFirst);
         }
-        let moves = wanted == NodeReplacement::Move
-            || wanted == NodeReplacement::Auto && !self.updates_by_replacement();
-        if moves && self.rooms().any(|room| self.follows(member, room)) {
+        if self.moves_members() && self.rooms().any(|room| self.follows(member, room)) {
             return Some(Way::Move);
         }
         if wanted != NodeReplacement::Move && self.can_come(member) {
@@ -101,11 +118,7 @@ impl<'a> Situation<'a> {
             return false;
         };
         let seen = pvc.nodes.as_ref().map(|nodes| nodes.contains(node));
-        match self.cluster.spec.scheduling.volumes {
-            VolumeMobility::NodeBound => false,
-            VolumeMobility::Movable => seen.unwrap_or(true),
-            VolumeMobility::Auto => pvc.node_bound == Some(false) && seen.unwrap_or(true),
-        }
+        self.volume_leaves(member) == Some(true) && seen.unwrap_or(true)
     }
 
     /// Nodes on which one more member may run, according to nodes, taints and spread: free capacity is not checked. As

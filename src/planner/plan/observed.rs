@@ -10,6 +10,7 @@ use crate::crd::{
 };
 
 use super::certificates::{PortSecurity, TlsFacts};
+use super::pdb::PdbFacts;
 
 /// The facts of one reconcile.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,7 +55,7 @@ pub struct Observed {
     pub wanted_objects: BTreeMap<ObjectKey, String>,
     /// The same objects as they are.
     pub objects: BTreeMap<ObjectKey, ObjectFacts>,
-    /// The PDB's number and count; `None` while it does not exist.
+    /// The PDB's limit and count; `None` while it does not exist.
     pub pdb: Option<PdbFacts>,
     /// URLs of the slots, from slot 0 to one less than the voters wanted. Empty where the platform
     /// has no slots.
@@ -348,15 +349,6 @@ pub struct ObjectFacts {
     pub terminating: bool,
     /// Hash of the inputs that it was rendered from, if recorded and not edited since.
     pub inputs: Option<String>,
-}
-
-/// The PDB as it is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PdbFacts {
-    /// How many pods have to stay available; `None`: it has another rule, as under `Gate`.
-    pub min_available: Option<u32>,
-    /// How many pods Kubernetes counts as available; `None` while it has not counted for the PDB's current spec.
-    pub available: Option<u32>,
 }
 
 /// A slot's Service as it is.

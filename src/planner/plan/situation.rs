@@ -13,7 +13,8 @@ use super::action::{Action, ObjectAction};
 use super::evidence::{Verdict, verdict};
 use super::nodes::Way;
 use super::observed::{
-    Description, MemberView, ObjectKind, Observed, Phase, PvcFacts, PvcState, RecoveryFacts, Resize,
+    Description, MemberView, ObjectKey, ObjectKind, Observed, Phase, PvcFacts, PvcState,
+    RecoveryFacts, Resize,
 };
 
 /// A description older than this is outdated.
@@ -173,9 +174,24 @@ impl<'a> Situation<'a> {
 
     /// Whether evictions are counted rather than held, where there are any.
     pub(super) fn counts_evictions_by_pdb(&self) -> bool {
-        let mut kinds = self.o.wanted_objects.keys();
         self.cluster.spec.disruption.policy == DisruptionPolicy::Budget
-            && kinds.any(|key| key.kind == ObjectKind::PodDisruptionBudget)
+            && self.wanted_pdb().is_some()
+    }
+
+    /// Whether evictions are held while something is under way, and one is let through otherwise.
+    pub(super) fn opens_its_pdb(&self) -> bool {
+        self.cluster.spec.disruption.policy == DisruptionPolicy::Auto && self.wanted_pdb().is_some()
+    }
+
+    /// Whether an eviction may take a member that the plan counts on.
+    pub(super) fn may_lose_one(&self) -> bool {
+        self.opens_its_pdb() && self.o.pdb.is_some_and(|pdb| pdb.is_open())
+    }
+
+    /// The PDB of a platform that has one, with the hash of its inputs.
+    pub(super) fn wanted_pdb(&self) -> Option<(&'a ObjectKey, &'a String)> {
+        let mut objects = self.o.wanted_objects.iter();
+        objects.find(|(key, _)| key.kind == ObjectKind::PodDisruptionBudget)
     }
 
     /// Whether the spec wants no member to run, and every member and volume to stay.

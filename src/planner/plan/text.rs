@@ -154,9 +154,7 @@ impl fmt::Display for ObjectAction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::ApplyObject(key) => write!(f, "apply {} {}", key.kind.as_str(), key.name),
-            Self::SetPdb { min_available, .. } => {
-                write!(f, "set the PDB to minAvailable {min_available}")
-            }
+            Self::SetPdb { limit, .. } => write!(f, "set the PDB to {limit}"),
             Self::AdmitSpec { hash } => write!(f, "admit the specification {hash}"),
             Self::CreateIdentitySecret { seed, nonce, .. } => {
                 write!(f, "create the identity Secret (seed {seed}, nonce {nonce})")

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # soak
 # own cluster
-# every member's node is drained by kubectl alone, one at a time and two at once, under load: members move with their volumes, or are replaced first where these stay; no request fails
+# disruption.policy: Gate: every member's node is drained by kubectl alone, one at a time and two at once, under load: members move with their volumes, or are replaced first where these stay; no request fails
 here() { kubectl -n "$ns" get pods -l app.kubernetes.io/instance=demo,app.kubernetes.io/component=member -o json | jq -r --arg node "$1" '.items[] | select(.spec.nodeName == $node) | .metadata.name'; }
 drain() { timeout 200 kubectl drain "$1" --ignore-daemonsets --force --pod-selector=app.kubernetes.io/instance=demo --timeout=190s; }
 empty() { prints_nothing here "$1"; }
@@ -49,6 +49,7 @@ one_by_one() { # one_by_one WORD: drains the node of every present member
 }
 
 apply_cluster demo 3
+policy demo Gate
 ready demo 3
 spare_node_comes
 load_start control
@@ -87,6 +88,7 @@ drop_cluster demo
 
 # Volumes bound to their nodes: a successor is a voter before its member is removed.
 apply_cluster demo 3 local
+policy demo Gate
 ready demo 3
 first=$(members demo)
 load_start local

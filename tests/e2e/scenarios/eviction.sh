@@ -1,7 +1,8 @@
 # shellcheck shell=bash
 # alone
-# an eviction is held by the PDB: a drain waits, and no member is lost to it
+# an eviction is held by the PDB (disruption.policy: Gate): a drain waits, and no member is lost to it
 apply_cluster demo 3
+policy demo Gate
 ready demo 3
 victim=$(members demo | head -1)
 uid=$(pod_uid "$victim-0")

@@ -24,6 +24,7 @@ add_node $hosted_node
 kubectl taint node qrt-node$hosted_node hosted=only:NoSchedule >/dev/null
 hosted_image $hosted_node
 apply_cluster demo 3
+policy demo Gate # of the two at once each waits for the other, and none is evicted before it was prepared
 ready demo 3
 slots demo 3
 first=$(members demo)

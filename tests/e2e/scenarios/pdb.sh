@@ -38,6 +38,7 @@ watch_stop() { # watch_stop LEAST SETTINGS...: at least so many were ready, and 
 }
 
 apply_cluster demo 3
+policy demo Gate
 ready demo 3
 equal "the PDB, as a gate" /0 "$(keeps)"
 kubectl -n "$ns" patch qec demo --type=merge -p '{"spec": {"disruption": {"policy": "Budget"}, "healing": {"unhealthySeconds": 120}}}' >/dev/null
@@ -120,7 +121,7 @@ watch_stop 2 3 2
 equal "PDBs" 1 "$(pdbs)"
 
 # --- and back: no eviction is allowed any more
-kubectl -n "$ns" patch qec demo --type=merge -p '{"spec": {"disruption": {"policy": "Gate"}}}' >/dev/null
+policy demo Gate
 is_gate() { [ "$(keeps)" = /0 ]; }
 eventually 30 "the PDB is a gate again" is_gate
 if message=$(evict "$(members demo | head -1)"); then die "the gate let a pod go: $message"; fi

@@ -3,9 +3,11 @@
 use crate::crd::ConditionStatus::{False, True, Unknown};
 use crate::crd::{ConditionStatus, ConditionType, VolumeMobility};
 use crate::mutants::mutant;
+use crate::plan::action::{Action, ObjectAction};
 use crate::plan::alarms;
 use crate::plan::draft::Draft;
 use crate::plan::following;
+use crate::plan::pdb::PdbLimit;
 use crate::plan::situation::{Situation, quorum};
 use crate::plan::step::ConditionInput;
 
@@ -23,6 +25,7 @@ pub(super) fn all(s: &Situation<'_>, draft: &Draft) -> Vec<ConditionInput> {
     all.extend(super::certificates::ready(s));
     all.push(durable(s));
     all.extend(super::follow::condition(s));
+    all.extend(disruption_allowed(s, draft));
     all.push(stalled(draft));
     all
 }
@@ -31,8 +34,16 @@ pub(super) fn all(s: &Situation<'_>, draft: &Draft) -> Vec<ConditionInput> {
 pub(super) fn only_stalled(stalled: bool, reason: &'static str, why: &str) -> Vec<ConditionInput> {
     ConditionType::ALL
         .into_iter()
-        // Only for an observed cluster it is known whether it has TLS, and whether it follows another one.
-        .filter(|type_| !matches!(type_, ConditionType::TlsReady | ConditionType::Following))
+        // Only for an observed cluster it is known whether it has TLS, whether it follows another one, and what its PDB
+        // allows.
+        .filter(|type_| {
+            let some = [
+                ConditionType::TlsReady,
+                ConditionType::Following,
+                ConditionType::DisruptionAllowed,
+            ];
+            !some.contains(type_)
+        })
         .map(|type_| match type_ {
             ConditionType::Stalled => input(type_, stalled.into(), reason, why),
             ConditionType::Progressing => input(type_, False, reason, why),
@@ -314,6 +325,36 @@ fn durable(s: &Situation<'_>) -> ConditionInput {
 fn with_verb(names: &[&str]) -> String {
     let verb = if names.len() == 1 { "runs" } else { "run" };
     format!("{} {verb}", names.join(", "))
+}
+
+/// Whether the PDB, as it is after what was done, lets an eviction take a member, and why.
+fn disruption_allowed(s: &Situation<'_>, draft: &Draft) -> Option<ConditionInput> {
+    let type_ = ConditionType::DisruptionAllowed;
+    let wanted = draft.evictions.as_ref()?;
+    let seen = s.o.pdb.is_some_and(|pdb| pdb.is_open());
+    let open = match &draft.done {
+        Some(Action::Object(ObjectAction::SetPdb { limit, .. })) => *limit != PdbLimit::CLOSED,
+        _ => seen,
+    };
+    Some(match (wanted, open) {
+        (Ok(()), true) => {
+            let message = "nothing is under way: the PDB lets an eviction take one member";
+            input(type_, True, "OneAtATime", message)
+        }
+        (Ok(()), false) => {
+            let message =
+                "nothing is under way: the PDB is about to let an eviction take one member";
+            input(type_, False, "Opening", message)
+        }
+        (Err(closed), false) => input(type_, False, closed.reason, closed.why.clone()),
+        (Err(closed), true) => {
+            let message = format!(
+                "until the PDB is written, an eviction may take one member: {}",
+                closed.why
+            );
+            input(type_, True, "Closing", message)
+        }
+    })
 }
 
 fn stalled(draft: &Draft) -> ConditionInput {

@@ -13,6 +13,7 @@ mod drain;
 mod earlier;
 mod edited;
 pub(super) mod enable_tls;
+mod evictions;
 mod follow;
 mod grow;
 mod hand_over;
@@ -53,6 +54,8 @@ pub(super) fn run(s: &Situation<'_>, draft: &mut Draft) {
     follow::rule(s, draft);
     certificates::waits(s, draft);
     deletion::rule(s, draft);
+    // After all that may be under way.
+    evictions::rule(s, draft);
 }
 
 fn run_in_order(s: &Situation<'_>, draft: &mut Draft) {

@@ -30,9 +30,10 @@ fn apply(s: &Situation<'_>, draft: &mut Draft, wanted: impl Fn(ObjectKind) -> bo
         s.o.wanted_objects
             .iter()
             .filter(|(key, _)| wanted(key.kind))
-            // It needs a number: that is a rule of its own.
+            // It needs a limit: those are rules of their own.
             .filter(|(key, _)| {
-                !(s.counts_evictions_by_pdb() && key.kind == ObjectKind::PodDisruptionBudget)
+                let limited = s.counts_evictions_by_pdb() || s.opens_its_pdb();
+                !(limited && key.kind == ObjectKind::PodDisruptionBudget)
             })
     {
         let reason = match s.o.objects.get(key) {

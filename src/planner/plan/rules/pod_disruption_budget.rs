@@ -10,14 +10,14 @@ use crate::mutants::mutant;
 use crate::plan::Rule;
 use crate::plan::action::{Action, ObjectAction};
 use crate::plan::draft::Draft;
-use crate::plan::observed::{ObjectKind, PvcState};
+use crate::plan::observed::PvcState;
+use crate::plan::pdb::PdbLimit;
 use crate::plan::situation::{Situation, quorum};
 use crate::plan::step::Class;
 
 /// Makes the PDB, raises it or lowers it.
 pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
-    let mut objects = s.o.wanted_objects.iter();
-    let wanted = objects.find(|(key, _)| key.kind == ObjectKind::PodDisruptionBudget);
+    let wanted = s.wanted_pdb();
     let Some((key, inputs)) = wanted.filter(|_| s.counts_evictions_by_pdb()) else {
         return;
     };
@@ -27,7 +27,8 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
         draft.wait("SetPDB", "", "Terminating", text);
         return;
     }
-    let before = s.o.pdb.and_then(|pdb| pdb.min_available);
+    let limit = s.o.pdb.and_then(|pdb| pdb.limit);
+    let before = s.o.pdb.and_then(|pdb| pdb.min_available());
     let current = facts.is_some_and(|facts| facts.inputs.as_ref() == Some(inputs));
     // The existing number stays until a leader reports the voters.
     if facts.is_some() && s.view.is_none() {
@@ -53,8 +54,8 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
     draft.step(
         Rule::Objects,
         Action::Object(ObjectAction::SetPdb {
-            min_available,
-            before,
+            limit: PdbLimit::MinAvailable(min_available),
+            before: limit,
         }),
         why,
     );
@@ -115,7 +116,7 @@ pub(super) fn let_go(
 /// Why the PDB would refuse an eviction of this member's pod, as far as observed: then it is not requested.
 fn refused(s: &Situation<'_>, member: &str) -> Option<String> {
     let pdb = s.o.pdb.unwrap_or_default();
-    let (Some(min_available), Some(available)) = (pdb.min_available, pdb.available) else {
+    let (Some(min_available), Some(available)) = (pdb.min_available(), pdb.available) else {
         return Some("the PDB's status has not been updated yet".to_owned());
     };
     let pod = s.o.pods.get(member);

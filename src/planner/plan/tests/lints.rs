@@ -5,7 +5,9 @@ use crate::crd::{
     Bootstrap, DisruptionPolicy, Follow, Restore, TlsPort, member_certificate_name,
     operator_secret_name, pvc_name,
 };
-use crate::plan::{Action, AlarmKind, Fence, MemberView, PvcState, Step, Unfit, lint, plan};
+use crate::plan::{
+    Action, AlarmKind, Fence, MemberView, PdbLimit, PvcState, Step, Unfit, lint, plan,
+};
 use crate::plan::{
     CertificateAction, FirstData, MemberAction, ObjectAction, ObjectKey, ObjectKind, Staged,
 };
@@ -594,14 +596,14 @@ fn budget_policy_evicts_serving_pods() {
             uid: uid(world, of),
         })
     };
-    let set = |min_available, before| {
+    let set = |least, before: Option<u32>| {
         Action::Object(ObjectAction::SetPdb {
-            min_available,
-            before,
+            limit: PdbLimit::MinAvailable(least),
+            before: before.map(PdbLimit::MinAvailable),
         })
     };
     assert_refused(&held, evict(&held), "disruption.policy is not Budget");
-    assert_refused(&held, set(2, None), "disruption.policy is not Budget");
+    assert_refused(&held, set(2, None), "disruption.policy is Gate");
     let mut world = World::new(3);
     world.cluster.spec.disruption.policy = DisruptionPolicy::Budget;
     world.settle(1000);
@@ -625,6 +627,69 @@ fn budget_policy_evicts_serving_pods() {
     world.set_min_available(3);
     let early = "I11: the pod of a removed member is still there";
     assert_refused(&world, set(2, Some(3)), early);
+}
+
+#[test]
+fn auto_policy_opens_only_at_rest() {
+    let mut world = World::new(3);
+    world.cluster.spec.disruption.policy = DisruptionPolicy::Auto;
+    world.settle(1000);
+    let set = |limit| {
+        Action::Object(ObjectAction::SetPdb {
+            limit,
+            before: Some(PdbLimit::CLOSED),
+        })
+    };
+    let open = || set(PdbLimit::MinAvailable(2));
+    assert_eq!(refused(&world, &[open()]), "");
+    assert_eq!(refused(&world, &[set(PdbLimit::CLOSED)]), "");
+    let depends = "I11: it depends on which pods are there";
+    assert_refused(&world, set(PdbLimit::MaxUnavailable(1)), depends);
+    assert_refused(
+        &world,
+        set(PdbLimit::MinAvailable(1)),
+        "I11: it is less than a quorum",
+    );
+    let five = set(PdbLimit::MinAvailable(4));
+    assert_refused(&world, five, "I11: not all but one");
+    let mut drained = world.clone();
+    let node = drained.node_of("demo-2");
+    drained.cordon(&node, true);
+    let node = "I11: the node of a member is drained, not ready or unknown";
+    assert_refused(&drained, open(), node);
+    drained.api.nodes.clear();
+    assert_refused(&drained, open(), node);
+    let mut left = world.clone();
+    left.raft.tombstones.push((9, "demo-3".into()));
+    let early = "I11: the pod of a removed member is still there";
+    assert_refused(&left, open(), early);
+    let mut unseen = world.clone();
+    unseen.faults.unseen.insert("demo-3".into());
+    assert_refused(&unseen, open(), "I11: a member is missing, or joining");
+    // While it is open, nothing else takes a pod.
+    world.execute(&open());
+    let uid = world.api.pods["demo-2"].uid.clone();
+    world.execute(&Action::Member(MemberAction::Retire {
+        member: "demo-2".into(),
+        pod_uid: uid.clone(),
+    }));
+    let member = "demo-2".to_owned();
+    let taken = "I11: an eviction may take another pod: the PDB is closed first";
+    for action in [
+        ObjectAction::DeletePod {
+            member: member.clone(),
+            uid: uid.clone(),
+        },
+        ObjectAction::ReleasePod { member, uid },
+    ] {
+        assert_refused(&world, Action::Object(action.clone()), taken);
+        let mut closed = world.clone();
+        closed.execute(&Action::Object(ObjectAction::SetPdb {
+            limit: PdbLimit::CLOSED,
+            before: Some(PdbLimit::MinAvailable(2)),
+        }));
+        assert_eq!(refused(&closed, &[Action::Object(action)]), "");
+    }
 }
 
 #[test]

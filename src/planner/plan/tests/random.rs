@@ -8,7 +8,9 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 use super::world::World;
 use crate::crd::NodeReplacement::{AddFirst, Auto, Move, RemoveFirst};
-use crate::crd::{Bootstrap, DisruptionPolicy, EtcdClusterStatus, Follow, Tls, TlsPort};
+use crate::crd::{
+    Bootstrap, ConditionType, DisruptionPolicy, EtcdClusterStatus, Follow, Tls, TlsPort,
+};
 use crate::plan::{ClassFacts, PvcFacts, plan};
 
 fn one_in(rng: &mut Xoshiro256PlusPlus, n: u64) -> bool {
@@ -238,8 +240,9 @@ fn run(seed: u64) {
             ask_for_volumes(&mut world, &mut volumes);
         }
         if counts && one_in(&mut policies, 20) {
-            let both = [DisruptionPolicy::Gate, DisruptionPolicy::Budget];
-            world.cluster.spec.disruption.policy = pick(&mut policies, &both).unwrap_or_default();
+            use DisruptionPolicy::{Auto, Budget, Gate};
+            let all = [Gate, Budget, Auto];
+            world.cluster.spec.disruption.policy = pick(&mut policies, &all).unwrap_or_default();
         }
         if one_in(&mut followers, 100) {
             world.raft.following = None;
@@ -286,7 +289,12 @@ fn run(seed: u64) {
         select_all(&mut world);
     }
     world.cluster.spec.replicas = world.cluster.spec.replicas.max(1);
-    let plans = world.settle(6000);
+    let mut plans = world.settle(6000);
+    if world.cluster.spec.disruption.policy == DisruptionPolicy::Auto {
+        // The PDB is opened once all have been ready for a while.
+        (0..12).for_each(|_| world.tick());
+        plans = world.settle(100);
+    }
     let last = plans.last().expect("a plan");
     let target = world.cluster.target();
     if std::env::var("TRACE").is_ok() {
@@ -346,8 +354,27 @@ fn run(seed: u64) {
         world.api.pods.values().all(|pod| pod.released_ms.is_none()),
         "seed {seed}: an eviction may still take a pod\n{last}"
     );
-    let counts = world.cluster.spec.disruption.policy == DisruptionPolicy::Budget;
-    let min_available = counts.then(|| u32::try_from(target / 2 + 1).expect("few"));
+    let least = match world.cluster.spec.disruption.policy {
+        DisruptionPolicy::Gate => None,
+        DisruptionPolicy::Budget => Some(target / 2 + 1),
+        DisruptionPolicy::Auto => {
+            let condition = last
+                .conditions
+                .iter()
+                .find(|it| it.type_ == ConditionType::DisruptionAllowed);
+            let reason = condition.map_or("", |it| it.reason);
+            let lasts = [
+                "FewVoters",
+                "MembersReplaced",
+                "VolumesStay",
+                "VolumesUnknown",
+            ];
+            let opens = target >= 3 && !lasts.contains(&reason);
+            assert!(!opens || reason == "OneAtATime", "seed {seed}: {last}");
+            opens.then_some(target - 1)
+        }
+    };
+    let min_available = least.map(|least| u32::try_from(least).expect("few"));
     assert_eq!(
         world.min_available(),
         min_available,

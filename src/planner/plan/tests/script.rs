@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use super::world::{CLUSTER_UID, World};
-use crate::crd::{ConditionType, StepState, pvc_name};
-use crate::plan::{Observed, Phase, Plan, SlotFacts, plan};
+use crate::crd::{ConditionType, DisruptionPolicy, StepState, ValidatedCluster, pvc_name};
+use crate::plan::{Observed, PdbLimit, Phase, Plan, SlotFacts, plan};
 
 /// A script that is compared with its file as a whole.
 pub(super) struct Script {
@@ -132,8 +132,15 @@ fn seen(o: &Observed) -> String {
             (Some(why), false) => drop(writeln!(text, "{name}: not ready, {why}{closed}")),
         }
     }
-    if let Some(min_available) = o.pdb.and_then(|pdb| pdb.min_available) {
-        let _ = writeln!(text, "PDB: {min_available} stay available");
+    let auto =
+        |cluster: &ValidatedCluster| cluster.spec.disruption.policy == DisruptionPolicy::Auto;
+    let auto = o.cluster.as_ref().is_ok_and(auto);
+    match o.pdb.and_then(|pdb| pdb.limit) {
+        Some(PdbLimit::MinAvailable(pods)) => {
+            let _ = writeln!(text, "PDB: {pods} stay available");
+        }
+        Some(limit) if auto => drop(writeln!(text, "PDB: {limit}")),
+        _ => {}
     }
     if !o.slots.is_empty() {
         let slot = |(slot, facts): (&u32, &SlotFacts)| {

@@ -63,6 +63,8 @@ impl World {
         };
         spec.storage.size = "1Gi".into();
         spec.version = FIRST_VERSION.into();
+        // Those that are about another policy set it.
+        spec.disruption.policy = DisruptionPolicy::Gate;
         let cluster = ValidatedCluster {
             namespace: "default".into(),
             name: "demo".into(),
@@ -115,6 +117,7 @@ impl World {
         let pdb = match self.cluster.spec.disruption.policy {
             DisruptionPolicy::Gate => "objects-1",
             DisruptionPolicy::Budget => "objects-2",
+            DisruptionPolicy::Auto => "objects-3",
         };
         let own = [
             (ObjectKind::Service, "demo-client", "objects-1"),
@@ -266,7 +269,7 @@ impl World {
     /// The PDB's number is edited.
     pub(super) fn set_min_available(&mut self, min_available: u32) {
         let pdb = self.api.pdb.as_mut().expect("a PDB");
-        pdb.min_available = Some(min_available);
+        pdb.limit = Some(PdbLimit::MinAvailable(min_available));
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod adopt;
 mod alarms;
+mod auto;
 mod deletion;
 mod faults;
 mod follow;

@@ -94,7 +94,7 @@ fn refused_evictions_are_not_requested() {
     wait(&mut world, 12);
     let mut observed = world.observe();
     let pdb = observed.pdb.as_mut().expect("a PDB");
-    assert_eq!((pdb.min_available, pdb.available), (Some(2), Some(2)));
+    assert_eq!((pdb.min_available(), pdb.available), (Some(2), Some(2)));
     pdb.available = Some(1);
     let planned = plan(&observed);
     assert_eq!(
