@@ -231,6 +231,15 @@ const CLUSTERS: Dashboard = Dashboard {
             ],
         },
         Panel {
+            title: "Users and roles that are not as specified",
+            unit: "short",
+            help: "EtcdUsers and EtcdRoles that are not Ready.",
+            queries: &[(
+                r#"count by (namespace, kind) (max without (instance, pod) (quorate_access_ready{namespace=~"$namespace"}) == 0)"#,
+                "{{namespace}} {{kind}}",
+            )],
+        },
+        Panel {
             title: "The operator: seconds of a reconcile, 99th percentile",
             unit: "s",
             help: "With calls of members and of the API server.",
