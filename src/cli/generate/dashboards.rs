@@ -333,6 +333,30 @@ const MEMBERS: Dashboard = Dashboard {
             )],
         },
         Panel {
+            title: "Applying an entry, 99th percentile",
+            unit: "s",
+            help: "By operation, on the slowest member.",
+            queries: &[(
+                r#"max by (op) (histogram_quantile(0.99, sum by (namespace, pod, op, le) (rate(etcd_server_apply_duration_seconds_bucket{namespace=~"$namespace", name=~"$name"}[$__rate_interval]))))"#,
+                "{{op}}",
+            )],
+        },
+        Panel {
+            title: "Queues: of threads, and to peers",
+            unit: "bytes",
+            help: "What waits for a thread of a member, and for the network to another one.",
+            queries: &[
+                (
+                    r#"max by (namespace, pod, thread) (quorate_server_queue_bytes{namespace=~"$namespace", name=~"$name"})"#,
+                    "{{namespace}}/{{pod}} {{thread}}",
+                ),
+                (
+                    r#"max by (namespace, pod) (quorate_peer_queue_bytes{namespace=~"$namespace", name=~"$name"})"#,
+                    "{{namespace}}/{{pod}} to peers",
+                ),
+            ],
+        },
+        Panel {
             title: "Committed and not applied",
             unit: "short",
             help: "Entries that a member still has to apply.",
