@@ -7,7 +7,7 @@ SIM_PROFILE ?= sim
 SCENARIO ?=
 
 SCALE ?= 100
-.PHONY: help demo test check lint files chart fix generate sim sim-operator scale raft mutants robustness differential fuzz soak attack topology kubeadm e2e interop h2spec kubernetes image release release-tools bench bench-growth instructions alerts console
+.PHONY: help demo test check lint files chart fix generate sim sim-operator scale raft mutants robustness differential fuzz soak attack topology kubeadm e2e interop h2spec kubernetes image release release-tools bench bench-growth instructions alerts console alerts-live
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -61,6 +61,12 @@ alerts: ## the rules of deploy/monitoring, and what fires when, by Prometheus' p
 	promtool check rules deploy/monitoring/rules.yaml
 	promtool test rules deploy/monitoring/rules-test.yaml
 	tests/docs/dashboards.py
+
+alerts-live: ## six alerts under a real Prometheus, by faults between an operator and a real kube-apiserver without nodes; needs Go, prometheus and jq
+	@tests/needs.sh rust cc go promtool
+	tests/kubernetes/build.sh kube
+	cargo build --locked --bin quorate
+	tests/alerts/live.sh
 
 generate: ## CRD, rights, references, images, the chart's README and the one-file install, from the code, the chart and docs/data
 	@tests/needs.sh rust cc go python yaml

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::USAGE;
+use crate::server::flags::collector_headers::VARIABLES;
 
 /// Flags of etcd's, which are read as etcd reads them: `server::flags`.
 #[derive(Debug, Args)]
@@ -31,7 +32,7 @@ pub(super) fn run(arguments: Arguments) -> ExitCode {
 fn environment() -> BTreeMap<String, String> {
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
-        .filter(|(name, _)| name.starts_with("ETCD_"))
+        .filter(|(name, _)| name.starts_with("ETCD_") || VARIABLES.contains(&name.as_str()))
         .map(|(name, value)| (name, value.to_string_lossy().into_owned()))
         .collect()
 }

@@ -1,6 +1,6 @@
-//! The operator's own metrics: what it counts while it works, and what is known of schedules of backups. Those of clusters
-//! are not kept here: a scrape finds them in the caches (`clusters`). Labels are bounded: steps, outcomes, and of objects
-//! the names of schedules, for as long as they exist.
+//! The operator's own metrics: what it counts while it works, and what is known of schedules of backups, of users and of roles.
+//! Those of clusters are not kept here: a scrape finds them in the caches (`clusters`). Labels are bounded: steps, outcomes, and
+//! of objects the names of schedules, users and roles, for as long as they exist.
 
 pub(crate) mod clusters;
 pub(crate) mod figures;
@@ -60,6 +60,14 @@ struct ScheduleLabels {
     schedule: String,
 }
 
+/// A user or a role.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct AccessLabels {
+    namespace: String,
+    kind: &'static str,
+    object: String,
+}
+
 /// What is known of a schedule's backups: Unix seconds, and seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BackupFigures {
@@ -94,6 +102,7 @@ pub struct Metrics {
     leading: Gauge,
     /// By [`OF_SCHEDULES`].
     backups: [Family<ScheduleLabels, Gauge>; 5],
+    access: [Family<AccessLabels, Gauge>; 1],
 }
 
 impl Metrics {
@@ -106,6 +115,7 @@ impl Metrics {
             status_writes: Counter::default(),
             leading: Gauge::default(),
             backups: Default::default(),
+            access: Default::default(),
         };
         // No error is a figure as well: a rate needs a first value.
         for controller in [Controller::Cluster, Controller::Backup, Controller::Access] {
@@ -124,6 +134,7 @@ impl Metrics {
         for (name, family) in OF_SCHEDULES.into_iter().zip(&metrics.backups) {
             register(registry, name, family.clone());
         }
+        register(registry, &names::ACCESS_READY, metrics.access[0].clone());
         metrics
     }
 
@@ -173,6 +184,16 @@ impl Metrics {
             archived,
         ];
         set_known(&self.backups, &labels, values);
+    }
+
+    /// Sets whether a user or a role is Ready; nothing of one that is gone, or of which that is not known yet.
+    pub fn access(&self, kind: &'static str, (namespace, name): (&str, &str), ready: Option<bool>) {
+        let labels = AccessLabels {
+            namespace: namespace.to_owned(),
+            kind,
+            object: name.to_owned(),
+        };
+        set_known(&self.access, &labels, [ready.map(i64::from)]);
     }
 
     /// Sets whether this operator is active.
@@ -242,6 +263,26 @@ mod tests {
         assert!(!text.contains("nightly"), "{text}");
     }
 
+    /// A user and a role of one name are two.
+    #[test]
+    fn users_and_roles_are_reported_while_they_are_there() {
+        let mut registry = Registry::default();
+        let metrics = Metrics::new(&mut registry);
+        let app = ("prod", "app");
+        metrics.access("EtcdUser", app, Some(false));
+        metrics.access("EtcdRole", app, Some(true));
+        let text = encoded(&registry);
+        for (kind, value) in [("EtcdUser", 0), ("EtcdRole", 1)] {
+            let labels = format!("namespace=\"prod\",kind=\"{kind}\",object=\"app\"");
+            let line = format!("quorate_access_ready{{{labels}}} {value}\n");
+            assert!(text.contains(&line), "{text}");
+        }
+        metrics.access("EtcdUser", app, None);
+        let text = encoded(&registry);
+        assert!(!text.contains("EtcdUser"), "{text}");
+        assert!(text.contains("EtcdRole"), "{text}");
+    }
+
     #[test]
     fn reconciles_are_counted_from_zero() {
         let mut registry = Registry::default();
@@ -273,10 +314,12 @@ mod tests {
             archived: Some(1),
         };
         metrics.backups(("prod", "nightly"), all);
+        metrics.access("EtcdUser", ("prod", "app"), Some(true));
         let text = encoded(&registry);
         let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
         let types: BTreeSet<String> = types.map(str::to_owned).collect();
         let ours = names::OPERATOR.metrics.iter().chain(names::BACKUPS.metrics);
+        let ours = ours.chain(names::ACCESS.metrics);
         // That one is counted in a scrape.
         let ours = ours.filter(|metric| metric.name != names::UNREADABLE.name);
         let table = ours.map(|metric| format!("{} {}", metric.family(), metric.kind.as_str()));

@@ -31,9 +31,12 @@ const OTHERS: &[&str] = &[
     "kubeadm",
     "ln",
     "mkdir",
+    "perf",
+    "pgrep",
     "sed",
     "sort",
     "systemctl",
+    "top",
     "useradd",
 ];
 const KUBECTL: &[&str] = &[

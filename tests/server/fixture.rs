@@ -27,7 +27,8 @@ fn limited(files: u32) -> Command {
 
 fn without_settings(mut command: Command) -> Command {
     for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("ETCD_") {
+        let text = name.to_string_lossy();
+        if text.starts_with("ETCD_") || text.starts_with("OTEL_") {
             command.env_remove(name);
         }
     }
@@ -94,6 +95,14 @@ impl Server {
     pub(crate) fn start(arguments: &[&str]) -> Server {
         let folder = tempfile::tempdir().expect("folder");
         Server::in_folder(binary(), folder, address(), arguments, "/health")
+    }
+
+    /// The same with this variable of the environment.
+    pub(crate) fn with_variable((name, value): (&str, &str), arguments: &[&str]) -> Server {
+        let folder = tempfile::tempdir().expect("folder");
+        let mut command = binary();
+        command.env(name, value);
+        Server::in_folder(command, folder, address(), arguments, "/health")
     }
 
     /// The same with this limit of open files.

@@ -76,8 +76,29 @@ const SOMETIMES: &[(&str, &str, &str, &str)] = &[
 
 /// Labels of samples that a server alone does not have: names begin so, and the label.
 const OF_OTHERS: &[(&str, &str)] = &[
+    ("etcd_debugging_server_alarms", "alarm_type"),
+    ("etcd_debugging_server_alarms", "server_id"),
+    ("etcd_network_active_peers", "Local"),
+    ("etcd_network_active_peers", "Remote"),
+    ("etcd_network_disconnected_peers_total", "Local"),
+    ("etcd_network_disconnected_peers_total", "Remote"),
+    ("etcd_network_known_peers", "Local"),
+    ("etcd_network_known_peers", "Remote"),
+    ("etcd_network_snapshot_receive_", "From"),
+    ("etcd_network_snapshot_send_", "To"),
+    ("etcd_server_apply_", "op"),
+    ("etcd_server_apply_", "success"),
+    ("etcd_server_apply_", "version"),
+    ("etcd_server_healthcheck", "name"),
+    ("etcd_server_healthcheck", "type"),
+    ("etcd_server_healthchecks_total", "status"),
+    ("etcd_server_learner_promote_failures", "Reason"),
+    ("etcd_server_range_", "success"),
+    ("quorate_peer_queue_bytes", "To"),
     ("etcd_network_peer_received_", "From"),
-    ("etcd_network_peer_", "To"),
+    ("etcd_network_peer_round_", "To"),
+    ("etcd_network_peer_sent_", "To"),
+    ("etcd_server_request_", "success"),
     ("etcd_server_request_", "type"),
     ("quorate_certificate_", "port"),
 ];
@@ -104,10 +125,12 @@ fn described(text: &str) -> BTreeMap<String, Metric> {
             assert!(!metrics.contains_key(name), "{name} is described twice");
             let metric = metrics.entry(last.clone()).or_default();
             metric.help = help.to_owned();
-            let other = OF_OTHERS.iter().find(|(start, _)| name.starts_with(start));
+            let others = OF_OTHERS
+                .iter()
+                .filter(|(start, _)| name.starts_with(start));
             metric
                 .labels
-                .extend(other.map(|(_, label)| (*label).to_owned()));
+                .extend(others.map(|(_, label)| (*label).to_owned()));
         } else if let Some((name, kind)) = line
             .strip_prefix("# TYPE ")
             .and_then(|rest| rest.split_once(' '))
@@ -158,6 +181,42 @@ fn page(metrics: &BTreeMap<String, Metric>) -> String {
         page += &row(name, kind, labels, help);
     }
     page
+}
+
+/// A dashboard for etcd asks for any of its metrics: each is served, or said to be missing with the reason.
+#[test]
+fn metrics_of_etcd_are_served_or_said_to_be_missing() {
+    let read = |path| {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+        fs::read_to_string(&path).expect("a file")
+    };
+    let (page, differences) = (read(PAGE), read("docs/differences.md"));
+    let missing: Vec<&str> = differences.split('`').skip(1).step_by(2).collect();
+    let is_missing = |name: &str| {
+        let all_that_begin_so = |word: &&str| {
+            word.strip_suffix('*')
+                .is_some_and(|start| name.starts_with(start))
+        };
+        let rows = differences
+            .lines()
+            .filter(|line| line.starts_with("| `etcd_"));
+        let named = rows.clone().any(|row| {
+            row.split(" | ")
+                .next()
+                .is_some_and(|it| it.contains(&format!("`{name}`")))
+        });
+        named || missing.iter().any(all_that_begin_so)
+    };
+    let listed = read("tests/metrics/etcd.txt");
+    let names: Vec<&str> = listed
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .collect();
+    assert!(names.len() > 100, "{}", names.len());
+    for name in names {
+        let served = page.contains(&format!("| `{name}` |"));
+        assert!(served != is_missing(name), "{name}: served {served}");
+    }
 }
 
 #[test]

@@ -21,14 +21,14 @@ use tokio_stream::wrappers::TcpListenerStream;
 use tonic::transport::Channel;
 use tonic::{Request, Response, Status};
 
-use super::fixture::{Server, everything, put};
+use super::fixture::{Server, binary, ended, everything, put};
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const PARENT: &str = "b7ad6b7169203331";
 
-/// A collector that keeps what it is sent.
+/// A collector that keeps what it is sent, and the header `authorization` of that.
 #[derive(Clone, Default)]
-struct Collector(Arc<Mutex<Vec<ResourceSpans>>>);
+struct Collector(Arc<Mutex<Vec<ResourceSpans>>>, Arc<Mutex<Vec<String>>>);
 
 #[tonic::async_trait]
 impl TraceService for Collector {
@@ -36,6 +36,9 @@ impl TraceService for Collector {
         &self,
         request: Request<ExportTraceServiceRequest>,
     ) -> Result<Response<ExportTraceServiceResponse>, Status> {
+        let given = request.metadata().get("authorization");
+        let given = given.map(|value| value.to_str().expect("ASCII").to_owned());
+        self.1.lock().expect("no panic").extend(given);
         let came = request.into_inner().resource_spans;
         self.0.lock().expect("no panic").extend(came);
         Ok(Response::new(ExportTraceServiceResponse::default()))
@@ -80,6 +83,12 @@ impl Collector {
 }
 
 fn tracing_to(address: SocketAddr, rate: u32, more: &[&str]) -> Server {
+    let arguments = arguments(address, rate, more);
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    Server::start(&arguments)
+}
+
+fn arguments(address: SocketAddr, rate: u32, more: &[&str]) -> Vec<String> {
     let mut arguments = vec![
         "--enable-distributed-tracing".to_owned(),
         format!("--distributed-tracing-address={address}"),
@@ -87,8 +96,7 @@ fn tracing_to(address: SocketAddr, rate: u32, more: &[&str]) -> Server {
         "--distributed-tracing-instance-id=one".to_owned(),
     ];
     arguments.extend(more.iter().map(|text| (*text).to_owned()));
-    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    Server::start(&arguments)
+    arguments
 }
 
 /// A request whose caller has this span, sampled if the flags say so.
@@ -262,6 +270,33 @@ async fn one_of_each(channel: Channel) -> Vec<&'static str> {
         "Lease/LeaseRevoke",
         "Lease/LeaseRevoke",
     ]
+}
+
+/// A collector that wants to know who sends had to be behind another one: nothing could be sent with the spans.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn headers_of_the_environment_go_with_the_spans() {
+    let (collector, address) = Collector::start().await;
+    let arguments = arguments(address, 1_000_000, &["--log-level=debug"]);
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let variable = "OTEL_EXPORTER_OTLP_HEADERS";
+    let server = Server::with_variable((variable, "authorization=Bearer%20a-token"), &arguments);
+    let mut kv = server.kv().await;
+    kv.put(put("a", "1")).await.expect("put");
+    collector.requests(1).await;
+    let given = collector.1.lock().expect("no panic").clone();
+    assert_eq!(given.first().map(String::as_str), Some("Bearer a-token"));
+    let (_, log) = server.terminate();
+    assert!(!log.contains("a-token"), "{log}");
+
+    let mut command = binary();
+    command
+        .arg("server")
+        .args(&arguments)
+        .env(variable, "a-token");
+    let (code, text) = ended(&command.output().expect("runs"));
+    let wanted = "environment variable OTEL_EXPORTER_OTLP_HEADERS: header 1 has no '='";
+    assert!(code == 2 && text.contains(wanted), "{code}: {text}");
+    assert!(!text.contains("a-token"), "{text}");
 }
 
 /// At the highest rate each request has a trace of its own, and its stages are all of the time in which it waited.

@@ -231,6 +231,15 @@ const CLUSTERS: Dashboard = Dashboard {
             ],
         },
         Panel {
+            title: "Users and roles that are not as specified",
+            unit: "short",
+            help: "EtcdUsers and EtcdRoles that are not Ready.",
+            queries: &[(
+                r#"count by (namespace, kind) (max without (instance, pod) (quorate_access_ready{namespace=~"$namespace"}) == 0)"#,
+                "{{namespace}} {{kind}}",
+            )],
+        },
+        Panel {
             title: "The operator: seconds of a reconcile, 99th percentile",
             unit: "s",
             help: "With calls of members and of the API server.",
@@ -322,6 +331,30 @@ const MEMBERS: Dashboard = Dashboard {
                 r#"histogram_quantile(0.99, sum by (namespace, pod, le) (rate(etcd_network_peer_round_trip_time_seconds_bucket{namespace=~"$namespace", name=~"$name"}[$__rate_interval])))"#,
                 "{{namespace}}/{{pod}}",
             )],
+        },
+        Panel {
+            title: "Applying an entry, 99th percentile",
+            unit: "s",
+            help: "By operation, on the slowest member.",
+            queries: &[(
+                r#"max by (op) (histogram_quantile(0.99, sum by (namespace, pod, op, le) (rate(etcd_server_apply_duration_seconds_bucket{namespace=~"$namespace", name=~"$name"}[$__rate_interval]))))"#,
+                "{{op}}",
+            )],
+        },
+        Panel {
+            title: "Queues: of threads, and to peers",
+            unit: "bytes",
+            help: "What waits for a thread of a member, and for the network to another one.",
+            queries: &[
+                (
+                    r#"max by (namespace, pod, thread) (quorate_server_queue_bytes{namespace=~"$namespace", name=~"$name"})"#,
+                    "{{namespace}}/{{pod}} {{thread}}",
+                ),
+                (
+                    r#"max by (namespace, pod) (quorate_peer_queue_bytes{namespace=~"$namespace", name=~"$name"})"#,
+                    "{{namespace}}/{{pod}} to peers",
+                ),
+            ],
         },
         Panel {
             title: "Committed and not applied",

@@ -162,6 +162,10 @@ metrics! {
         /// Unix time up to which everything committed is in the archive, to half a minute; absent while nothing is to be archived
         SCHEDULE_ARCHIVED Gauge "quorate_backup_archived_timestamp_seconds" ["namespace", "schedule"];
     }
+    ACCESS "Users and roles": "Of every EtcdUser and EtcdRole; served by the active replica alone." {
+        /// 1 while the condition Ready of the resource is True, 0 while it is False, or the resource cannot be read
+        ACCESS_READY Gauge "quorate_access_ready" ["namespace", "kind", "object"];
+    }
 }
 
 /// The reference of the metrics as a Markdown page.

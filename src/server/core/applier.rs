@@ -173,9 +173,16 @@ impl Applier {
         for together in some.chunks(TOUCHED) {
             let payloads = together.iter().map(|(_, payload)| payload);
             self.machine.touch(payloads.flatten().flatten());
+            // The end of one is the beginning of the next: one look at the clock for each.
+            let mut began = Instant::now();
             for (entry, payload) in together {
                 let payload = payload.as_ref().map_err(UnknownEntry::clone)?;
-                done.push(self.apply(entry, payload.as_ref(), wait)?);
+                let applied = self.apply(entry, payload.as_ref(), wait)?;
+                let now = Instant::now();
+                let applies = &self.shared.metrics.applies;
+                applies.applied(payload.as_ref(), &applied.outcome, now - began);
+                began = now;
+                done.push(applied);
             }
         }
         Ok(())

@@ -74,6 +74,34 @@ pub(crate) enum RequestError {
 }
 
 impl RequestError {
+    /// The same without names and numbers, for a label: etcd's words where it has some.
+    pub(crate) fn brief(&self) -> &'static str {
+        match self {
+            RequestError::NoLeader => "no leader",
+            RequestError::LeaderChanged => "leader changed",
+            RequestError::NotLeader => "not leader",
+            RequestError::TooManyRequests => "too many requests",
+            RequestError::Timeout => "request timed out",
+            RequestError::Stopped => "server stopped",
+            RequestError::NotAMember => "not a member",
+            RequestError::TooLarge => "request is too large",
+            RequestError::BadTransferee => "bad leader transferee",
+            RequestError::Store(_) => "refused by the store",
+            RequestError::Membership(error) => match error {
+                MembershipError::Removed | MembershipError::NotFound => "member not found",
+                MembershipError::NotLearner => "can only promote a learner member",
+                MembershipError::LearnerNotReady { .. } => {
+                    "can only promote a learner member which is in sync with leader"
+                }
+                MembershipError::Unhealthy => "unhealthy cluster",
+                MembershipError::NotEnoughStarted => "not enough started members",
+                MembershipError::ConfigurationChanged { .. } => "the membership has changed",
+                MembershipError::StaleEpoch { .. } => "a newer operator has called",
+                _ => "refused by the membership",
+            },
+        }
+    }
+
     /// Whether a write with this error is in no log and never will be, or changed nothing when it
     /// was applied. After any other error it may have happened, or may happen later: those are the
     /// errors that etcd's clients treat as indefinite. The table of all texts in
@@ -465,14 +493,22 @@ impl MemberHandle {
             expected_configuration_index: fence.configuration_index,
             epoch: fence.epoch,
         };
+        let changed = self.carry_change(command).await;
+        if promotes {
+            let outcome = changed.as_ref().map(drop).map_err(RequestError::brief);
+            self.metrics().promotions.ended(outcome);
+        }
+        Ok((id, changed?))
+    }
+
+    async fn carry_change(
+        &self,
+        command: MembershipCommand,
+    ) -> Result<Arc<Membership>, RequestError> {
         let request = self.shared.request();
         let input = Input::ChangeMembership { request, command };
         match self.carry(request, 1024, input).await?.outcome {
-            Outcome::Membership(membership) => {
-                let membership = membership?;
-                (self.metrics().promotions).fetch_add(promotes.into(), Ordering::Relaxed);
-                Ok((id, membership))
-            }
+            Outcome::Membership(membership) => Ok(membership?),
             // As above: the entry with this identity is the proposed one.
             Outcome::Started | Outcome::Store(_) => Err(RequestError::LeaderChanged),
         }
@@ -550,6 +586,11 @@ impl MemberHandle {
     /// The volume of the data directory, if it was measured lately.
     pub(crate) fn volume(&self) -> Option<VolumeSpace> {
         self.shared.space()
+    }
+
+    /// What waits for each core thread: its name, items and their bytes.
+    pub(crate) fn depths(&self) -> Vec<(&'static str, (usize, usize))> {
+        self.shared.depths()
     }
 
     /// What the core threads measure.

@@ -109,10 +109,15 @@ impl Writer {
         match job {
             LogJob::Write(persist) => {
                 self.read_ahead(&persist.entries);
-                let began = Instant::now();
+                let (began, mut written) = (Instant::now(), None);
                 self.log
-                    .append(persist.hard_state.as_ref(), &persist.entries)?;
-                self.measure(began);
+                    .append_told(persist.hard_state.as_ref(), &persist.entries, &mut || {
+                        written = Some(Instant::now())
+                    })?;
+                // A commit index alone is not written.
+                if let Some(written) = written {
+                    self.measure(began, written);
+                }
                 if let Some(last) = persist.entries.last() {
                     self.shared.moments.logged.note(last.index, Instant::now());
                 }
@@ -128,15 +133,16 @@ impl Writer {
         Ok(())
     }
 
-    /// After a batch that was begun then. Files are measured every second while something is written.
-    fn measure(&mut self, began: Instant) {
-        let metrics = &self.shared.metrics;
-        metrics.log_write.observe(began.elapsed());
-        metrics.disk.log_written(self.log.written_bytes());
+    /// After a batch that was begun and written then, and is synced. Files are measured every second while something is written.
+    fn measure(&mut self, began: Instant, written: Instant) {
+        let disk = &self.shared.metrics.disk;
+        disk.log_write.observe(written - began);
+        disk.log_sync.observe(written.elapsed());
+        disk.log_written(self.log.written_bytes());
         let due = |at: Instant| began.saturating_duration_since(at) > MEASURE;
         if self.measured.is_none_or(due) {
             self.measured = Some(began);
-            metrics.disk.log_measured(self.log.disk_bytes());
+            disk.log_measured(self.log.disk_bytes());
         }
     }
 

@@ -93,6 +93,8 @@ impl Core {
     ) -> Result<Core, Stop> {
         let apply = Queue::new(APPLY_BYTES);
         let log = Queue::new(LOG_BYTES);
+        // A server has core threads once.
+        let _ = shared.queues.set((log.clone(), apply.clone()));
         let failed = |error| Stop {
             code: exit::OTHER,
             class: "io",

@@ -299,6 +299,12 @@ impl<T, W: Wake> Queue<T, W> {
         Some(state.items.drain(..).map(|(_, item)| item).collect())
     }
 
+    /// Items that wait, and their bytes.
+    pub(crate) fn depth(&self) -> (usize, usize) {
+        let state = self.0.lock();
+        (state.items.len(), state.bytes)
+    }
+
     /// Whether nothing is queued that wakes the receiver, without a lock.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.oldest.0.load(Relaxed) == 0

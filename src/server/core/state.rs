@@ -15,8 +15,10 @@ use std::time::{Duration, Instant};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::sync::{mpsc, oneshot, watch};
 
+use super::applier::ApplyJob;
 use super::handle::{Health, Latest, Phase, Published, RequestError, Role, Status};
-use super::queue::{Patient, TaskQueue};
+use super::log::LogJob;
+use super::queue::{Patient, Queue, TaskQueue};
 use super::views::{Held, Views};
 use super::wakes::Wakes;
 use crate::node::{
@@ -158,6 +160,8 @@ pub(crate) struct RuntimeState {
     pub boot_nonce: u64,
     /// Inputs for the raft thread, which ends when the queue is closed.
     pub inbox: TaskQueue<Input>,
+    /// The queues of the other core threads, once these run.
+    pub(super) queues: OnceLock<(Queue<LogJob>, Queue<ApplyJob>)>,
     /// Waiting proposals.
     pub proposals: Waiters<Applied>,
     /// Waiting reads.
@@ -245,6 +249,7 @@ impl RuntimeState {
             request_timeout: config.request_timeout(),
             boot_nonce: random(),
             inbox: TaskQueue::for_task(INBOX_BYTES),
+            queues: OnceLock::new(),
             proposals: Waiters::default(),
             reads: Waiters::default(),
             leases: Waiters::default(),
@@ -299,6 +304,17 @@ impl RuntimeState {
             // The receiver is gone when the server is ending already.
             let _ = sender.send(stop);
         }
+    }
+
+    /// What waits for each core thread: its name, items and their bytes.
+    pub(crate) fn depths(&self) -> Vec<(&'static str, (usize, usize))> {
+        let name = |thread: Thread| THREADS[thread as usize];
+        let mut depths = vec![(name(Thread::Raft), self.inbox.depth())];
+        if let Some((log, apply)) = self.queues.get() {
+            depths.push((name(Thread::Log), log.depth()));
+            depths.push((name(Thread::Applier), apply.depth()));
+        }
+        depths
     }
 
     /// Records that a thread makes progress.

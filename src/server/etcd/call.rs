@@ -26,6 +26,7 @@ use crate::server::core::handle::{
     self, Health, Latest, MemberHandle, Phase, QUOTA_IS_USED_UP, RequestError, Role, VERDICT,
 };
 use crate::server::flags::config::{ClientPort, Config, Formation, Limits};
+use crate::server::flags::feature_gates::Gates;
 use crate::server::listen::bodies::Bodies;
 use crate::server::listen::serving::From;
 use crate::server::metrics::Text;
@@ -191,6 +192,12 @@ impl Services {
     #[must_use]
     pub(crate) fn metrics(&self) -> &Arc<ClientMetrics> {
         &self.shared.metrics
+    }
+
+    /// The feature gates of this start.
+    #[must_use]
+    pub(in crate::server) fn gates(&self) -> &Gates {
+        &self.shared.port.gates
     }
 
     /// Writes the metrics of the client port's limits.
@@ -572,6 +579,11 @@ impl StreamCall {
     pub(super) fn refuse(&self, error: Status) -> Status {
         self.code.set(error.code());
         error
+    }
+
+    /// A message of it was sent.
+    pub(super) fn sent(&self) {
+        self.metrics.sent(self.method);
     }
 
     /// It ends well.

@@ -78,7 +78,10 @@ impl Election for Services {
         let stream = futures::stream::unfold(Some((observer, call)), |state| async move {
             let (mut observer, call): (Observer, StreamCall) = state?;
             match observer.next().await {
-                Some(answer) => Some((Ok(answer), Some((observer, call)))),
+                Some(answer) => {
+                    call.sent();
+                    Some((Ok(answer), Some((observer, call))))
+                }
                 None => {
                     call.finish();
                     None

@@ -58,6 +58,7 @@ impl Health for Services {
             let answer = HealthCheckResponse {
                 status: status.into(),
             };
+            call.sent();
             Some((Ok(answer), (services, service, Some(status), call)))
         });
         Ok(Response::new(Box::pin(stream)))

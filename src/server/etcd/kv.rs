@@ -2,9 +2,10 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
-use futures::Stream;
+use futures::{Stream, TryStreamExt as _};
 use prost::Message as _;
 use tonic::{Request, Response, Status};
 
@@ -75,15 +76,14 @@ impl Kv for Services {
                     let whole = self.read(state, range).await?;
                     let header = self.header(whole.revision);
                     let stream = Sorted::new(header, whole, self.max_request_bytes());
-                    return Ok(Box::pin(stream.into_stream()) as Self::RangeStreamStream);
+                    return Ok(self.told(stream.into_stream()));
                 }
                 let revision = state.view.revision();
                 drop(state);
                 self.shared.member.metrics().operations.read_range();
                 let stream = Pieces::new(self.clone(), actor, revision, range);
                 stream.permitted()?;
-                Ok(Box::pin(futures::stream::unfold(stream, Pieces::next))
-                    as Self::RangeStreamStream)
+                Ok(self.told(futures::stream::unfold(stream, Pieces::next)))
             },
         )
         .await
@@ -202,6 +202,17 @@ impl Kv for Services {
 }
 
 impl Services {
+    /// Counts the messages of a streamed range.
+    fn told(
+        &self,
+        stream: impl Stream<Item = Result<etcd::RangeStreamResponse, Status>> + Send + 'static,
+    ) -> <Self as Kv>::RangeStreamStream {
+        let metrics = Arc::clone(&self.shared.metrics);
+        Box::pin(stream.inspect_ok(move |_| metrics.sent(Method::RangeStream)))
+    }
+}
+
+impl Services {
     /// The state to read: this member's own, or one that includes everything committed before.
     pub(super) async fn state(&self, serializable: bool) -> Result<Arc<Published>, Status> {
         if serializable {
@@ -234,7 +245,19 @@ impl Services {
         state: Arc<Published>,
         range: store::Range,
     ) -> Result<store::RangeResponse, Status> {
-        self.shared.member.metrics().operations.read_range();
+        let metrics = self.shared.member.metrics();
+        metrics.operations.read_range();
+        let began = Instant::now();
+        let read = self.read_range(state, range).await;
+        metrics.ranges.read(read.is_ok(), began.elapsed());
+        read
+    }
+
+    async fn read_range(
+        &self,
+        state: Arc<Published>,
+        range: store::Range,
+    ) -> Result<store::RangeResponse, Status> {
         let short = is_short(&range);
         let natural = is_natural(&range);
         if is_far(&state, &range, Counted::Yes) {

@@ -101,10 +101,11 @@ impl Lease for Services {
             let (services, caller, mut requests, mut leaderless, call) = state?;
             let renewed = services.renewed(&caller, &mut requests, leaderless.as_mut());
             match renewed.await {
-                Some(Ok(answer)) => Some((
-                    Ok(answer),
-                    Some((services, caller, requests, leaderless, call)),
-                )),
+                Some(Ok(answer)) => {
+                    call.sent();
+                    let state = (services, caller, requests, leaderless, call);
+                    Some((Ok(answer), Some(state)))
+                }
                 Some(Err(error)) => Some((Err(call.refuse(error)), None)),
                 None => {
                     call.finish();
@@ -232,7 +233,10 @@ impl Services {
             }
         };
         let id = match request {
-            Ok(request) => request.id,
+            Ok(request) => {
+                self.shared.metrics.received(Method::LeaseKeepAlive);
+                request.id
+            }
             Err(error) => return Some(Err(error)),
         };
         let actor = match self.actor_of(caller).await {

@@ -105,7 +105,10 @@ pub(super) fn stream(snapshot: Snapshot, call: StreamCall) -> Messages {
     Box::pin(futures::stream::unfold(state, |state| async move {
         let (mut snapshot, call) = state?;
         match snapshot.next().await {
-            Some(Ok(message)) => Some((Ok(message), Some((snapshot, call)))),
+            Some(Ok(message)) => {
+                call.sent();
+                Some((Ok(message), Some((snapshot, call))))
+            }
             Some(Err(error)) => Some((Err(call.refuse(error)), None)),
             None => {
                 call.finish();

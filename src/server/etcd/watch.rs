@@ -65,7 +65,10 @@ impl Watch for Services {
         let stream = futures::stream::unfold(state, |state| async move {
             let (mut conversation, mut requests, call) = state?;
             match conversation.next(&mut requests).await {
-                Some(Ok(answer)) => Some((Ok(answer), Some((conversation, requests, call)))),
+                Some(Ok(answer)) => {
+                    call.sent();
+                    Some((Ok(answer), Some((conversation, requests, call))))
+                }
                 Some(Err(error)) => Some((Err(call.refuse(error)), None)),
                 None => {
                     call.finish();
@@ -189,6 +192,7 @@ impl Conversation {
                 }
                 request = requests.next(), if self.asks && self.waits.is_none() => match request {
                     Some(Ok(request)) => {
+                        self.services.shared.metrics.received(Method::Watch);
                         let now = Instant::now();
                         match self.prompt.allows(&request, self.known.len(), now) {
                             true => self.asked(request).await,

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::feature_gates::Gates;
 use super::tracing::Tracing;
 use super::url::{ClientUrl, Endpoint};
 use crate::server::auth::settings::AuthSettings;
@@ -245,6 +246,8 @@ pub struct ClientPort {
     pub extensive_metrics: bool,
     /// HTTP/2 by this server's own code.
     pub own_http2: bool,
+    /// The feature gates, to be told.
+    pub gates: Gates,
 }
 
 /// The log's level, format and output.

@@ -769,6 +769,7 @@ fn client_port(flags: &Flags, gates: &Gates) -> Result<ClientPort, ConfigError> 
         },
         extensive_metrics: flags.text("metrics") == "extensive",
         own_http2: gates.is_on("OwnHTTP2"),
+        gates: gates.clone(),
     })
 }
 

@@ -4,6 +4,7 @@
 //! both as a flag and in the environment is an error; unknown `ETCD_` variables only cause a
 //! warning. Never validates a value beyond its kind: `config` does.
 
+pub mod collector_headers;
 pub mod config;
 pub mod feature_gates;
 pub mod file;

@@ -3,6 +3,7 @@
 //! As in etcd they count only with `--enable-distributed-tracing`. Never resolves a name or dials it.
 
 use super::Flags;
+use super::collector_headers::CollectorHeaders;
 
 /// Traces of this many requests in a million at most: of all.
 const MILLION: i64 = 1_000_000;
@@ -25,6 +26,8 @@ pub struct Tracing {
     pub instance_id: Option<String>,
     /// Requests in a million that are sampled, of those that no sampled parent has.
     pub per_million: u32,
+    /// Sent with everything; from variables of the environment.
+    pub headers: CollectorHeaders,
 }
 
 /// Validates them; `None`: no spans. The text of a refusal names the flag and the remedy.
@@ -54,6 +57,7 @@ pub(in crate::server) fn tracing(
             .optional("distributed-tracing-instance-id")
             .map(str::to_owned),
         per_million: rate(flags.signed("distributed-tracing-sampling-rate"))?,
+        headers: CollectorHeaders::default(),
     }))
 }
 
@@ -108,6 +112,7 @@ mod tests {
             service_name: "etcd".to_owned(),
             instance_id: None,
             per_million: 0,
+            headers: CollectorHeaders::default(),
         };
         assert_eq!((enabled, warnings.len()), (Ok(Some(want)), 0));
         assert_eq!(judged(&[]), (Ok(None), Vec::new()));

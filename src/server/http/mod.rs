@@ -3,6 +3,7 @@
 //! Never changes anything: every path is read-only.
 
 pub(super) mod access;
+mod state;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -16,6 +17,7 @@ use http::{StatusCode, header};
 
 use crate::server::core::handle::{Health, Phase, Role};
 use crate::server::etcd::{STORAGE_VERSION, Services, VERSION, alarms_of};
+use crate::server::metrics::health::HealthChecks;
 use crate::server::metrics::{Text, write_process};
 use crate::store::AlarmKind;
 
@@ -140,11 +142,13 @@ fn found(health: Health) -> Result<(), String> {
 }
 
 async fn live(State(services): State<Services>, RawQuery(text): RawQuery) -> Response {
-    checked(live_checks(&services), text.as_deref())
+    let checks = live_checks(&services);
+    checked(Told::of(&services, "livez"), checks, text.as_deref())
 }
 
 async fn ready(State(services): State<Services>, RawQuery(text): RawQuery) -> Response {
-    checked(ready_checks(&services), text.as_deref())
+    let checks = ready_checks(&services);
+    checked(Told::of(&services, "readyz"), checks, text.as_deref())
 }
 
 async fn live_check(
@@ -152,7 +156,8 @@ async fn live_check(
     Path(check): Path<String>,
     RawQuery(text): RawQuery,
 ) -> Response {
-    one(live_checks(&services), &check, text.as_deref())
+    let (told, checks) = (Told::of(&services, "livez"), live_checks(&services));
+    one(told, checks, &check, text.as_deref())
 }
 
 async fn ready_check(
@@ -160,18 +165,33 @@ async fn ready_check(
     Path(check): Path<String>,
     RawQuery(text): RawQuery,
 ) -> Response {
-    one(ready_checks(&services), &check, text.as_deref())
+    let (told, checks) = (Told::of(&services, "readyz"), ready_checks(&services));
+    one(told, checks, &check, text.as_deref())
 }
 
-fn one(mut checks: Checks, name: &str, query: Option<&str>) -> Response {
+/// Where the results of checks are counted.
+#[derive(Clone, Copy)]
+struct Told<'a> {
+    kind: &'static str,
+    counters: &'a HealthChecks,
+}
+
+impl<'a> Told<'a> {
+    fn of(services: &'a Services, kind: &'static str) -> Told<'a> {
+        let counters = &services.metrics().checks;
+        Told { kind, counters }
+    }
+}
+
+fn one(told: Told<'_>, mut checks: Checks, name: &str, query: Option<&str>) -> Response {
     checks.retain(|(known, _)| *known == name);
     if checks.is_empty() {
         return (StatusCode::NOT_FOUND, "404 page not found\n").into_response();
     }
-    checked(checks, query)
+    checked(told, checks, query)
 }
 
-fn checked(checks: Checks, text: Option<&str>) -> Response {
+fn checked(told: Told<'_>, checks: Checks, text: Option<&str>) -> Response {
     let excluded: BTreeSet<&str> = query(text, "exclude").collect();
     let verbose = query(text, "verbose").next().is_some();
     let mut report = String::new();
@@ -181,6 +201,7 @@ fn checked(checks: Checks, text: Option<&str>) -> Response {
             Ok(()) => writeln!(report, "[+]{name} ok"),
             Err(why) => writeln!(report, "[-]{name} failed: {why}"),
         };
+        told.counters.checked(told.kind, name, result.is_ok());
         good &= result.is_ok();
     }
     if !good {
@@ -212,6 +233,7 @@ async fn metrics(State(services): State<Services>) -> Response {
     let mut text = Text::default();
     write_member(&mut text, &services);
     services.member().metrics().write(&mut text);
+    state::write(&mut text, &services);
     services.metrics().write(&mut text);
     services.write_bounds(&mut text);
     write_process(&mut text);
@@ -401,7 +423,7 @@ fn write_archive(text: &mut Text, archived: Option<(u64, i64)>) {
 
 #[cfg(test)]
 mod tests {
-    use super::{Text, checked, one, query, write_archive};
+    use super::{HealthChecks, Text, Told, checked, one, query, write_archive};
     use http::StatusCode;
 
     /// A time that nobody has told must not be shown as 1970.
@@ -441,14 +463,22 @@ mod tests {
 
     #[tokio::test]
     async fn checks_print_as_etcd_prints_them() {
+        let counters = HealthChecks::default();
+        let told = Told {
+            kind: "readyz",
+            counters: &counters,
+        };
         let checks = || vec![("a", Ok(())), ("b", Err("broken".to_owned()))];
-        let failed = checked(checks(), None);
+        let failed = checked(told, checks(), None);
         assert_eq!(failed.status(), StatusCode::SERVICE_UNAVAILABLE);
         assert_eq!(body(failed).await, "[+]a ok\n[-]b failed: broken\n");
-        let excluded = checked(checks(), Some("exclude=b&verbose"));
+        let excluded = checked(told, checks(), Some("exclude=b&verbose"));
         assert_eq!(excluded.status(), StatusCode::OK);
         assert_eq!(body(excluded).await, "[+]a ok\nok\n");
-        assert_eq!(body(one(checks(), "a", None)).await, "ok\n");
-        assert_eq!(one(checks(), "c", None).status(), StatusCode::NOT_FOUND);
+        assert_eq!(body(one(told, checks(), "a", None)).await, "ok\n");
+        assert_eq!(
+            one(told, checks(), "c", None).status(),
+            StatusCode::NOT_FOUND
+        );
     }
 }

@@ -52,6 +52,11 @@ pub(crate) struct Outbound<M> {
 pub(crate) type Unsent<M> = Arc<dyn Fn(u64, M) + Send + Sync>;
 
 impl<M: Message> Outbound<M> {
+    /// Bytes that wait to be sent, for whoever shows them.
+    pub(crate) fn waiting(&self) -> Arc<AtomicUsize> {
+        Arc::clone(&self.waiting)
+    }
+
     /// Queues a message, or returns it when there is no link or too much is queued already.
     pub(crate) fn send(&self, message: M) -> Result<(), M> {
         let bytes = message.encoded_len();

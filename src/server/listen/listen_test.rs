@@ -41,6 +41,7 @@ fn serve(metrics: &Arc<ClientMetrics>) -> (Serve, watch::Sender<bool>) {
         access: Default::default(),
         extensive_metrics: false,
         own_http2: true,
+        gates: Default::default(),
     };
     let open = Arc::new(AtomicU64::new(0));
     (

@@ -21,6 +21,7 @@ use crate::server::link::frame::{self, FRAME_LIMIT, HELLO_LIMIT};
 use crate::server::link::hello::{CheckpointDone, CheckpointHead, CheckpointPart, Purpose};
 use crate::server::link::outbound::{Listener, check_reply};
 use crate::server::listen::quiet::Quiet;
+use crate::server::metrics::peers::Way;
 
 /// Bytes a second at most, so that a joiner does not slow down all others.
 const RATE: f64 = 128.0 * 1024.0 * 1024.0;
@@ -94,7 +95,13 @@ pub(super) async fn send(
 
 /// Receives a checkpoint and notifies the raft thread once it is durable.
 pub(super) async fn receive(local: &MemberRuntime, from: u64, mut io: Io) -> Result<(), Error> {
+    let told = local.shared.metrics.peers.checkpoint(from, Way::Receive);
     let result = Box::pin(take(local, from, &mut io)).await;
+    if result.is_ok() {
+        told.done();
+    } else {
+        drop(told);
+    }
     let done = CheckpointDone {
         ok: result.is_ok(),
         error: result

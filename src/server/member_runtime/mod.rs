@@ -334,6 +334,8 @@ impl MemberRuntime {
             });
             let outbound =
                 outbound::start(peer.clone(), dialler, listener, unsent, self.raft.clone());
+            let waiting = outbound.waiting();
+            self.shared.metrics.peers.waits(peer.id, waiting);
             links.insert(peer.id, (peer, outbound));
         }
     }
@@ -557,6 +559,7 @@ impl Listener for MemberRuntime {
         self.stands(peer, reply);
         lock(&self.removal_reports).withdraw(peer);
         self.is_taken_for_the_member(peer);
+        self.shared.metrics.peers.linked(peer);
         // It may have been dialled at a new address.
         self.keep_room();
         Ok(())
@@ -564,15 +567,16 @@ impl Listener for MemberRuntime {
 
     fn parted(&self, peer: u64) {
         lock(&self.standing).remove(&peer);
+        self.shared.metrics.peers.parted(peer);
     }
 
     fn sent(&self, peer: u64, bytes: usize) {
-        self.shared.metrics.peer_sent(peer, bytes);
+        self.shared.metrics.peers.sent(peer, bytes);
     }
 
     fn round_trip(&self, peer: u64, took: Duration) {
         self.still_stands(peer);
-        self.shared.metrics.peer_round_trip(peer, took);
+        self.shared.metrics.peers.round_trip(peer, took);
     }
 
     fn gone(&self, peer: u64) {
@@ -582,7 +586,7 @@ impl Listener for MemberRuntime {
     }
 
     fn unreachable(&self, peer: u64) {
-        self.shared.metrics.peer_failed(peer);
+        self.shared.metrics.peers.failed(peer);
         if self.running.load(Ordering::Relaxed) {
             self.shared.report(Input::Unreachable(peer));
             self.shared.report(Input::Unlinked(peer));

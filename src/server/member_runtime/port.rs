@@ -97,7 +97,7 @@ impl Host for MemberRuntime {
         match self.shared.inbox.push(body.len() + 64, input) {
             Err(Refused::Full) => Ok(false),
             Ok(()) | Err(Refused::Closed) => {
-                self.shared.metrics.peer_received(from, body.len());
+                self.shared.metrics.peers.received(from, body.len());
                 Ok(true)
             }
         }

@@ -6,6 +6,7 @@ use std::sync::{Arc, PoisonError, Weak};
 
 use super::{MemberRuntime, checkpoint};
 use crate::node::{Input, PeerMessage};
+use crate::server::metrics::peers::Way;
 
 /// A weak reference to the member runtime, which owns the core threads.
 pub(crate) struct Transport(Weak<MemberRuntime>);
@@ -42,8 +43,12 @@ impl Transport {
         };
         let runtime = local.runtime.clone();
         runtime.spawn(async move {
+            let told = local.shared.metrics.peers.checkpoint(to, Way::Send);
             let ok = match Box::pin(checkpoint::send(&local, to, term, index)).await {
-                Ok(()) => true,
+                Ok(()) => {
+                    told.done();
+                    true
+                }
                 Err(error) => {
                     let to = format!("{to:x}");
                     tracing::warn!(%to, index, "cannot send a checkpoint: {error}");

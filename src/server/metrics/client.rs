@@ -5,6 +5,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use super::health::HealthChecks;
 use super::requests::RequestTimes;
 use super::watches::WatchMetrics;
 use super::{Histogram, Text};
@@ -318,6 +319,11 @@ const METHODS: [(Method, &str, &str, &str); 51] = [
     ),
 ];
 
+/// The labels of a method, in the order of their names.
+fn labels((_, service, name, kind): (Method, &str, &str, &str)) -> String {
+    format!("grpc_method=\"{name}\",grpc_service=\"{service}\",grpc_type=\"{kind}\"")
+}
+
 impl Method {
     /// The method's name only, for logs.
     #[must_use]
@@ -337,6 +343,8 @@ impl Method {
 pub struct ClientMetrics {
     started: Vec<AtomicU64>,
     handled: Vec<[AtomicU64; CODES.len()]>,
+    /// Messages received and sent, where a call has more of them than one.
+    messages: Vec<[AtomicU64; 2]>,
     seconds: Option<Vec<Histogram>>,
     times: RequestTimes,
     /// Bytes received from clients, including HTTP/2's own.
@@ -349,6 +357,8 @@ pub struct ClientMetrics {
     pub handshakes_failed: AtomicU64,
     /// Unary requests that took longer than the limit for a warning.
     pub slow_requests: AtomicU64,
+    /// The checks of `/livez` and `/readyz`.
+    pub checks: HealthChecks,
     /// `/health` answered with success.
     pub health_success: AtomicU64,
     /// `/health` answered with failure.
@@ -371,6 +381,7 @@ impl ClientMetrics {
                 .iter()
                 .map(|_| std::array::from_fn(|_| AtomicU64::new(0)))
                 .collect(),
+            messages: METHODS.iter().map(|_| Default::default()).collect(),
             seconds,
             times: RequestTimes::default(),
             received_bytes: AtomicU64::new(0),
@@ -378,6 +389,7 @@ impl ClientMetrics {
             watches: WatchMetrics::default(),
             handshakes_failed: AtomicU64::new(0),
             slow_requests: AtomicU64::new(0),
+            checks: HealthChecks::default(),
             health_success: AtomicU64::new(0),
             health_failures: AtomicU64::new(0),
         }
@@ -386,6 +398,16 @@ impl ClientMetrics {
     /// A call begins.
     pub fn started(&self, method: Method) {
         self.started[method as usize].fetch_add(1, Relaxed);
+    }
+
+    /// A message of a stream was received.
+    pub fn received(&self, method: Method) {
+        self.messages[method as usize][0].fetch_add(1, Relaxed);
+    }
+
+    /// A message of a stream was sent.
+    pub fn sent(&self, method: Method) {
+        self.messages[method as usize][1].fetch_add(1, Relaxed);
     }
 
     /// A call ended with this code after this time.
@@ -400,11 +422,33 @@ impl ClientMetrics {
         self.times.handled(method, code == 0, took);
     }
 
+    /// The message of a unary call is counted with the call, and its answer if it succeeded; that of a call that is answered
+    /// by a stream with the call.
+    fn write_messages(&self, text: &mut Text) {
+        let name = "grpc_server_msg_received_total";
+        text.head(name, "counter", "Messages received.");
+        for row in METHODS {
+            let of_stream = &self.messages[row.0 as usize][0];
+            let received = match row.3 {
+                "bidi_stream" => of_stream,
+                _ => &self.started[row.0 as usize],
+            };
+            text.sample(name, &labels(row), received.load(Relaxed));
+        }
+        let name = "grpc_server_msg_sent_total";
+        text.head(name, "counter", "Messages sent.");
+        for row in METHODS {
+            let of_stream = &self.messages[row.0 as usize][1];
+            let sent = match row.3 {
+                "unary" => &self.handled[row.0 as usize][0],
+                _ => of_stream,
+            };
+            text.sample(name, &labels(row), sent.load(Relaxed));
+        }
+    }
+
     /// Writes all metrics.
     pub fn write(&self, text: &mut Text) {
-        let labels = |(_, service, name, kind): (Method, &str, &str, &str)| {
-            format!("grpc_method=\"{name}\",grpc_service=\"{service}\",grpc_type=\"{kind}\"")
-        };
         let name = "grpc_server_started_total";
         text.head(name, "counter", "RPCs started.");
         for (method, started) in METHODS.into_iter().zip(&self.started) {
@@ -424,6 +468,7 @@ impl ClientMetrics {
                 }
             }
         }
+        self.write_messages(text);
         if let Some(seconds) = &self.seconds {
             let name = "grpc_server_handling_seconds";
             text.head(name, "histogram", "Seconds that RPCs took.");
@@ -472,6 +517,7 @@ impl ClientMetrics {
             text.head(name, kind, help);
             text.sample(name, "", value.load(Relaxed));
         }
+        self.checks.write(text);
         self.times.write(text);
         self.watches.write(text);
     }
@@ -489,6 +535,42 @@ mod tests {
             assert_eq!(*method as usize, index);
         }
         assert_eq!(Method::HashKv.name(), "HashKV");
+    }
+
+    /// A unary call has one message each way, and none back if it failed; of a stream each message counts.
+    #[test]
+    fn messages_are_counted_with_unary_calls_and_one_by_one_of_streams() {
+        let metrics = ClientMetrics::new(false);
+        for (method, code) in [
+            (Method::Put, tonic::Code::Ok),
+            (Method::Put, tonic::Code::NotFound),
+            (Method::Watch, tonic::Code::Ok),
+            (Method::Snapshot, tonic::Code::Ok),
+        ] {
+            metrics.started(method);
+            metrics.handled(method, code, Duration::ZERO);
+        }
+        metrics.received(Method::Watch);
+        metrics.received(Method::Watch);
+        for _ in 0..3 {
+            metrics.sent(Method::Watch);
+            metrics.sent(Method::Snapshot);
+        }
+        let mut text = Text::default();
+        metrics.write(&mut text);
+        let text = text.finish();
+        let number = |way, method| {
+            let start = format!("grpc_server_msg_{way}_total{{grpc_method=\"{method}\"");
+            let mut lines = text.lines().filter(|line| line.starts_with(&start));
+            let line = lines.next().expect("a sample");
+            line.rsplit(' ')
+                .next()
+                .and_then(|it| it.parse::<u64>().ok())
+        };
+        for (method, received, sent) in [("Put", 2, 1), ("Watch", 2, 3), ("Snapshot", 1, 3)] {
+            assert_eq!(number("received", method), Some(received), "{method}");
+            assert_eq!(number("sent", method), Some(sent), "{method}");
+        }
     }
 
     #[test]

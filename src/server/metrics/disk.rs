@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use super::{Histogram, Text};
+use super::{DISK_BUCKETS, Histogram, Text};
 
 /// Upper bounds of the buckets for checkpoints, in seconds.
 const CHECKPOINT_BUCKETS: &[f64] = &[
@@ -14,6 +14,10 @@ const CHECKPOINT_BUCKETS: &[f64] = &[
 /// The measurements. Those of files are absent until there was something to measure.
 #[derive(Debug)]
 pub struct DiskMetrics {
+    /// One batch handed to the kernel.
+    pub log_write: Histogram,
+    /// The same until the disk has it.
+    pub log_sync: Histogram,
     written_bytes: AtomicU64,
     log_bytes: AtomicU64,
     checkpoints: Histogram,
@@ -24,6 +28,8 @@ pub struct DiskMetrics {
 impl Default for DiskMetrics {
     fn default() -> DiskMetrics {
         DiskMetrics {
+            log_write: Histogram::new(DISK_BUCKETS),
+            log_sync: Histogram::new(DISK_BUCKETS),
             written_bytes: AtomicU64::new(0),
             log_bytes: AtomicU64::new(0),
             checkpoints: Histogram::new(CHECKPOINT_BUCKETS),
@@ -52,6 +58,21 @@ impl DiskMetrics {
     }
 
     pub(super) fn write(&self, text: &mut Text) {
+        for (name, help, times) in [
+            (
+                "etcd_disk_wal_write_duration_seconds",
+                "Seconds that writing a batch to the log took, until the kernel had it.",
+                &self.log_write,
+            ),
+            (
+                "etcd_disk_wal_fsync_duration_seconds",
+                "Seconds that syncing a batch of the log took, after it was written.",
+                &self.log_sync,
+            ),
+        ] {
+            text.head(name, "histogram", help);
+            times.write(text, name, "");
+        }
         text.single(
             "etcd_disk_wal_write_bytes_total",
             "counter",

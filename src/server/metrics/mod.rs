@@ -4,16 +4,18 @@
 //! The state of other threads is read at scrape time. Only what is actually measured is written: a
 //! dashboard must not show an invented zero.
 
+pub mod applies;
 pub mod client;
 pub mod disk;
+pub mod health;
 pub mod operations;
+pub mod peers;
+pub mod promotions;
 mod requests;
 pub mod watches;
 
-use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// A histogram whose observers never wait.
@@ -81,12 +83,6 @@ const DISK_BUCKETS: &[f64] = &[
     8.192,
 ];
 
-/// Upper bounds of the buckets for the round trip to a peer, in seconds; etcd's.
-const TRIP_BUCKETS: &[f64] = &[
-    0.000_1, 0.000_2, 0.000_4, 0.000_8, 0.001_6, 0.003_2, 0.006_4, 0.012_8, 0.025_6, 0.051_2,
-    0.102_4, 0.204_8, 0.409_6, 0.819_2, 1.638_4, 3.276_8,
-];
-
 /// The same for reads, which are answered within microseconds at a leader that holds its lease or is alone.
 const READ_BUCKETS: &[f64] = &[
     0.000_1, 0.000_2, 0.000_4, 0.000_8, 0.001_6, 0.003_2, 0.006_4, 0.012_8, 0.025_6, 0.051_2,
@@ -104,10 +100,12 @@ const SLOW_APPLY: Duration = Duration::from_millis(100);
 /// The measurements of the core threads.
 #[derive(Debug)]
 pub struct CoreMetrics {
-    /// One write and sync of the log.
-    pub log_write: Histogram,
     /// The log and the checkpoints.
     pub disk: disk::DiskMetrics,
+    /// Ranges that were read for clients.
+    pub ranges: applies::Ranges,
+    /// Each entry, by what it does.
+    pub applies: applies::Applies,
     /// One batch applied and published.
     pub apply: Histogram,
     /// Batches that took longer than 0.1 s.
@@ -126,42 +124,24 @@ pub struct CoreMetrics {
     pub hash_kv: Histogram,
     /// Renewals of leases that this member has answered.
     pub renewals: AtomicU64,
-    /// Learners that were promoted by a call to this member.
-    pub promotions: AtomicU64,
+    /// Learners to promote by a call to this member.
+    pub promotions: promotions::Promotions,
     /// A snapshot is being installed.
     pub installing: AtomicBool,
     /// Damaged values that were healed from another member.
     pub healed_values: AtomicU64,
     /// Values that are known as damaged now.
     pub damaged_values: AtomicU64,
-    peers: Mutex<BTreeMap<u64, PeerTraffic>>,
-}
-
-/// The traffic of the links with one peer.
-#[derive(Debug)]
-struct PeerTraffic {
-    sent_bytes: u64,
-    received_bytes: u64,
-    failures: u64,
-    round_trip: Histogram,
-}
-
-impl Default for PeerTraffic {
-    fn default() -> PeerTraffic {
-        PeerTraffic {
-            sent_bytes: 0,
-            received_bytes: 0,
-            failures: 0,
-            round_trip: Histogram::new(TRIP_BUCKETS),
-        }
-    }
+    /// The traffic with each peer.
+    pub peers: peers::PeerMetrics,
 }
 
 impl Default for CoreMetrics {
     fn default() -> CoreMetrics {
         CoreMetrics {
-            log_write: Histogram::new(DISK_BUCKETS),
             disk: disk::DiskMetrics::default(),
+            ranges: applies::Ranges::default(),
+            applies: applies::Applies::default(),
             apply: Histogram::new(DISK_BUCKETS),
             slow_applies: AtomicU64::new(0),
             operations: operations::Operations::default(),
@@ -171,11 +151,11 @@ impl Default for CoreMetrics {
             hash: Histogram::new(HASH_BUCKETS),
             hash_kv: Histogram::new(HASH_BUCKETS),
             renewals: AtomicU64::new(0),
-            promotions: AtomicU64::new(0),
+            promotions: promotions::Promotions::default(),
             installing: AtomicBool::new(false),
             healed_values: AtomicU64::new(0),
             damaged_values: AtomicU64::new(0),
-            peers: Mutex::default(),
+            peers: peers::PeerMetrics::default(),
         }
     }
 }
@@ -189,14 +169,9 @@ impl CoreMetrics {
         }
     }
 
-    /// Writes all metrics.
+    /// Writes all metrics but those of the peers.
     pub fn write(&self, text: &mut Text) {
         for (name, help, histogram) in [
-            (
-                "etcd_disk_wal_fsync_duration_seconds",
-                "Seconds that one write and sync of the log took.",
-                &self.log_write,
-            ),
             (
                 "etcd_disk_backend_commit_duration_seconds",
                 "Seconds that applying and publishing a batch took; no file is written then.",
@@ -222,7 +197,10 @@ impl CoreMetrics {
             histogram.write(text, name, "");
         }
         self.disk.write(text);
+        self.applies.write(text);
+        self.ranges.write(text);
         self.operations.write(text);
+        self.promotions.write(text);
         for (name, kind, help, value) in [
             (
                 "etcd_server_slow_apply_total",
@@ -249,12 +227,6 @@ impl CoreMetrics {
                 self.renewals.load(Relaxed),
             ),
             (
-                "etcd_server_learner_promote_successes",
-                "counter",
-                "Learners that were promoted by a call to this member.",
-                self.promotions.load(Relaxed),
-            ),
-            (
                 "etcd_server_snapshot_apply_in_progress_total",
                 "gauge",
                 "Whether a snapshot of the leader's is being installed.",
@@ -275,73 +247,6 @@ impl CoreMetrics {
         ] {
             text.single(name, kind, help, value);
         }
-        self.write_peers(text);
-    }
-
-    fn write_peers(&self, text: &mut Text) {
-        let name = "etcd_network_peer_round_trip_time_seconds";
-        text.head(
-            name,
-            "histogram",
-            "Seconds between a sign of life to a peer and its answer, once a second.",
-        );
-        let peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
-        for (id, peer) in &*peers {
-            peer.round_trip.write(text, name, &format!("To=\"{id:x}\""));
-        }
-        type Of = fn(&PeerTraffic) -> u64;
-        let metrics: [(&str, &str, &str, Of); 3] = [
-            (
-                "sent_bytes_total",
-                "To",
-                "Bytes of messages sent to a peer.",
-                |peer| peer.sent_bytes,
-            ),
-            (
-                "received_bytes_total",
-                "From",
-                "Bytes of messages received from a peer.",
-                |peer| peer.received_bytes,
-            ),
-            (
-                "sent_failures_total",
-                "To",
-                "Links to a peer that broke or were refused.",
-                |peer| peer.failures,
-            ),
-        ];
-        for (name, label, help, of) in metrics {
-            let name = format!("etcd_network_peer_{name}");
-            text.head(&name, "counter", help);
-            for (id, peer) in &*peers {
-                text.sample(&name, &format!("{label}=\"{id:x}\""), of(peer));
-            }
-        }
-    }
-
-    fn peer(&self, id: u64, change: impl FnOnce(&mut PeerTraffic)) {
-        let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
-        change(peers.entry(id).or_default());
-    }
-
-    /// Bytes were sent to a peer.
-    pub fn peer_sent(&self, id: u64, bytes: usize) {
-        self.peer(id, |peer| peer.sent_bytes += bytes as u64);
-    }
-
-    /// Bytes were received from a peer.
-    pub fn peer_received(&self, id: u64, bytes: usize) {
-        self.peer(id, |peer| peer.received_bytes += bytes as u64);
-    }
-
-    /// A peer answered a heartbeat.
-    pub fn peer_round_trip(&self, id: u64, took: Duration) {
-        self.peer(id, |peer| peer.round_trip.observe(took));
-    }
-
-    /// A link to a peer broke, or could not be made.
-    pub fn peer_failed(&self, id: u64) {
-        self.peer(id, |peer| peer.failures += 1);
     }
 }
 
@@ -448,30 +353,20 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn peers_are_distinguished_by_id() {
-        let metrics = CoreMetrics::default();
-        metrics.peer_sent(0xab, 10);
-        metrics.peer_sent(0xab, 5);
-        metrics.peer_received(0xcd, 7);
-        metrics.peer_failed(0xcd);
-        metrics.peer_round_trip(0xcd, Duration::from_millis(1));
+    fn what_has_not_happened_is_zero() {
         let mut text = Text::default();
-        metrics.write(&mut text);
+        CoreMetrics::default().write(&mut text);
         let text = text.finish();
         for line in [
-            "etcd_network_peer_sent_bytes_total{To=\"ab\"} 15",
-            "etcd_network_peer_received_bytes_total{From=\"cd\"} 7",
-            "etcd_network_peer_sent_failures_total{To=\"cd\"} 1",
-            "etcd_network_peer_round_trip_time_seconds_bucket{To=\"cd\",le=\"0.0008\"} 0",
-            "etcd_network_peer_round_trip_time_seconds_bucket{To=\"cd\",le=\"0.0016\"} 1",
+            "etcd_disk_wal_write_duration_seconds_count 0",
             "etcd_disk_wal_fsync_duration_seconds_count 0",
+            "etcd_server_learner_promote_successes 0",
+            "etcd_debugging_mvcc_db_compaction_last 0",
             "quorate_healed_values_total 0",
             "quorate_damaged_values 0",
         ] {
-            assert!(
-                text.lines().any(|have| have == line),
-                "{line} is not in\n{text}"
-            );
+            let there = text.lines().any(|have| have == line);
+            assert!(there, "{line} is not in\n{text}");
         }
     }
 

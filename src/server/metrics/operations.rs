@@ -2,13 +2,43 @@
 //! read for its clients. What its checkpoint held when it started does not count.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
-use super::Text;
+use super::{Histogram, Text};
 use crate::node::Outcome;
+use crate::server::process::clock;
 use crate::store::{Response, ResponseOp, TxnResponse};
 
+/// Upper bounds of the buckets for the time that leases are granted, in seconds; etcd's.
+const TTL_BUCKETS: &[f64] = &[
+    1.0,
+    2.0,
+    4.0,
+    8.0,
+    16.0,
+    32.0,
+    64.0,
+    128.0,
+    256.0,
+    512.0,
+    1024.0,
+    2048.0,
+    4096.0,
+    8192.0,
+    16384.0,
+    32768.0,
+    65536.0,
+    131_072.0,
+    262_144.0,
+    524_288.0,
+    1_048_576.0,
+    2_097_152.0,
+    4_194_304.0,
+    8_388_608.0,
+];
+
 /// The counters.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Operations {
     puts: AtomicU64,
     deletes: AtomicU64,
@@ -17,6 +47,26 @@ pub struct Operations {
     granted: AtomicU64,
     revoked: AtomicU64,
     expired: AtomicU64,
+    /// Of the leases that were granted.
+    ttls: Histogram,
+    /// When a compaction was last applied, in Unix seconds; 0: not in this start.
+    compacted: AtomicU64,
+}
+
+impl Default for Operations {
+    fn default() -> Self {
+        Operations {
+            puts: AtomicU64::new(0),
+            deletes: AtomicU64::new(0),
+            ranges: AtomicU64::new(0),
+            txns: AtomicU64::new(0),
+            granted: AtomicU64::new(0),
+            revoked: AtomicU64::new(0),
+            expired: AtomicU64::new(0),
+            ttls: Histogram::new(TTL_BUCKETS),
+            compacted: AtomicU64::new(0),
+        }
+    }
 }
 
 /// What is added at once: counters that are written by one thread and read by another cost least if they are written seldom.
@@ -38,6 +88,7 @@ impl Operations {
         for outcome in outcomes {
             if let Outcome::Store(Ok(response)) = outcome {
                 sum.add(response);
+                self.note(response);
             }
         }
         for (counter, number) in [
@@ -52,6 +103,18 @@ impl Operations {
             if number > 0 {
                 counter.fetch_add(number, Relaxed);
             }
+        }
+    }
+
+    /// What is more than a number of such operations.
+    fn note(&self, response: &Response) {
+        match response {
+            Response::LeaseGrant(granted) => {
+                let seconds = u64::try_from(granted.ttl).unwrap_or(0);
+                self.ttls.observe(Duration::from_secs(seconds));
+            }
+            Response::Compact(_) => self.compacted.store(clock::unix_ms() / 1000, Relaxed),
+            _ => {}
         }
     }
 
@@ -108,6 +171,16 @@ impl Operations {
         ] {
             text.single(name, "counter", help, counter.load(Relaxed));
         }
+        let name = "etcd_debugging_lease_ttl_total";
+        let help = "Seconds for which leases were granted.";
+        text.head(name, "histogram", help);
+        self.ttls.write(text, name, "");
+        text.single(
+            "etcd_debugging_mvcc_db_compaction_last",
+            "gauge",
+            "When this member last applied a compaction, in Unix seconds; 0: not since its start.",
+            self.compacted.load(Relaxed),
+        );
     }
 }
 
@@ -179,6 +252,7 @@ mod tests {
             granted,
             revoked,
             expired,
+            ..
         } = operations;
         let all = [puts, deletes, ranges, txns, granted, revoked, expired];
         all.map(|counter| counter.load(Relaxed)).to_vec()
@@ -229,5 +303,6 @@ mod tests {
             .iter(),
         );
         assert_eq!(values(&operations), [0, 0, 0, 0, 1, 3, 2]);
+        assert!(!operations.ttls.is_empty());
     }
 }

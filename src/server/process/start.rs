@@ -27,6 +27,7 @@ use super::stop_signals::StopSignals;
 use crate::server::auth::Issuer;
 use crate::server::core::handle::MemberHandle;
 use crate::server::etcd::{self, Services, VERSION};
+use crate::server::flags::collector_headers::CollectorHeaders;
 use crate::server::flags::config::{Config, Log};
 use crate::server::flags::file::{self, FileError};
 use crate::server::flags::{Flags, table};
@@ -71,10 +72,17 @@ pub fn run(arguments: &[String], environment: &BTreeMap<String, String>) -> Exit
         Err(error) => return Stop::usage(error).report(None),
     };
     let message_file = flags.optional("termination-message-file").map(Path::new);
-    let config = match Config::from_flags(&flags, host_facts::read()) {
+    let mut config = match Config::from_flags(&flags, host_facts::read()) {
         Ok(config) => config,
         Err(error) => return Stop::usage(error).report(message_file),
     };
+    // Whoever sends no spans does not read them: they may be set for another program.
+    if let Some(tracing) = &mut config.tracing {
+        tracing.headers = match CollectorHeaders::of(environment) {
+            Ok(headers) => headers,
+            Err(error) => return Stop::usage(error).report(message_file),
+        };
+    }
     match serve(&config) {
         Ok(()) => ExitCode::SUCCESS,
         Err(stop) => stop.report(message_file),

@@ -14,7 +14,7 @@ use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_client::TraceServiceClient;
 use tokio::sync::{mpsc, watch};
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Code, Status};
+use tonic::{Code, Request, Status};
 
 use super::context::Sampler;
 use super::otlp;
@@ -208,7 +208,9 @@ impl Sending {
         let Some(batch) = &self.batch else {
             return;
         };
-        let sent = self.client.export(batch.request.clone());
+        let mut request = Request::new(batch.request.clone());
+        self.tracing.headers.add_to(request.metadata_mut());
+        let sent = self.client.export(request);
         let sent = tokio::time::timeout(TAKEN_WITHIN, sent).await;
         let late = || Status::deadline_exceeded("no answer in time");
         match sent.unwrap_or_else(|_| Err(late())) {

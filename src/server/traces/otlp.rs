@@ -200,6 +200,7 @@ mod tests {
             service_name: "etcd".to_owned(),
             instance_id: Some("one".to_owned()),
             per_million: 0,
+            headers: Default::default(),
         };
         let mut next = 0;
         let mut random = || {

@@ -143,8 +143,13 @@ apiVersion: quorate.dev/v1alpha1
 kind: EtcdBackupSchedule
 metadata: {name: nowhere}
 spec: {clusterRef: {name: demo}, storeRef: {name: nowhere}, schedule: "@weekly"}
+---
+apiVersion: quorate.dev/v1alpha1
+kind: EtcdUser
+metadata: {name: nobody}
+spec: {clusterRef: {name: none}, password: {}}
 END
-fire QuorateClusterNotFormed QuorateClusterCertificateExpiring QuorateClusterNotDurable QuorateBackupScheduleNotReady
+fire QuorateClusterNotFormed QuorateClusterCertificateExpiring QuorateClusterNotDurable QuorateBackupScheduleNotReady QuorateAccessNotReady
 
 # --- a volume that fills up
 victim=$(follower demo)

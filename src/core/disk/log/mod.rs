@@ -224,7 +224,7 @@ impl Log {
             ));
             bytes.extend_from_slice(&encoded);
         }
-        let (file, length) = preparer.segment(&head, &bytes)?;
+        let (file, length) = preparer.segment(&head, &bytes, &mut || {})?;
         // A start writes nothing new.
         let grown = old.and_then(|old| index.file(old.sequence)?.file.modified_ms());
         if let Some(grown) = grown {
@@ -271,6 +271,20 @@ impl Log {
     /// [`Error::Misuse`] (nothing was written) if the entries leave a gap, the hard state goes
     /// back or a vote changes within a term. Any other error is final for this value.
     pub fn append(&mut self, hard_state: Option<&HardState>, entries: &[Entry]) -> Result<()> {
+        self.append_told(hard_state, entries, &mut || {})
+    }
+
+    /// As [`append`](Self::append); calls `written` between the write and the sync of the batch, for whoever has a clock,
+    /// and not if nothing is to be written.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    pub fn append_told(
+        &mut self,
+        hard_state: Option<&HardState>,
+        entries: &[Entry],
+        written: &mut dyn FnMut(),
+    ) -> Result<()> {
         self.check_usable()?;
         let state = hard_state.copied().unwrap_or(self.hard_state);
         let before = self.check_batch(&state, entries)?;
@@ -285,11 +299,11 @@ impl Log {
             hard_state: hard_state.copied(),
             entries: entries.to_vec(),
         };
-        let done = self.write(&batch, state);
+        let done = self.write(&batch, state, written);
         self.remember(done)
     }
 
-    fn write(&mut self, batch: &Batch, state: HardState) -> Result<()> {
+    fn write(&mut self, batch: &Batch, state: HardState, written: &mut dyn FnMut()) -> Result<()> {
         let seed = segment::seed(&self.uuid, self.active.sequence);
         let bytes = batch::encode(seed, batch);
         if bytes.len() > MAX_BATCH_BYTES {
@@ -300,7 +314,7 @@ impl Log {
         }
         let length = bytes.len() as u64;
         let reference = if self.active.offset + length > self.active.length {
-            self.roll(batch, false)?
+            self.roll(batch, false, written)?
         } else {
             let offset = self.active.offset;
             let path = || self.disk.describe(&segment::name(self.active.sequence));
@@ -309,6 +323,7 @@ impl Log {
             let kept = batch.entries.is_empty().then(|| file.modified_ms());
             file.write_at(offset, &bytes)
                 .map_err(|e| Error::io("write", path(), e))?;
+            written();
             let synced = file.sync().map_err(|source| Error::Sync {
                 file: path(),
                 source,
@@ -333,7 +348,7 @@ impl Log {
     }
 
     /// Goes on in a new segment that begins with `batch` (or with nothing, at a reset).
-    fn roll(&mut self, batch: &Batch, reset: bool) -> Result<BatchRef> {
+    fn roll(&mut self, batch: &Batch, reset: bool, written: &mut dyn FnMut()) -> Result<BatchRef> {
         let sequence = self.active.sequence + 1;
         let oldest = match self.heads.first() {
             Some(head) if !reset => head.sequence,
@@ -352,7 +367,7 @@ impl Log {
         } else {
             batch::encode(head.seed(), batch)
         };
-        let (file, length) = self.preparer.segment(&head, &bytes)?;
+        let (file, length) = self.preparer.segment(&head, &bytes, written)?;
         let grown = self.active.file.modified_ms();
         if let Some(grown) = grown.filter(|_| batch.entries.is_empty() && !reset) {
             file.set_modified_ms(grown);
@@ -389,7 +404,7 @@ impl Log {
             ..Batch::default()
         };
         self.reader.index_mut().reset(floor);
-        self.roll(&batch, true)?;
+        self.roll(&batch, true, &mut || {})?;
         while self.heads.len() > 1 {
             frame::remove_if_there(&*self.disk, &self.heads[0].name())?;
             self.heads.remove(0);

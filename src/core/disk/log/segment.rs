@@ -391,7 +391,12 @@ impl Preparer {
 
     /// Makes a segment with this head and first batch, durable under its name. Returns the file
     /// and its length.
-    pub(crate) fn segment(&self, head: &Head, batch: &[u8]) -> Result<(Arc<dyn DiskFile>, u64)> {
+    pub(crate) fn segment(
+        &self,
+        head: &Head,
+        batch: &[u8],
+        written: &mut dyn FnMut(),
+    ) -> Result<(Arc<dyn DiskFile>, u64)> {
         let mut bytes = head.encode();
         bytes.extend_from_slice(batch);
         let blank = self.take(bytes.len() as u64)?;
@@ -400,6 +405,7 @@ impl Preparer {
             .file
             .write_at(0, &bytes)
             .map_err(|e| Error::io("write", path(), e))?;
+        written();
         if !mutant!(SegmentUnsynced) {
             blank.file.sync().map_err(|source| Error::Sync {
                 file: path(),

@@ -16,6 +16,7 @@ mod triggers;
 use std::sync::Arc;
 use std::time::Instant;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::core::DeserializeGuard;
 use kube::runtime::watcher;
 use kube::{Api, Client, Resource};
@@ -26,6 +27,7 @@ use super::context::Context;
 use super::objects::{Object, failure};
 use super::workers::{self, Key};
 use crate::access_plan::{AccessStep, plan_role, plan_user};
+use crate::crd::READY;
 use crate::crd::access::{EtcdRole, EtcdUser};
 use crate::operator::metrics::Controller;
 use crate::operator::platform::Failure;
@@ -34,6 +36,9 @@ use links::Links;
 
 /// Reconciles at the same time, beside those of clusters.
 const CONCURRENCY: usize = 4;
+/// What metrics call them.
+const USER: &str = "EtcdUser";
+const ROLE: &str = "EtcdRole";
 /// Another reconcile is about the same cluster.
 const BUSY_MS: u64 = 500;
 /// After a step: there may be a further one.
@@ -115,7 +120,9 @@ impl Accesses {
     /// Plans on the cached resource; what is written is planned once more on the live one.
     async fn reconcile_role(&self, key: &Key, name: &str) -> Result<Ended, Failure> {
         let cached = self.caches.roles.get(&key.0, name);
+        let found = cached.as_ref().map(|role| role.0.is_ok());
         let Some(cached) = cached.and_then(|role| role.0.as_ref().ok().cloned()) else {
+            self.tell(ROLE, (&key.0, name), found);
             return Ok(Ended::Gone);
         };
         let Some(mut link) = self.links.of(&key.0, &cached.spec.cluster_ref.name) else {
@@ -126,6 +133,7 @@ impl Accesses {
             Err(failure) => return self.role_is_unseen(&cached, failure).await,
         };
         let plan = plan_role(&observed);
+        self.tell(ROLE, (&key.0, name), is_ready(&plan.status.conditions));
         if plan.step.is_none() && plan.status == observed.status {
             return Ok(Ended::After(plan.again_ms));
         }
@@ -147,7 +155,9 @@ impl Accesses {
     /// The same of a user, whose Secrets are in no cache.
     async fn reconcile_user(&self, key: &Key, name: &str) -> Result<Ended, Failure> {
         let cached = self.caches.users.get(&key.0, name);
+        let found = cached.as_ref().map(|user| user.0.is_ok());
         let Some(cached) = cached.and_then(|user| user.0.as_ref().ok().cloned()) else {
+            self.tell(USER, (&key.0, name), found);
             return Ok(Ended::Gone);
         };
         let Some(mut link) = self.links.of(&key.0, &cached.spec.cluster_ref.name) else {
@@ -158,6 +168,7 @@ impl Accesses {
             Err(failure) => return self.user_is_unseen(&cached, failure).await,
         };
         let plan = plan_user(&observed);
+        self.tell(USER, (&key.0, name), is_ready(&plan.status.conditions));
         if plan.step.is_none() && plan.status == observed.status {
             return Ok(Ended::After(plan.again_ms));
         }
@@ -179,10 +190,25 @@ impl Accesses {
         Ok(Ended::After(next(plan.step.as_ref(), plan.again_ms)))
     }
 
+    /// For the metrics: whether one is Ready; nothing of one that is gone, and one that cannot be read is not.
+    fn tell(&self, kind: &'static str, of: (&str, &str), ready: Option<bool>) {
+        self.shared.metrics.access(kind, of, ready);
+    }
+
     async fn live<K: Object>(&self, namespace: &str, name: &str) -> Result<Option<K>, Failure> {
         let api: Api<K> = Api::namespaced(self.shared.client.clone(), namespace);
         let found = api.get_opt(name).await;
         found.map_err(|error| failure("read", name, &error))
+    }
+}
+
+/// Whether conditions say so; `None`: they say nothing of it.
+fn is_ready(conditions: &[Condition]) -> Option<bool> {
+    let ready = conditions.iter().find(|one| one.type_ == READY)?;
+    match ready.status.as_str() {
+        "True" => Some(true),
+        "False" => Some(false),
+        _ => None,
     }
 }
 

@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 use kube::runtime::events::{Event, EventType};
 
-use super::Accesses;
+use super::{Accesses, ROLE, USER, is_ready};
 use crate::crd::access::{EtcdRole, EtcdRoleStatus, EtcdUser, EtcdUserStatus};
 use crate::crd::{READY, ready_condition};
 use crate::operator::kubernetes::objects::{Object, apply_status};
@@ -25,6 +25,7 @@ impl Accesses {
             status.message = Some(failure.to_string());
             self.fail(&mut status.conditions, failure);
         }
+        self.tell_of(ROLE, role, &status.conditions);
         if *before == status {
             return Ok(());
         }
@@ -42,6 +43,7 @@ impl Accesses {
             status.message = Some(failure.to_string());
             self.fail(&mut status.conditions, failure);
         }
+        self.tell_of(USER, user, &status.conditions);
         if *before == status {
             return Ok(());
         }
@@ -71,6 +73,15 @@ impl Accesses {
         self.write_user(user, (&before, before.clone()), Some(&failure))
             .await?;
         Err(failure)
+    }
+
+    fn tell_of(&self, kind: &'static str, resource: &impl ResourceExt, conditions: &[Condition]) {
+        let namespace = resource.namespace().unwrap_or_default();
+        self.tell(
+            kind,
+            (&namespace, &resource.name_any()),
+            is_ready(conditions),
+        );
     }
 
     /// Not Ready: the step that would have made it so failed.
