@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::operator::kubernetes::pruned::Prune as _;
 use crate::plan::AskedStorage;
 
 fn of<T: serde::de::DeserializeOwned>(value: Value) -> T {

@@ -694,6 +694,8 @@ fn pod_facts(pod: &PodView, described: Option<&Described>, silent: Option<&Strin
         started_ms: started.map(|_| pod.created_ms),
         waiting,
         last_exit,
+        beside: None,
+        beside_ms: None,
     }
 }
 

@@ -1,6 +1,7 @@
 //! I16: no act of recovery without its fencing. The next incarnation of a cluster is formed only where an EtcdRecovery
 //! asks for it, while there is no quorum and no server of the incarnation before runs but the survivor's, and never empty.
-//! No operator deletes the volume of a former member, nor stops one while there is a quorum.
+//! No operator deletes the volume of a former member, nor stops one while there is a quorum, unless the user has named it and the
+//! others are one.
 
 use super::Step;
 

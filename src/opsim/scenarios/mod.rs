@@ -18,6 +18,7 @@ mod recoveries;
 mod resizes;
 pub(super) mod restores;
 mod servers;
+mod sidecars;
 mod strangers;
 mod tls;
 mod tls_user_certificates;
@@ -41,6 +42,7 @@ pub fn all() -> Vec<Scenario> {
         &resizes::SCENARIOS[..],
         &restores::SCENARIOS[..],
         &servers::SCENARIOS[..],
+        &sidecars::SCENARIOS[..],
         &alarms::SCENARIOS[..],
         &hibernation::SCENARIOS[..],
         &strangers::SCENARIOS[..],

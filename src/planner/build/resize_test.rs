@@ -170,6 +170,25 @@ fn a_sidecar_decides_of_the_class() {
     assert_eq!(with(json!({})), Some(Resize::Wanted));
 }
 
+/// A native sidecar is an init container: it was not counted, so that a change that alters the pod's class was asked for, which
+/// the API server refuses.
+#[test]
+fn so_does_one_that_starts_first() {
+    let before =
+        json!({"requests": {"cpu": "1", "memory": "2Gi"}, "limits": {"cpu": "1", "memory": "2Gi"}});
+    let after = cluster(
+        &json!({"requests": {"cpu": "900m", "memory": "2Gi"}, "limits": {"cpu": "1", "memory": "2Gi"}}),
+    );
+    let with = |resources: Value| {
+        let mut pod = pod(&cluster(&before), None);
+        pod["spec"]["initContainers"] =
+            json!([{"name": "mesh", "restartPolicy": "Always", "resources": resources}]);
+        of(&after, &pod)
+    };
+    assert_eq!(with(json!({"limits": {"cpu": "1", "memory": "1Gi"}})), None);
+    assert_eq!(with(json!({})), Some(Resize::Wanted));
+}
+
 /// No kubelet has given it anything: another pod may come to another node.
 #[test]
 fn a_pod_that_never_ran_is_made_anew() {

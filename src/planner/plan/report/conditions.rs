@@ -1,12 +1,15 @@
 //! The conditions. Each is True only for what was observed in this reconcile, and Unknown if nothing was observed.
 
+use std::collections::BTreeSet;
+
 use crate::crd::ConditionStatus::{False, True, Unknown};
 use crate::crd::{ConditionStatus, ConditionType, VolumeMobility};
 use crate::mutants::mutant;
 use crate::plan::alarms;
 use crate::plan::draft::Draft;
+use crate::plan::evidence::{START_MS, Verdict};
 use crate::plan::following;
-use crate::plan::situation::{Situation, quorum};
+use crate::plan::situation::{Seat, Situation, quorum};
 use crate::plan::step::ConditionInput;
 
 use super::{count, ready_voters};
@@ -86,6 +89,13 @@ fn ready(s: &Situation<'_>, draft: &Draft) -> ConditionInput {
         "WrongSize"
     };
     input(type_, False, reason, message)
+}
+
+/// Names with their verb.
+pub(super) fn are(names: &BTreeSet<String>) -> String {
+    let verb = if names.len() == 1 { "is" } else { "are" };
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    format!("{} {verb}", names.join(", "))
 }
 
 /// What does not hold, because no member is wanted to run.
@@ -252,6 +262,24 @@ fn degraded(s: &Situation<'_>, draft: &Draft) -> ConditionInput {
         voters => format!("{voters} voters tolerate {}", count(spare, "failure")),
     };
     input(type_, False, "AsWanted", message)
+}
+
+/// Members that serve, and whose pods are not ready because of another container: no Service leads to them.
+fn unready_for_another(s: &Situation<'_>) -> Vec<String> {
+    let voters = s.voters.keys();
+    let kept = voters.filter_map(|name| {
+        let pod = s.o.pods.get(name).filter(|pod| !pod.terminating)?;
+        let began = pod.started_ms.unwrap_or(pod.created_ms);
+        let beside = pod.beside.as_ref();
+        let beside = beside.filter(|_| pod.ready_since_ms.is_none())?;
+        (began + START_MS <= s.o.now_ms).then(|| {
+            format!(
+                "{name} serves, but its pod is not ready, and no Service leads clients to it: {}",
+                beside.why
+            )
+        })
+    });
+    kept.collect()
 }
 
 /// What the operator cannot know because it may not read it, and what follows.

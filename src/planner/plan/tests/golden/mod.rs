@@ -14,6 +14,7 @@ mod pdb;
 pub(super) mod recovery;
 mod resizes;
 mod server;
+mod sidecars;
 mod slots;
 mod space;
 mod spread;
