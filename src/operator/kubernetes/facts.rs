@@ -205,6 +205,13 @@ fn waiting(pod: &Pod, container: Option<&ContainerStatus>) -> Option<String> {
     if let Some((false, message)) = condition(pod, "PodScheduled") {
         return Some(cut(text("Unschedulable", message.as_deref())));
     }
+    // Of one that was evicted; its next pod has nothing of that.
+    let status = pod.status.as_ref();
+    let ended = status.filter(|status| status.phase.as_deref() == Some("Failed"));
+    if let Some(reason) = ended.and_then(|status| status.reason.as_deref()) {
+        let message = ended.and_then(|status| status.message.as_deref());
+        return Some(cut(text(reason, message)));
+    }
     let waiting = container?.state.as_ref()?.waiting.as_ref()?;
     let reason = waiting.reason.as_deref()?;
     // Every container begins so; it is no news.

@@ -55,6 +55,21 @@ fn an_unschedulable_pod_has_a_reason() {
     );
 }
 
+/// A pod that its kubelet evicted was told as "its pod ended": why, only the pod said, which is replaced soon after.
+#[test]
+fn an_evicted_pod_has_a_reason() {
+    let why = "Pod ephemeral local storage usage exceeds the total limit of containers 64Mi.";
+    let mut evicted: Pod = of(json!({
+        "metadata": {"uid": "p1"},
+        "status": {"phase": "Failed", "reason": "Evicted", "message": why}
+    }));
+    let facts = pod(&evicted);
+    assert_eq!(facts.phase, PodPhase::Ended);
+    assert_eq!(facts.waiting, Some(format!("Evicted: {why}")));
+    evicted.prune();
+    assert_eq!(pod(&evicted), facts);
+}
+
 #[test]
 fn pod_facts_name_exits_and_bad_images() {
     let facts = pod(&of(json!({

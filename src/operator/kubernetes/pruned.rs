@@ -197,6 +197,8 @@ impl Prune for Pod {
         self.spec = self.spec.take().map(pod_spec);
         self.status = self.status.take().map(|status| PodStatus {
             phase: status.phase,
+            reason: status.reason,
+            message: status.message,
             pod_ip: status.pod_ip,
             conditions: status.conditions,
             container_statuses: status

@@ -113,7 +113,7 @@ fn equal_quantities_are_equal() {
     let wanted = cluster(&json!({"requests": {"cpu": "1000m", "memory": "1024Mi"}}));
     let mut pod = pod(&wanted, None);
     annotate(&mut pod, resize_asked(&wanted, ASKED_MS));
-    let written = json!({"requests": {"cpu": "1", "memory": "1Gi"}});
+    let written = json!({"requests": {"cpu": "1", "ephemeral-storage": "64Mi", "memory": "1Gi"}});
     pod["spec"]["containers"][0]["resources"] = written.clone();
     pod["status"]["containerStatuses"][0]["resources"] = written;
     assert_eq!(of(&wanted, &pod), Some(Resize::Provided));
