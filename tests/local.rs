@@ -226,6 +226,29 @@ fn a_cluster_lives_on_this_machine() {
     local.until("the same three voters", |state| voters(state) == before);
     put(&local, "k/2", "after the kill");
 
+    // One that is fenced is stopped, and stays so, until its name is taken out.
+    let file = folder.path().join("test.yaml");
+    let named = "{name: test, annotations: {quorate.dev/fenced: test-2}}";
+    std::fs::write(&file, RESOURCE.replace("{name: test}", named)).expect("written");
+    let fenced = |state: &Value| state["sets"]["test-2"]["hibernated"] == true;
+    local.until("a fenced member", fenced);
+    let started = Instant::now();
+    while local.pid("test-2").is_some() {
+        assert!(started.elapsed() < BOUND, "test-2 is not stopped");
+        wait();
+    }
+    put(&local, "k/2", "beside the fence");
+    std::fs::write(&file, RESOURCE).expect("written");
+    let started = Instant::now();
+    while local.pid("test-2").is_none() {
+        assert!(started.elapsed() < BOUND, "test-2 does not come back");
+        wait();
+    }
+    local.until("the same three voters", |state| {
+        voters(state) == before && !fenced(state)
+    });
+    put(&local, "k/2", "after the fence");
+
     // A member whose disk is lost is removed, and replaced under a new name.
     let pvc = state["sets"]["test-3"]["claim"]
         .as_str()

@@ -21,7 +21,13 @@ pub(super) fn deed(step: &Step<'_>) -> Option<String> {
         && after.target > 0
         && before.target > 0
     {
-        return Some(format!("{member} was stopped while there was a quorum"));
+        let named = before.fenced.contains(member) || after.fenced.contains(member);
+        let voters = after.voters.values();
+        let stopped = voters.filter(|voter| after.asleep.contains(&voter.name));
+        let rest = after.voters.len() - stopped.count();
+        if !named || rest < after.voters.len() / 2 + 1 {
+            return Some(format!("{member} was stopped while there was a quorum"));
+        }
     }
     if after.incarnation <= before.incarnation || before.incarnation == 0 {
         return None;
@@ -78,6 +84,19 @@ mod tests {
         assert!(found(&|before: &mut Truth, after: &mut Truth| {
             (before.quorate, after.incarnation) = (true, 1);
             after.asleep.insert("demo-1".into());
+        }));
+        // Whom the user names may be stopped, and of three no second one.
+        let names = |before: &mut Truth, after: &mut Truth, names: [&str; 2]| {
+            *after = cluster(3);
+            (before.quorate, before.incarnation, after.incarnation) = (true, 1, 1);
+            after.fenced = names.map(str::to_owned).into();
+            after.asleep = after.fenced.clone();
+        };
+        assert!(!found(&|before: &mut Truth, after: &mut Truth| {
+            names(before, after, ["demo-1", "demo-1"]);
+        }));
+        assert!(found(&|before: &mut Truth, after: &mut Truth| {
+            names(before, after, ["demo-1", "demo-2"]);
         }));
         assert!(found(&|before: &mut Truth, _: &mut Truth| {
             before.former_volumes.insert("demo-1".into());

@@ -7,6 +7,7 @@ mod backup_lives;
 mod backups;
 mod clients;
 mod disks;
+mod fences;
 mod hard;
 mod hibernation;
 mod kept;
@@ -36,6 +37,7 @@ pub fn all() -> Vec<Scenario> {
         &more::SCENARIOS[..],
         &kept::SCENARIOS[..],
         &disks::SCENARIOS[..],
+        &fences::SCENARIOS[..],
         &nodes::SCENARIOS[..],
         &pdb::SCENARIOS[..],
         &recoveries::SCENARIOS[..],

@@ -34,6 +34,8 @@ pub(super) enum Verdict {
     Stuck(&'static str, String),
     /// It is removed, then replaced.
     Dead(String),
+    /// The user has stopped it: nothing follows.
+    Fenced,
 }
 
 impl Verdict {
@@ -41,6 +43,7 @@ impl Verdict {
     pub(super) fn why(&self) -> Option<&str> {
         match self {
             Verdict::Healthy => None,
+            Verdict::Fenced => Some("it is fenced"),
             Verdict::Unknown(why)
             | Verdict::Wait { why, .. }
             | Verdict::Restart(why)
@@ -52,6 +55,9 @@ impl Verdict {
 
 /// Judges one member of the leader's list.
 pub(super) fn verdict(s: &Situation<'_>, name: &str, ours: bool, member: &MemberView) -> Verdict {
+    if s.fenced.contains(name) {
+        return Verdict::Fenced;
+    }
     let leads = s.view.is_some_and(|(leader, _)| leader == name);
     let contact = leads || member.last_contact_ms.is_some_and(|age| age <= CONTACT_MS);
     // Its answers need no disk, its acknowledgements do: a quorum that depends on it is blocked.

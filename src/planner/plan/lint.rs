@@ -2,6 +2,7 @@
 //! only and without the rules' helpers, so that a bug there is not repeated here.
 
 mod alarms;
+mod fence;
 mod follow;
 mod mounts;
 mod recovery;

@@ -27,6 +27,8 @@ pub struct Observed {
     /// The specification that this is planned from is the last one that was admitted; why not the
     /// one that the resource has now.
     pub refused: Option<Refusal>,
+    /// Members whose servers the user wants stopped, by an annotation of the resource.
+    pub fenced: BTreeSet<String>,
     /// Which specification this is planned from and which one is kept; `None` where the platform
     /// keeps none.
     pub spec: Option<SpecFacts>,

@@ -207,6 +207,9 @@ fn progressing(s: &Situation<'_>, draft: &Draft) -> ConditionInput {
     if s.hibernates() {
         return hibernated(s, type_);
     }
+    if !s.fenced.is_empty() {
+        return input(type_, False, "Fenced", format!("{} fenced", are(&s.fenced)));
+    }
     input(type_, False, "AtRest", "nothing to do")
 }
 
@@ -237,7 +240,17 @@ fn degraded(s: &Situation<'_>, draft: &Draft) -> ConditionInput {
         .filter_map(|(name, seat)| Some(format!("{name}: {}", seat.verdict.why()?)))
         .collect();
     if !unhealthy.is_empty() {
-        return input(type_, True, "MemberUnhealthy", unhealthy.join("; "));
+        let healthy_or_fenced =
+            |seat: &Seat<'_>| matches!(seat.verdict, Verdict::Healthy | Verdict::Fenced);
+        let reason = match s.voters.values().all(healthy_or_fenced) {
+            true => "Fenced",
+            false => "MemberUnhealthy",
+        };
+        return input(type_, True, reason, unhealthy.join("; "));
+    }
+    let beside = unready_for_another(s);
+    if !beside.is_empty() {
+        return input(type_, True, "SidecarFailing", beside.join("; "));
     }
     if s.voters.len() < target {
         let message = format!("{} of {target}", count(s.voters.len(), "voter"));

@@ -93,6 +93,7 @@ pub(super) fn advance(s: &Situation<'_>, draft: &mut Draft, leaver: &Leaver<'_>)
         let action = match (for_good, rule) {
             (true, _) => "Remove",
             (false, Rule::Drain) => "Move",
+            (false, Rule::Fence) => "Fence",
             (false, _) => "Restart",
         };
         let what = format!("clients of {member} to move to other members");

@@ -4,6 +4,7 @@ mod adopt;
 mod alarms;
 mod deletion;
 mod faults;
+mod fence;
 mod follow;
 mod follow_edges;
 mod growth;
