@@ -230,7 +230,7 @@ fn a_cluster_lives_on_this_machine() {
     let file = folder.path().join("test.yaml");
     let named = "{name: test, annotations: {quorate.dev/fenced: test-2}}";
     std::fs::write(&file, RESOURCE.replace("{name: test}", named)).expect("written");
-    let fenced = |state: &Value| state["sets"]["test-2"]["hibernated"] == true;
+    let fenced = |state: &Value| state["sets"]["test-2"]["asleep"] == true;
     local.until("a fenced member", fenced);
     let started = Instant::now();
     while local.pid("test-2").is_some() {
