@@ -2,7 +2,7 @@
 //! replaced, and the cluster continues when the command is run again after a stop. Its console follows it.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -226,6 +226,29 @@ fn a_cluster_lives_on_this_machine() {
     local.until("the same three voters", |state| voters(state) == before);
     put(&local, "k/2", "after the kill");
 
+    // One that is fenced is stopped, and stays so, until its name is taken out.
+    let file = folder.path().join("test.yaml");
+    let named = "{name: test, annotations: {quorate.dev/fenced: test-2}}";
+    std::fs::write(&file, RESOURCE.replace("{name: test}", named)).expect("written");
+    let fenced = |state: &Value| state["sets"]["test-2"]["asleep"] == true;
+    local.until("a fenced member", fenced);
+    let started = Instant::now();
+    while local.pid("test-2").is_some() {
+        assert!(started.elapsed() < BOUND, "test-2 is not stopped");
+        wait();
+    }
+    put(&local, "k/2", "beside the fence");
+    std::fs::write(&file, RESOURCE).expect("written");
+    let started = Instant::now();
+    while local.pid("test-2").is_none() {
+        assert!(started.elapsed() < BOUND, "test-2 does not come back");
+        wait();
+    }
+    local.until("the same three voters", |state| {
+        voters(state) == before && !fenced(state)
+    });
+    put(&local, "k/2", "after the fence");
+
     // A member whose disk is lost is removed, and replaced under a new name.
     let pvc = state["sets"]["test-3"]["claim"]
         .as_str()
@@ -360,6 +383,68 @@ fn a_console_for_others_is_refused() {
         );
         assert!(!directory.exists(), "{flag}: it made a directory");
     }
+}
+
+/// What it says when it ends by itself, with an error.
+fn refused(folder: &Path, flags: &[&str]) -> String {
+    let out = Command::new(env!("CARGO_BIN_EXE_quorate"))
+        .arg("local")
+        .arg(folder.join("test.yaml"))
+        .args(["--dir".as_ref(), folder.join("cluster").as_os_str()])
+        .args(flags)
+        .output()
+        .expect("it runs");
+    let error = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(!out.status.success(), "{error}");
+    error
+}
+
+/// A cluster whose port another process had taken since was started all the same: its server failed to listen, again and again,
+/// and only the log of the member said so. And whoever wanted to write an endpoint down had to look which port was found free.
+#[test]
+fn ports_are_fixed_and_a_taken_one_is_named() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let one = RESOURCE.replace("replicas: 3", "replicas: 1");
+    std::fs::write(folder.path().join("test.yaml"), one).expect("written");
+    let mut places = (0..50)
+        .map(|at| 6000 + u16::try_from(std::process::id() % 400).unwrap_or(0) * 10 + at * 97);
+    let port = places.find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok());
+    let port = port.expect("a free port");
+    let fixed = format!("--client-port={port}");
+    let flags = [fixed.as_str()];
+    let other = TcpListener::bind(("127.0.0.1", port)).expect("it is free");
+    let taken =
+        |port: u64| format!("port {port} on 127.0.0.1, of test-1, is taken by another process");
+    let said = refused(folder.path(), &flags);
+    assert!(said.contains(&taken(port.into())), "{said}");
+    drop(other);
+    let client = |state: &Value| state["ports"]["test-1"]["client"].as_u64();
+    let peer = |state: &Value| state["ports"]["test-1"]["peer"].as_u64();
+    let mut local = Local::start_with(folder.path(), &flags);
+    let state = local.until("a voter", |state| voters(state).len() == 1);
+    assert_eq!(client(&state), Some(port.into()));
+    put(&local, "k", "v");
+    assert_eq!(local.stop(), Some(0));
+    let mut local = Local::start_with(folder.path(), &flags);
+    let started = Instant::now();
+    while local.pid("test-1").is_none() {
+        assert!(started.elapsed() < BOUND, "test-1 does not come back");
+        wait();
+    }
+    let again = local.until("a voter", |state| voters(state).len() == 1);
+    assert_eq!(
+        (client(&again), peer(&again)),
+        (client(&state), peer(&state))
+    );
+    put(&local, "k", "w");
+    assert_eq!(local.stop(), Some(0));
+    // A port that was found free is the member's as well.
+    let found = peer(&state).expect("a port");
+    let at = u16::try_from(found).expect("a port");
+    let other = TcpListener::bind(("127.0.0.1", at)).expect("it is free");
+    let said = refused(folder.path(), &flags);
+    assert!(said.contains(&taken(found)), "{said}");
+    drop(other);
 }
 
 /// Whether a process runs; a zombie does not.

@@ -27,6 +27,11 @@ pub(super) struct Arguments {
     #[arg(long, value_parser = clap::value_parser!(u16).range(1024..=60000))]
     base_port: Option<u16>,
 
+    /// The port of the first member's clients on 127.0.0.1: those of member NAME-2 use the next one, and so on. A port that
+    /// is taken is an error. By default free ports are found for clients too.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1024..=65000))]
+    client_port: Option<u16>,
+
     /// Serves a page that shows the cluster as it changes, and prints where it is: at this loopback address, or by
     /// default at a free port of 127.0.0.1. It asks for no token, so no other address is taken.
     #[arg(long, value_name = "ADDRESS", num_args = 0..=1, require_equals = true, default_missing_value = "127.0.0.1:0")]
@@ -49,6 +54,7 @@ pub(super) fn run(arguments: Arguments) -> ExitCode {
         file: arguments.file,
         directory,
         base_port: arguments.base_port.unwrap_or_else(any_port),
+        client_port: arguments.client_port,
         console: arguments.console,
     };
     super::block_on_main("quorate local", run::run(&options))

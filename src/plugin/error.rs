@@ -82,6 +82,26 @@ pub(crate) enum Error {
     /// A backup is not there, or not yet.
     #[error("EtcdBackup {0} is {1}, so there is nothing to restore from it: {2}")]
     NotSaved(String, String, String),
+    /// Only voters are fenced.
+    #[error("{0} is no voter of this cluster: kubectl quorate members lists them")]
+    NoVoter(String),
+    /// A member that is to be stopped is needed.
+    #[error(
+        "without {member} {rest} healthy voters of {all} are left, and {needed} are a quorum, so it is not stopped. To stop the whole cluster, with its volumes as they are: kubectl scale qec --replicas=0"
+    )]
+    CostsQuorum {
+        /// Who is to be stopped.
+        member: String,
+        /// Healthy voters that are left.
+        rest: usize,
+        /// All voters.
+        all: usize,
+        /// A quorum of them.
+        needed: usize,
+    },
+    /// Nobody has fenced it.
+    #[error("{0} is not fenced, so there is nothing to take back")]
+    NotFenced(String),
     /// A report cannot be packed.
     #[error("cannot pack the report")]
     Unpacked(#[source] std::io::Error),

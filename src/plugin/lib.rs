@@ -1,6 +1,7 @@
 //! `kubectl quorate`: status, forecasts and logs of clusters on Kubernetes, etcdctl against them, and recoveries for
 //! review. Runs the installed `kubectl`, so contexts, credentials and permissions are those of every other command.
-//! Reads only, apart from what etcdctl is told and the EtcdBackups that it is asked to create.
+//! Reads only, apart from what etcdctl is told, the EtcdBackups that it is asked to create and the members that it is asked to
+//! have stopped.
 //!
 //! A package of its own, without a client of Kubernetes, a runtime or TLS: the binary `kubectl-quorate` is for machines
 //! that run no server, also of other systems than Linux. `quorate kubectl` is the same.
@@ -15,6 +16,7 @@ mod document_test;
 mod dry_run;
 mod error;
 mod etcdctl;
+mod fence;
 mod logs;
 mod members;
 mod recover;
@@ -71,6 +73,8 @@ enum Command {
     Logs(logs::Logs),
     Backup(backup::Backup),
     Restore(restore::Restore),
+    Fence(fence::Fence),
+    Unfence(fence::Unfence),
     Report(report::Report),
     /// Shows what is left of a cluster that has lost its quorum for good, and writes an EtcdRecovery for review; without
     /// --plan, how the EtcdRecoveries of a cluster are doing.
@@ -211,6 +215,8 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         Command::Logs(asked) => return ended(logs::run(asked)),
         Command::Backup(asked) => backup::run(asked),
         Command::Restore(asked) => restore::run(asked),
+        Command::Fence(asked) => fence::fence(asked),
+        Command::Unfence(asked) => fence::unfence(asked),
         Command::Report(asked) => report::run(asked),
         Command::Recover(recover) => recovery_of(recover),
         Command::Completion(asked) => Ok(complete::script(asked)),

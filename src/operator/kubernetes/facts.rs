@@ -144,6 +144,8 @@ pub(super) fn pod(pod: &Pod) -> PodFacts {
         started_ms: running.map(|running| milliseconds(running.started_at.as_ref())),
         waiting: waiting(pod, container),
         last_exit: container.and_then(last_exit),
+        beside: super::beside::unwell(pod),
+        beside_ms: super::beside::since(pod),
     }
 }
 
@@ -177,6 +179,8 @@ pub(super) fn stranger(pod: &Pod) -> PodFacts {
         started_ms: None,
         waiting: Some("it is not of the member's set".to_owned()),
         last_exit: None,
+        beside: None,
+        beside_ms: None,
     }
 }
 
@@ -203,6 +207,13 @@ fn waiting(pod: &Pod, container: Option<&ContainerStatus>) -> Option<String> {
     };
     if let Some((false, message)) = condition(pod, "PodScheduled") {
         return Some(cut(text("Unschedulable", message.as_deref())));
+    }
+    // Of one that was evicted; its next pod has nothing of that.
+    let status = pod.status.as_ref();
+    let ended = status.filter(|status| status.phase.as_deref() == Some("Failed"));
+    if let Some(reason) = ended.and_then(|status| status.reason.as_deref()) {
+        let message = ended.and_then(|status| status.message.as_deref());
+        return Some(cut(text(reason, message)));
     }
     let waiting = container?.state.as_ref()?.waiting.as_ref()?;
     let reason = waiting.reason.as_deref()?;
@@ -499,12 +510,12 @@ pub(super) fn is_asked(meta: &ObjectMeta, key: &str) -> bool {
     annotation(meta, key).is_some_and(|value| value != "false")
 }
 
-fn milliseconds(time: Option<&Time>) -> u64 {
+pub(super) fn milliseconds(time: Option<&Time>) -> u64 {
     time.and_then(|time| u64::try_from(time.0.as_millisecond()).ok())
         .unwrap_or(0)
 }
 
-fn cut(mut text: String) -> String {
+pub(super) fn cut(mut text: String) -> String {
     if text.len() > WAITING_MAX {
         let mut end = WAITING_MAX;
         while !text.is_char_boundary(end) {

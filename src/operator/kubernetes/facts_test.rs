@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::operator::kubernetes::pruned::Prune as _;
 use crate::plan::AskedStorage;
 
 fn of<T: serde::de::DeserializeOwned>(value: Value) -> T {
@@ -52,6 +53,21 @@ fn an_unschedulable_pod_has_a_reason() {
         ),
         (5000, None, false)
     );
+}
+
+/// A pod that its kubelet evicted was told as "its pod ended": why, only the pod said, which is replaced soon after.
+#[test]
+fn an_evicted_pod_has_a_reason() {
+    let why = "Pod ephemeral local storage usage exceeds the total limit of containers 64Mi.";
+    let mut evicted: Pod = of(json!({
+        "metadata": {"uid": "p1"},
+        "status": {"phase": "Failed", "reason": "Evicted", "message": why}
+    }));
+    let facts = pod(&evicted);
+    assert_eq!(facts.phase, PodPhase::Ended);
+    assert_eq!(facts.waiting, Some(format!("Evicted: {why}")));
+    evicted.prune();
+    assert_eq!(pod(&evicted), facts);
 }
 
 #[test]

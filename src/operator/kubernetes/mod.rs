@@ -5,6 +5,7 @@ mod access;
 mod act;
 mod backup_notes;
 pub(crate) mod backups;
+mod beside;
 pub mod cache;
 pub(crate) mod callers;
 mod cert_manager;

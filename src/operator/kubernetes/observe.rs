@@ -28,8 +28,8 @@ use super::user_certificates;
 use crate::build;
 use crate::crd::{
     DisruptionPolicy, EtcdCluster, EtcdClusterStatus, LABEL_CLUSTER, LABEL_CLUSTER_UID,
-    LABEL_MEMBER, TlsPort, ValidatedCluster, identity_secret_name, operator_secret_name, pdb_name,
-    pvc_name,
+    LABEL_MEMBER, TlsPort, ValidatedCluster, fenced_members, identity_secret_name,
+    operator_secret_name, pdb_name, pvc_name,
 };
 use crate::model::forecast::{Forecast, forecast};
 use crate::operator::admission::admit;
@@ -245,6 +245,7 @@ impl OneCluster {
             epoch: self.shared.leadership.epoch(),
             deleting,
             source_waived: is_source_waived(resource.meta()),
+            fenced: fenced_members(resource.meta().annotations.as_ref()),
             client_endpoint: valid.map(build::client_endpoint).unwrap_or_default(),
             held,
             last_backup,

@@ -197,11 +197,16 @@ impl Prune for Pod {
         self.spec = self.spec.take().map(pod_spec);
         self.status = self.status.take().map(|status| PodStatus {
             phase: status.phase,
+            reason: status.reason,
+            message: status.message,
             pod_ip: status.pod_ip,
             conditions: status.conditions,
             container_statuses: status
                 .container_statuses
                 .map(|all| all.into_iter().map(container_status).collect()),
+            init_container_statuses: status
+                .init_container_statuses
+                .map(|all| all.into_iter().map(init_container_status).collect()),
             ..Default::default()
         });
     }
@@ -211,6 +216,9 @@ fn pod_spec(spec: PodSpec) -> PodSpec {
     PodSpec {
         node_name: spec.node_name,
         containers: spec.containers.into_iter().map(container).collect(),
+        init_containers: spec
+            .init_containers
+            .map(|all| all.into_iter().map(init_container).collect()),
         // Those with the user's certificates.
         volumes: spec
             .volumes
@@ -243,9 +251,29 @@ fn container(container: Container) -> Container {
     }
 }
 
+/// Of those that run before the server, or beside it from then on.
+fn init_container(container: Container) -> Container {
+    Container {
+        name: container.name,
+        resources: container.resources,
+        ..Default::default()
+    }
+}
+
+fn init_container_status(status: ContainerStatus) -> ContainerStatus {
+    ContainerStatus {
+        name: status.name,
+        ready: status.ready,
+        started: status.started,
+        state: status.state,
+        ..Default::default()
+    }
+}
+
 fn container_status(status: ContainerStatus) -> ContainerStatus {
     ContainerStatus {
         name: status.name,
+        ready: status.ready,
         image_id: status.image_id,
         resources: status.resources,
         state: status.state,

@@ -141,7 +141,7 @@ fn pod() -> Pod {
             "conditions": [
                 {"type": "PodScheduled", "status": "False", "message": "0/2 nodes are available"},
                 {"type": "Ready", "status": "True", "lastTransitionTime": "2026-03-01T00:00:19Z"}],
-            "initContainerStatuses": [{"name": "unread-first", "image": "i", "imageID": "", "ready": true, "restartCount": 0}],
+            "initContainerStatuses": [{"name": "first", "image": "unread-image", "imageID": "", "ready": true, "restartCount": 0}],
             "containerStatuses": [
                 {"name": "istio", "image": "mesh", "imageID": "m", "ready": true, "restartCount": 0},
                 {"name": build::CONTAINER, "image": "i", "imageID": "sha256:one", "containerID": "unread-container",
@@ -182,7 +182,7 @@ fn pods_keep_their_facts() {
         "/unread",
         "unread-volume",
         "unread-host",
-        "unread-first",
+        "unread-image",
         "unread-container",
         "cni.example/ips",
     ];

@@ -88,6 +88,7 @@ pub async fn run(story: &Story) -> Result<Ending, Error> {
         file: file.clone(),
         directory,
         base_port,
+        client_port: None,
         console: story.console,
     })?;
     let (endpoints, receiver) = watch::channel(vec![]);

@@ -19,6 +19,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::crd::member_number;
+
 /// What went wrong with the directory.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -55,12 +57,37 @@ pub enum Error {
         #[source]
         source: serde_json::Error,
     },
+    /// Another process listens on a member's port.
+    #[error(
+        "port {port} on 127.0.0.1, of {member}, is taken by another process: end that, or choose other ports by --client-port, or another --dir"
+    )]
+    Taken {
+        /// The port.
+        port: u16,
+        /// Whose it is.
+        member: String,
+    },
+    /// A member's number leads beyond the last port.
+    #[error("--client-port {first} leaves no port for {member}: choose a lower one")]
+    Beyond {
+        /// The first member's port.
+        first: u16,
+        /// Whose it would be.
+        member: String,
+    },
     /// No pair of ports is free.
     #[error("no two free ports on 127.0.0.1 from {from} on: choose another --base-port")]
     NoPorts {
         /// Where the search began.
         from: u16,
     },
+}
+
+/// So many ports after the first fixed one are left to members.
+const RESERVED: u16 = 100;
+
+fn is_free(port: u16) -> bool {
+    TcpListener::bind(("127.0.0.1", port)).is_ok()
 }
 
 /// A port for the search for free ones to begin at. Two clusters that are started at the same time
@@ -177,6 +204,8 @@ pub struct State {
 pub struct Home {
     root: PathBuf,
     base_port: u16,
+    /// The client port of the first member, if they are fixed.
+    client_port: Option<u16>,
     state: State,
     _lock: File,
 }
@@ -213,6 +242,7 @@ impl Home {
         let mut home = Self {
             root: root.to_owned(),
             base_port,
+            client_port: None,
             state,
             _lock: lock,
         };
@@ -265,10 +295,46 @@ impl Home {
         Ok((path, key))
     }
 
+    /// From now on the client port of the member with the number 1 is this, and so on.
+    pub fn fix_client_ports(&mut self, first: u16) {
+        self.client_port = Some(first);
+    }
+
+    fn fixed_port(&self, member: &str) -> Result<Option<u16>, Error> {
+        let Some(first) = self.client_port else {
+            return Ok(None);
+        };
+        let number = member_number(&self.state.cluster, member).unwrap_or(1);
+        let above = u16::try_from(number.saturating_sub(1)).ok();
+        let port = above.and_then(|above| first.checked_add(above));
+        let member = member.to_owned();
+        port.map(Some).ok_or(Error::Beyond { first, member })
+    }
+
+    /// Whether nobody else listens on the ports of these members; none of them runs.
+    pub fn check_ports(&mut self, members: &[String]) -> Result<(), Error> {
+        for member in members {
+            let ports = self.ports(member)?;
+            for port in [ports.client, ports.peer] {
+                if !is_free(port) {
+                    let member = member.clone();
+                    return Err(Error::Taken { port, member });
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// The ports of a member, allotted at the first call and kept.
     pub fn ports(&mut self, member: &str) -> Result<Ports, Error> {
-        if let Some(ports) = self.state.ports.get(member) {
-            return Ok(*ports);
+        let fixed = self.fixed_port(member)?;
+        if let Some(ports) = self.state.ports.get(member).copied() {
+            let client = fixed.unwrap_or(ports.client);
+            let ports = Ports { client, ..ports };
+            if self.state.ports.get(member) != Some(&ports) {
+                self.update(|state| state.ports.insert(member.to_owned(), ports))?;
+            }
+            return Ok(ports);
         }
         let taken: Vec<u16> = self
             .state
@@ -276,11 +342,16 @@ impl Home {
             .values()
             .flat_map(|ports| [ports.client, ports.peer])
             .collect();
-        let mut free = (self.base_port..u16::MAX).filter(|port| {
-            !taken.contains(port) && TcpListener::bind(("127.0.0.1", *port)).is_ok()
-        });
+        // Members to come have the ports after the first one.
+        let reserved = self
+            .client_port
+            .map(|first| first..=first.saturating_add(RESERVED));
+        let is_reserved = |port: &u16| reserved.as_ref().is_some_and(|all| all.contains(port));
+        let mut free = (self.base_port..u16::MAX)
+            .filter(|port| !taken.contains(port) && !is_reserved(port) && is_free(*port));
         let from = self.base_port;
-        let (Some(client), Some(peer)) = (free.next(), free.next()) else {
+        let client = fixed.or_else(|| free.next());
+        let (Some(client), Some(peer)) = (client, free.next()) else {
             return Err(Error::NoPorts { from });
         };
         let ports = Ports { client, peer };

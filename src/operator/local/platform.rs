@@ -13,7 +13,9 @@ use super::home::{self, Home, IdentityRecord, Ports, PvcState, SetRecord};
 use super::pods::{PodView, Pods};
 use super::shown::Shown;
 use crate::build::spec_hash;
-use crate::crd::{EtcdCluster, EtcdClusterStatus, Invalid, ValidatedCluster, bytes_of, validate};
+use crate::crd::{
+    EtcdCluster, EtcdClusterStatus, Invalid, ValidatedCluster, bytes_of, fenced_members, validate,
+};
 use crate::operator::clock::Clock;
 use crate::operator::describe;
 use crate::operator::members::{Described, Members, network};
@@ -234,6 +236,7 @@ impl Local {
             epoch: state.epoch,
             deleting: false,
             source_waived: false,
+            fenced: fenced_members(self.cluster.metadata.annotations.as_ref()),
             refused: None,
             spec: cluster.as_ref().ok().map(|cluster| SpecFacts {
                 hash: spec_hash(cluster),
@@ -694,6 +697,8 @@ fn pod_facts(pod: &PodView, described: Option<&Described>, silent: Option<&Strin
         started_ms: started.map(|_| pod.created_ms),
         waiting,
         last_exit,
+        beside: None,
+        beside_ms: None,
     }
 }
 

@@ -71,6 +71,10 @@ pub enum Error {
     Signals(#[source] std::io::Error),
 }
 
+/// How often to look again whether a port is free, and the time in between.
+const PORT_LOOKS: u32 = 20;
+const PORT_PAUSE: Duration = Duration::from_millis(100);
+
 /// What to run and where.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -80,6 +84,8 @@ pub struct Options {
     pub directory: PathBuf,
     /// Where the search for free ports begins.
     pub base_port: u16,
+    /// The client port of the member with the number 1; those of the others follow. `None`: they are searched for too.
+    pub client_port: Option<u16>,
     /// Where the console is served, if it is: a loopback address.
     pub console: Option<SocketAddr>,
 }
@@ -105,7 +111,10 @@ impl Runner {
         }
         // Before anything is made.
         let console = options.console.map(Shown::serve).transpose()?;
-        let home = Home::open(&options.directory, &name, options.base_port)?;
+        let mut home = Home::open(&options.directory, &name, options.base_port)?;
+        if let Some(first) = options.client_port {
+            home.fix_client_ports(first);
+        }
         let program = std::env::current_exe().map_err(Error::Program)?;
         let changed = Arc::new(Notify::new());
         let mut local = Local::new(home, program, cluster, changed.clone())?;
@@ -181,6 +190,7 @@ impl Runner {
 pub async fn run(options: &Options) -> Result<(), Error> {
     let mut signals = Signals::new()?;
     let mut runner = Runner::open(options)?;
+    runner.local.check_ports().await?;
     let from = options.directory.display();
     runner.local.console.print(&format!(
         "data and logs are in {from}; Ctrl-C stops the cluster and keeps them"
@@ -291,6 +301,24 @@ fn read(path: &Path) -> Result<(String, EtcdCluster), Error> {
 }
 
 impl Local {
+    /// Whether the members' ports are theirs. Those of a process that was killed may be in use for a moment longer.
+    async fn check_ports(&mut self) -> Result<(), home::Error> {
+        let state = self.home.state();
+        let members: Vec<String> = match state.sets.is_empty() {
+            true => vec![crate::crd::member_name(&state.cluster, 1)],
+            false => state.sets.keys().cloned().collect(),
+        };
+        let mut checked = self.home.check_ports(&members);
+        for _ in 0..PORT_LOOKS {
+            if !matches!(checked, Err(home::Error::Taken { .. })) {
+                break;
+            }
+            tokio::time::sleep(PORT_PAUSE).await;
+            checked = self.home.check_ports(&members);
+        }
+        checked
+    }
+
     /// The members as a table.
     pub fn table(&self) -> String {
         let heading = [

@@ -37,6 +37,7 @@ mod service;
 mod shape;
 mod validate;
 mod watch;
+mod webhook;
 mod write;
 
 #[cfg(test)]
@@ -52,4 +53,5 @@ pub use rights::permitted;
 pub use selector::{Selector, label_selector_fits, requirement_fits};
 pub use server::{ApiServer, Change, Version};
 pub use service::{Broken, Call, Connection, Interceptor, Reply, SharedApiServer, Verb, Verdict};
+pub(in crate::opsim) use webhook::{SIDECAR, SIDECAR_INIT};
 pub use write::Patch;

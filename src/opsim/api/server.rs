@@ -64,6 +64,8 @@ pub struct ApiServer {
     not_modelled: Vec<String>,
     /// Whether it has the subresource `resize` of pods.
     pub(super) resizes_pods: bool,
+    /// Whether a mesh's webhook changes the pods of members.
+    meshed: bool,
     watchers: Vec<Waker>,
 }
 
@@ -80,6 +82,7 @@ impl ApiServer {
             compacted: 0,
             not_modelled: Vec::new(),
             resizes_pods: true,
+            meshed: false,
             watchers: Vec::new(),
         }
     }
@@ -92,6 +95,15 @@ impl ApiServer {
     /// The time that it was last given.
     pub fn now_ms(&self) -> u64 {
         self.now_ms
+    }
+
+    /// Lets a mesh's webhook add a container to the pods of members from now on.
+    pub fn inject_sidecars(&mut self) {
+        self.meshed = true;
+    }
+
+    pub(super) fn injects_sidecars(&self) -> bool {
+        self.meshed
     }
 
     /// The newest revision.

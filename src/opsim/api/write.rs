@@ -13,6 +13,7 @@ use super::refusal::Refusal;
 use super::schema;
 use super::server::{ApiServer, Stored};
 use super::validate;
+use super::webhook;
 
 /// A change of an object that is there, or an applied configuration.
 #[derive(Clone, Debug)]
@@ -160,6 +161,9 @@ impl ApiServer {
         match kind.facts().generation {
             true => object["metadata"]["generation"] = json!(1),
             false => drop(object::take(&mut object, &["metadata", "generation"])),
+        }
+        if kind == Kind::Pod && self.injects_sidecars() {
+            webhook::admit(&mut object);
         }
         defaults::on_create(self, kind, &mut object);
         defaults::always(kind, &mut object);

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::crd::{
-    FINALIZER_BACKUP, FINALIZER_SOURCE, LABEL_CLUSTER_UID, LABEL_MEMBER, LABEL_RELEASED, pod_name,
-    pvc_name,
+    ANNOTATION_FENCED, FINALIZER_BACKUP, FINALIZER_SOURCE, LABEL_CLUSTER_UID, LABEL_MEMBER,
+    LABEL_RELEASED, pod_name, pvc_name,
 };
 use crate::opsim::api::{ApiServer, Kind, object};
 use crate::opsim::kube::slices;
@@ -48,6 +48,8 @@ pub(crate) struct ClusterTruth {
     pub(crate) former_volumes: BTreeSet<String>,
     /// UIDs of the resources that control its StatefulSets.
     pub(crate) controllers: BTreeSet<String>,
+    /// Members that an annotation of the resource names to be stopped.
+    pub(crate) fenced: BTreeSet<String>,
     /// Members whose StatefulSet asks for no pod.
     pub(crate) asleep: BTreeSet<String>,
     /// The incarnations that EtcdRecoveries, neither refused nor carried out, ask to go on from, and whose data are kept.
@@ -243,6 +245,10 @@ fn of_resource(resource: &Value) -> ClusterTruth {
         replace: replace
             .iter()
             .filter_map(|name| Some(name.as_str()?.to_owned()))
+            .collect(),
+        fenced: object::text(resource, &["metadata", "annotations", ANNOTATION_FENCED])
+            .split(',')
+            .map(str::to_owned)
             .collect(),
         remove_first: object::text(resource, &["spec", "disruption", "nodeReplacement"])
             == "RemoveFirst",

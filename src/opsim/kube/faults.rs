@@ -166,6 +166,15 @@ impl Kube {
         }
     }
 
+    /// Lets the sidecar of a pod fail, or work again.
+    pub fn set_sidecar(&mut self, pod: &str, sidecar: Option<Sidecar>) {
+        self.stir();
+        match sidecar {
+            Some(sidecar) => drop(self.sidecars.insert(pod.to_owned(), sidecar)),
+            None => drop(self.sidecars.remove(pod)),
+        }
+    }
+
     /// Makes an image impossible to pull, or possible again.
     pub fn set_bad_image(&mut self, image: &str, bad: bool) {
         self.stir();
@@ -175,6 +184,15 @@ impl Kube {
             self.bad_images.remove(image);
         }
     }
+}
+
+/// How a container fails that a webhook added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sidecar {
+    /// The init container does not end, so that no other container starts.
+    Hangs,
+    /// The container beside the server's crashes again and again.
+    Crashes,
 }
 
 /// What a class of volumes is like.

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::opsim::api::object::{self, time};
-use crate::opsim::api::{ApiServer, Delete, Kind};
+use crate::opsim::api::{ApiServer, Delete, Kind, SIDECAR, SIDECAR_INIT};
 
 use super::contents::{arguments, environment, mounted, runs_once};
 use super::nodes::SimulatedNode;
 use super::place::{OUT_OF_SERVICE, asks_too_much};
-use super::{Kube, volumes};
+use super::{Kube, Sidecar, volumes};
 
 /// A process that ran this long is not taken for one that crashes, in milliseconds.
 const WELL_MS: u64 = 600_000;
@@ -364,14 +364,14 @@ impl Kube {
             return;
         }
         if let Some(container) = self.containers.get_mut(object::uid(pod)) {
-            container.resources = first(pod)["resources"].clone();
+            container.resources = own(pod)["resources"].clone();
         }
     }
 
     /// What keeps a container from the resources that its pod asks for: reason and message.
     fn delay(&self, pod: &Value) -> Option<(&'static str, String)> {
         let container = self.containers.get(object::uid(pod))?;
-        if container.once || container.resources == first(pod)["resources"] {
+        if container.once || container.resources == own(pod)["resources"] {
             return None;
         }
         let message = |what: &str| format!("Node didn't have enough capacity: {what}");
@@ -396,6 +396,9 @@ impl Kube {
                 return Err(creating());
             }
         }
+        if self.sidecar(pod) == Some(Sidecar::Hangs) {
+            return Err(("PodInitializing".into(), String::new()));
+        }
         let mut disk = None;
         for name in volumes::pvc_names(pod) {
             let pvc = api.get(Kind::PersistentVolumeClaim, namespace, name);
@@ -412,7 +415,7 @@ impl Kube {
             }
             disk.get_or_insert((name.to_owned(), object::uid(&pvc).to_owned(), volume));
         }
-        let container = first(pod);
+        let container = own(pod);
         let image = object::text(container, &["image"]);
         if self.bad_images.contains(image) {
             let message = format!("Back-off pulling image \"{image}\"");
@@ -436,7 +439,7 @@ impl Kube {
                 .collect(),
             environment,
             once: runs_once(pod),
-            resources: first(pod)["resources"].clone(),
+            resources: own(pod)["resources"].clone(),
             starts: 0,
             crashes: 0,
             state: State::Off,
@@ -444,6 +447,41 @@ impl Kube {
         };
         started.start(api.now_ms());
         Ok(started)
+    }
+
+    /// How the sidecar of a pod fails, if it has one that does.
+    fn sidecar(&self, pod: &Value) -> Option<Sidecar> {
+        let fails = self.sidecars.get(object::name(pod)).copied();
+        fails.filter(|_| has_sidecar(pod))
+    }
+
+    /// The status of the containers that a webhook added: of the init container, and of the one beside the server's.
+    fn sidecar_statuses(&self, pod: &Value, started: bool) -> Option<(Value, Value)> {
+        if !has_sidecar(pod) {
+            return None;
+        }
+        let fails = self.sidecar(pod);
+        let of = |name: &str, ready: bool, state: Value| {
+            json!({"name": name, "image": "registry.example/mesh:1", "imageID": "", "ready": ready,
+                "started": false, "state": state, "restartCount": 0, "lastState": {}})
+        };
+        // Since when is the same in each report.
+        let runs = || json!({"running": {}});
+        let waits = |reason: &str| json!({"waiting": {"reason": reason}});
+        let init = match fails {
+            Some(Sidecar::Hangs) if !started => of(SIDECAR_INIT, false, runs()),
+            _ => of(
+                SIDECAR_INIT,
+                true,
+                json!({"terminated": {"exitCode": 0, "reason": "Completed"}}),
+            ),
+        };
+        let beside = match fails {
+            Some(Sidecar::Crashes) => of(SIDECAR, false, waits("CrashLoopBackOff")),
+            _ if !started => of(SIDECAR, false, waits("PodInitializing")),
+            _ => of(SIDECAR, true, runs()),
+        };
+        Some((init, beside))
     }
 
     /// Whether a disk can be used on this node: no other pod uses it, or the one that did has lost it.
@@ -479,7 +517,8 @@ impl Kube {
         let now_ms = api.now_ms();
         let container = self.containers.get(object::uid(pod));
         let ready = container.is_some_and(Container::is_ready);
-        let first = first(pod);
+        let own = own(pod);
+        let beside = self.sidecar_statuses(pod, container.is_some());
         let ended = container.filter(|one| one.once && one.state == State::Ended);
         let ended = ended.and_then(|one| one.last_exit.as_ref());
         let state = match (container.map(|one| &one.state), waiting) {
@@ -490,7 +529,7 @@ impl Kube {
             (Some(State::BacksOff { seconds, .. }), _) => {
                 let message = format!(
                     "back-off {seconds}s restarting failed container={} pod={}",
-                    object::text(first, &["name"]),
+                    object::text(own, &["name"]),
                     object::name(pod)
                 );
                 json!({"waiting": {"reason": "CrashLoopBackOff", "message": message}})
@@ -505,7 +544,7 @@ impl Kube {
                 json!({"waiting": {"reason": "ContainerCreating"}})
             }
         };
-        let mut shown = json!({"name": first["name"], "image": first["image"], "imageID": "",
+        let mut shown = json!({"name": own["name"], "image": own["image"], "imageID": "",
             "ready": ready, "started": container.is_some(), "state": state,
             "restartCount": container.map_or(0, |one| one.starts.saturating_sub(1)),
             "lastState": {}});
@@ -525,12 +564,13 @@ impl Kube {
             None if container.is_some() => "Running",
             None => "Pending",
         };
+        let all_ready = ready && beside.as_ref().is_none_or(|(_, one)| one["ready"] == true);
         let id = (object::namespace(pod), object::name(pod));
         api.edit("kubelet", Kind::Pod, id, |pod| {
             for (type_, holds) in [
                 ("Initialized", true),
-                ("ContainersReady", ready),
-                ("Ready", ready),
+                ("ContainersReady", all_ready),
+                ("Ready", all_ready),
             ] {
                 let why =
                     (!holds).then_some(("ContainersNotReady", "containers with unready status"));
@@ -547,6 +587,10 @@ impl Kube {
             object::default(status, &["startTime"], json!(time(now_ms)));
             status["phase"] = json!(phase);
             status["containerStatuses"] = json!([shown]);
+            if let Some((init, sidecar)) = &beside {
+                status["initContainerStatuses"] = json!([init]);
+                status["containerStatuses"] = json!([sidecar, shown]);
+            }
             if let Some(one) = container {
                 status["podIP"] = json!(one.address);
                 status["podIPs"] = json!([{"ip": one.address}]);
@@ -555,8 +599,15 @@ impl Kube {
     }
 }
 
-/// The container of a simulated pod.
-fn first(pod: &Value) -> &Value {
-    let containers = object::items(pod, &["spec", "containers"]);
-    containers.first().unwrap_or(&Value::Null)
+/// The container of a simulated pod, whatever a webhook put in front of it.
+fn own(pod: &Value) -> &Value {
+    let mut containers = object::items(pod, &["spec", "containers"]).iter();
+    let own = containers.find(|one| one["name"] != SIDECAR);
+    own.unwrap_or(&Value::Null)
+}
+
+/// Whether a webhook added a container.
+fn has_sidecar(pod: &Value) -> bool {
+    let mut containers = object::items(pod, &["spec", "containers"]).iter();
+    containers.any(|one| one["name"] == SIDECAR)
 }

@@ -27,7 +27,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::api::{ApiServer, SharedApiServer};
-pub use faults::Class;
+pub use faults::{Class, Sidecar};
 pub use kubelet::{Process, Running};
 
 /// A part that is advanced on its own.
@@ -77,6 +77,8 @@ pub struct Kube {
     bad_images: BTreeSet<String>,
     /// Nodes that have nothing left for a container that asks for more.
     full_nodes: BTreeSet<String>,
+    /// Sidecars that are not well, by the name of their pod.
+    sidecars: BTreeMap<String, Sidecar>,
     priority_classes: BTreeSet<String>,
     next_address: u32,
     volumes: u64,
@@ -108,6 +110,7 @@ impl Kube {
             containers: BTreeMap::new(),
             bad_images: BTreeSet::new(),
             full_nodes: BTreeSet::new(),
+            sidecars: BTreeMap::new(),
             priority_classes: BTreeSet::new(),
             next_address: 0,
             volumes: 0,

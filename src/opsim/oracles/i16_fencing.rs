@@ -1,6 +1,7 @@
 //! I16: no act of recovery without its fencing. The next incarnation of a cluster is formed only where an EtcdRecovery
 //! asks for it, while there is no quorum and no server of the incarnation before runs but the survivor's, and never empty.
-//! No operator deletes the volume of a former member, nor stops one while there is a quorum.
+//! No operator deletes the volume of a former member, nor stops one while there is a quorum, unless the user has named it and the
+//! others are one.
 
 use super::Step;
 
@@ -20,7 +21,13 @@ pub(super) fn deed(step: &Step<'_>) -> Option<String> {
         && after.target > 0
         && before.target > 0
     {
-        return Some(format!("{member} was stopped while there was a quorum"));
+        let named = before.fenced.contains(member) || after.fenced.contains(member);
+        let voters = after.voters.values();
+        let stopped = voters.filter(|voter| after.asleep.contains(&voter.name));
+        let rest = after.voters.len() - stopped.count();
+        if !named || rest < after.voters.len() / 2 + 1 {
+            return Some(format!("{member} was stopped while there was a quorum"));
+        }
     }
     if after.incarnation <= before.incarnation || before.incarnation == 0 {
         return None;
@@ -77,6 +84,19 @@ mod tests {
         assert!(found(&|before: &mut Truth, after: &mut Truth| {
             (before.quorate, after.incarnation) = (true, 1);
             after.asleep.insert("demo-1".into());
+        }));
+        // Whom the user names may be stopped, and of three no second one.
+        let names = |before: &mut Truth, after: &mut Truth, names: [&str; 2]| {
+            *after = cluster(3);
+            (before.quorate, before.incarnation, after.incarnation) = (true, 1, 1);
+            after.fenced = names.map(str::to_owned).into();
+            after.asleep = after.fenced.clone();
+        };
+        assert!(!found(&|before: &mut Truth, after: &mut Truth| {
+            names(before, after, ["demo-1", "demo-1"]);
+        }));
+        assert!(found(&|before: &mut Truth, after: &mut Truth| {
+            names(before, after, ["demo-1", "demo-2"]);
         }));
         assert!(found(&|before: &mut Truth, _: &mut Truth| {
             before.former_volumes.insert("demo-1".into());

@@ -8,6 +8,7 @@ mod backup_lives;
 mod backups;
 mod clients;
 mod disks;
+mod fences;
 mod hard;
 mod hibernation;
 mod kept;
@@ -19,6 +20,7 @@ mod recoveries;
 mod resizes;
 pub(super) mod restores;
 mod servers;
+mod sidecars;
 mod strangers;
 mod tls;
 mod tls_user_certificates;
@@ -36,6 +38,7 @@ pub fn all() -> Vec<Scenario> {
         &more::SCENARIOS[..],
         &kept::SCENARIOS[..],
         &disks::SCENARIOS[..],
+        &fences::SCENARIOS[..],
         &nodes::SCENARIOS[..],
         &pdb::SCENARIOS[..],
         &autoscalers::SCENARIOS[..],
@@ -43,6 +46,7 @@ pub fn all() -> Vec<Scenario> {
         &resizes::SCENARIOS[..],
         &restores::SCENARIOS[..],
         &servers::SCENARIOS[..],
+        &sidecars::SCENARIOS[..],
         &alarms::SCENARIOS[..],
         &hibernation::SCENARIOS[..],
         &strangers::SCENARIOS[..],

@@ -31,7 +31,7 @@ use super::common::{PEER_PORT, Settings, strings};
 use super::follow_job;
 use super::image::{cluster_image, pull_policy, pull_secrets};
 use super::member::host;
-use super::pod::{restricted_container, restricted_pod};
+use super::pod::{EPHEMERAL, restricted_container, restricted_pod};
 
 /// Value of `app.kubernetes.io/component` of a backup's pods.
 pub(super) const BACKUP_COMPONENT: &str = "backup";
@@ -423,6 +423,10 @@ fn pod(
             resources: Some(ResourceRequirements {
                 requests: Some(BTreeMap::from([
                     ("cpu".to_owned(), Quantity("50m".to_owned())),
+                    (
+                        "ephemeral-storage".to_owned(),
+                        Quantity(EPHEMERAL.to_owned()),
+                    ),
                     ("memory".to_owned(), Quantity("128Mi".to_owned())),
                 ])),
                 ..ResourceRequirements::default()

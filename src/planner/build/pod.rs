@@ -43,6 +43,9 @@ const HOST: &str = "kubernetes.io/hostname";
 const CPU: &str = "100m";
 /// Default memory request without a quota.
 const MEMORY: &str = "256Mi";
+/// Default request of a node's own disk, of members and of Jobs: their logs, until the kubelet rotates them. A container has no
+/// other place to write to but its volumes.
+pub(super) const EPHEMERAL: &str = "64Mi";
 /// Seconds to hand over before it is killed.
 const GRACE_SECONDS: i64 = 60;
 
@@ -292,7 +295,12 @@ pub(super) fn requirements(cluster: &ValidatedCluster) -> ResourceRequirements {
     let mut asked = asked_requirements(cluster).unwrap_or_default();
     let limits = asked.limits.as_ref();
     let unlimited = |kind: &str| limits.is_none_or(|limits| !limits.contains_key(kind));
-    for (kind, least) in [("cpu", CPU.to_owned()), ("memory", memory(cluster))] {
+    let defaults = [
+        ("cpu", CPU.to_owned()),
+        ("ephemeral-storage", EPHEMERAL.to_owned()),
+        ("memory", memory(cluster)),
+    ];
+    for (kind, least) in defaults {
         if unlimited(kind) {
             let requests = asked.requests.get_or_insert_default();
             requests.entry(kind.to_owned()).or_insert(Quantity(least));

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
-    Container, ContainerStatus, Pod, PodCondition, ResourceRequirements,
+    Container, ContainerStatus, Pod, PodCondition, PodSpec, ResourceRequirements,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde_json::{Value, json};
@@ -49,7 +49,7 @@ pub fn resize_of(cluster: &ValidatedCluster, wanted: &str, pod: &Pod) -> Option<
             why: Some("the API server answers that its node has not enough".to_owned()),
             infeasible: true,
         }),
-        _ if now != goal => can_become(&now, &goal, &spec.containers).then_some(Resize::Wanted),
+        _ if now != goal => can_become(&now, &goal, spec).then_some(Resize::Wanted),
         // It has them from somebody else, or was asked for the same amounts in other words.
         None => Some(Resize::Wanted),
         Some(Answer::Asked { since_ms }) => asked(pod, &goal, since_ms),
@@ -180,7 +180,7 @@ fn delay(pod: &Pod) -> Option<&PodCondition> {
 }
 
 /// Whether the API server lets a container go from these resources to those while it runs, and its server needs no restart to follow.
-fn can_become(now: &Amounts, goal: &Amounts, containers: &[Container]) -> bool {
+fn can_become(now: &Amounts, goal: &Amounts, pod: &PodSpec) -> bool {
     let memory = |amounts: &Amounts| amounts.limits.get("memory").copied();
     let cores = |amounts: &Amounts| amounts.limits.get("cpu").map(|limit| (limit / 1000).max(1));
     let same_kinds =
@@ -191,7 +191,7 @@ fn can_become(now: &Amounts, goal: &Amounts, containers: &[Container]) -> bool {
         rest
     };
     // The kubelet would restart the container, and no client would be elsewhere.
-    let restarts = containers.iter().any(|one| {
+    let restarts = pod.containers.iter().any(|one| {
         let policies = one.resize_policy.iter().flatten();
         let mut restart = policies.filter(|policy| policy.restart_policy != "NotRequired");
         one.name == CONTAINER && restart.next().is_some()
@@ -202,7 +202,7 @@ fn can_become(now: &Amounts, goal: &Amounts, containers: &[Container]) -> bool {
         && cores(now) == cores(goal)
         && others(&now.limits) == others(&goal.limits)
         && others(&now.requests) == others(&goal.requests)
-        && (is_guaranteed(now) == is_guaranteed(goal) || !are_others_guaranteed(containers))
+        && (is_guaranteed(now) == is_guaranteed(goal) || !are_others_guaranteed(pod))
 }
 
 /// Whether its limits are its requests, of both kinds: the condition of the class Guaranteed. Pods do not change their class.
@@ -213,8 +213,13 @@ fn is_guaranteed(amounts: &Amounts) -> bool {
     })
 }
 
-fn are_others_guaranteed(containers: &[Container]) -> bool {
-    let mut others = containers.iter().filter(|one| one.name != CONTAINER);
+/// Containers that run before the server count as well.
+fn are_others_guaranteed(pod: &PodSpec) -> bool {
+    let all = pod
+        .containers
+        .iter()
+        .chain(pod.init_containers.iter().flatten());
+    let mut others = all.filter(|one: &&Container| one.name != CONTAINER);
     others.all(|one| {
         let amounts = one.resources.as_ref().and_then(Amounts::of);
         amounts.is_some_and(|amounts| is_guaranteed(&amounts))

@@ -113,7 +113,7 @@ fn equal_quantities_are_equal() {
     let wanted = cluster(&json!({"requests": {"cpu": "1000m", "memory": "1024Mi"}}));
     let mut pod = pod(&wanted, None);
     annotate(&mut pod, resize_asked(&wanted, ASKED_MS));
-    let written = json!({"requests": {"cpu": "1", "memory": "1Gi"}});
+    let written = json!({"requests": {"cpu": "1", "ephemeral-storage": "64Mi", "memory": "1Gi"}});
     pod["spec"]["containers"][0]["resources"] = written.clone();
     pod["status"]["containerStatuses"][0]["resources"] = written;
     assert_eq!(of(&wanted, &pod), Some(Resize::Provided));
@@ -166,6 +166,25 @@ fn a_sidecar_decides_of_the_class() {
         &json!({"requests": {"cpu": "900m", "memory": "2Gi"}, "limits": {"cpu": "1", "memory": "2Gi"}}),
     );
     let with = |sidecar: Value| of(&after, &pod(&cluster(&before), Some(sidecar)));
+    assert_eq!(with(json!({"limits": {"cpu": "1", "memory": "1Gi"}})), None);
+    assert_eq!(with(json!({})), Some(Resize::Wanted));
+}
+
+/// A native sidecar is an init container: it was not counted, so that a change that alters the pod's class was asked for, which
+/// the API server refuses.
+#[test]
+fn so_does_one_that_starts_first() {
+    let before =
+        json!({"requests": {"cpu": "1", "memory": "2Gi"}, "limits": {"cpu": "1", "memory": "2Gi"}});
+    let after = cluster(
+        &json!({"requests": {"cpu": "900m", "memory": "2Gi"}, "limits": {"cpu": "1", "memory": "2Gi"}}),
+    );
+    let with = |resources: Value| {
+        let mut pod = pod(&cluster(&before), None);
+        pod["spec"]["initContainers"] =
+            json!([{"name": "mesh", "restartPolicy": "Always", "resources": resources}]);
+        of(&after, &pod)
+    };
     assert_eq!(with(json!({"limits": {"cpu": "1", "memory": "1Gi"}})), None);
     assert_eq!(with(json!({})), Some(Resize::Wanted));
 }

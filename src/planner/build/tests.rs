@@ -612,29 +612,51 @@ fn memory_request_follows_the_quota() {
         (text(resources.requests), text(resources.limits))
     };
     for (spec, requests, limits) in [
-        ("spec: {}", "cpu=100m memory=256Mi", ""),
-        ("spec: {server: {quota: 1Gi}}", "cpu=100m memory=2560Mi", ""),
-        ("spec: {server: {quota: 1200k}}", "cpu=100m memory=3Mi", ""),
+        (
+            "spec: {}",
+            "cpu=100m ephemeral-storage=64Mi memory=256Mi",
+            "",
+        ),
+        (
+            "spec: {server: {quota: 1Gi}}",
+            "cpu=100m ephemeral-storage=64Mi memory=2560Mi",
+            "",
+        ),
+        (
+            "spec: {server: {quota: 1200k}}",
+            "cpu=100m ephemeral-storage=64Mi memory=3Mi",
+            "",
+        ),
         (
             "spec: {resources: {requests: {cpu: 2}}}",
-            "cpu=2 memory=256Mi",
+            "cpu=2 ephemeral-storage=64Mi memory=256Mi",
             "",
         ),
         (
             "spec: {server: {quota: 1Gi}, resources: {requests: {memory: 1Gi}}}",
-            "cpu=100m memory=1Gi",
+            "cpu=100m ephemeral-storage=64Mi memory=1Gi",
             "",
         ),
         // Kubernetes makes a request of a limit.
         (
             "spec: {resources: {limits: {memory: 6Gi}}}",
-            "cpu=100m",
+            "cpu=100m ephemeral-storage=64Mi",
             "memory=6Gi",
         ),
         (
             "spec: {resources: {limits: {cpu: 1, memory: 6Gi}}}",
-            "",
+            "ephemeral-storage=64Mi",
             "cpu=1 memory=6Gi",
+        ),
+        (
+            "spec: {resources: {requests: {ephemeral-storage: 1Gi}}}",
+            "cpu=100m ephemeral-storage=1Gi memory=256Mi",
+            "",
+        ),
+        (
+            "spec: {resources: {limits: {ephemeral-storage: 2Gi}}}",
+            "cpu=100m memory=256Mi",
+            "ephemeral-storage=2Gi",
         ),
     ] {
         assert_eq!(of(spec), (requests.to_owned(), limits.to_owned()), "{spec}");

@@ -30,6 +30,9 @@ pub const ANNOTATION_ROTATE_CLIENT: &str = "quorate.dev/rotate-client-ca";
 pub const ANNOTATION_ROTATE_PEER: &str = "quorate.dev/rotate-peer-ca";
 /// Hash of the inputs that an object was rendered from.
 pub const ANNOTATION_INPUTS: &str = "quorate.dev/inputs";
+/// On the resource: the voters, by name and with commas between them, whose servers are stopped and stay so, with their volumes as they
+/// are, until they are named no more.
+pub const ANNOTATION_FENCED: &str = "quorate.dev/fenced";
 /// On a member's pod: hash of those of its inputs that only a restart can change, which are all but its resources.
 pub const ANNOTATION_RESTART_INPUTS: &str = "quorate.dev/restart-inputs";
 /// On a member's pod: the inputs whose resources its kubelet was asked to provide, and when, in seconds since 1970.

@@ -10,6 +10,7 @@ pub mod backups;
 mod bootstrap;
 mod condition;
 mod deletion;
+mod fence;
 mod follow;
 mod image;
 mod labels;
@@ -38,6 +39,7 @@ pub use autogrow::{Autogrow, Growth};
 pub use bootstrap::{Adopt, Bootstrap, Moment, Restore};
 pub use condition::{ConditionStatus, ConditionType};
 pub use deletion::BackupBeforeDeletion;
+pub use fence::fenced_members;
 pub use follow::{
     Cutover, Follow, FollowPhase, FollowStatus, FollowTls, FollowUser, FollowedCluster, Until,
 };

@@ -269,7 +269,7 @@ pub enum RetentionPolicy {
 #[serde(rename_all = "camelCase", default)]
 pub struct Resources {
     /// Requested resources, such as `cpu: 500m`. By default, if neither a request nor a limit is set: 100m CPU, and 2.5
-    /// times `server.quota` of memory, 256Mi without a quota.
+    /// times `server.quota` of memory, 256Mi without a quota; and 64Mi of `ephemeral-storage`, for logs.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 16))]
     pub requests: BTreeMap<String, Quantity>,

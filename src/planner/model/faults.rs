@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::plan::{Archived, Staged};
+use crate::plan::{Archived, Beside, Staged};
 
 /// What does not work.
 #[derive(Clone, Debug, Default)]
@@ -21,6 +21,8 @@ pub struct Faults {
     pub unprobed: BTreeSet<String>,
     /// Members whose kubelet does not update changed Secrets.
     pub uncarried: BTreeSet<String>,
+    /// Members in whose pods another container is not well.
+    pub beside: BTreeMap<String, Beside>,
     /// Members that the operator cannot dial.
     pub unseen: BTreeSet<String>,
     /// Members whose answers carry no signature, as of version 0.1.0.

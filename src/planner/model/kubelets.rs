@@ -116,6 +116,8 @@ impl Model {
             started_ms: None,
             waiting: None,
             last_exit: None,
+            beside: None,
+            beside_ms: None,
         };
         self.api.pods.insert(member.to_owned(), pod);
     }
@@ -162,6 +164,14 @@ impl Model {
         }
         if pod.inputs.as_ref().is_some_and(bad) {
             return Next::Placed(node, Some("ImagePullBackOff".into()));
+        }
+        if self
+            .faults
+            .beside
+            .get(member)
+            .is_some_and(|it| it.goes_first)
+        {
+            return Next::Placed(node, None);
         }
         if pod.peer_tls && !self.has_certificates(member) {
             return Next::Placed(node, None); // its Secrets are not there yet
@@ -247,10 +257,14 @@ impl Model {
             if self.faults.unprobed.contains(&name) {
                 continue;
             }
-            let ready = self.serves(&name) && !corrupt;
+            let beside = self.faults.beside.get(&name).cloned();
+            let ready = self.serves(&name) && !corrupt && beside.is_none();
             let now_ms = self.api.now_ms;
             if let Some(pod) = self.api.pods.get_mut(&name) {
                 pod.ready_since_ms = ready.then(|| pod.ready_since_ms.unwrap_or(now_ms));
+                let ends = pod.beside.is_some() && beside.is_none();
+                pod.beside_ms = if ends { Some(now_ms) } else { pod.beside_ms };
+                pod.beside = beside;
             }
         }
     }

@@ -25,7 +25,10 @@ fn is_settled(draft: &Draft) -> bool {
 /// Every member is a healthy voter with a pod that described itself, and nothing else is there.
 fn is_whole(s: &Situation<'_>) -> bool {
     let sound = s.voters.iter().all(|(name, seat)| {
-        seat.healthy() && s.description(name).is_some() && s.o.pods.contains_key(name)
+        let pod = s.o.pods.get(name);
+        // How long another container is given is no event.
+        let well = pod.is_some_and(|pod| pod.beside.is_none());
+        seat.healthy() && s.description(name).is_some() && well
     });
     let nothing_else = s.learners.is_empty() && s.standbys.is_empty() && s.leaving.is_empty();
     let earlier = &s.o.earlier;

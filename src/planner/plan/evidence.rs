@@ -5,7 +5,7 @@ use crate::crd::operator_secret_name;
 use crate::mutants::mutant;
 
 use super::observed::Phase;
-use super::observed::{Exit, MemberView, PodFacts, PodPhase, PvcFacts};
+use super::observed::{Beside, Exit, MemberView, PodFacts, PodPhase, PvcFacts};
 use super::situation::{CONTACT_MS, Situation, in_ms};
 
 /// However impatient the spec is, a pod that was just made has this long to start and to be linked:
@@ -34,6 +34,8 @@ pub(super) enum Verdict {
     Stuck(&'static str, String),
     /// It is removed, then replaced.
     Dead(String),
+    /// The user has stopped it: nothing follows.
+    Fenced,
 }
 
 impl Verdict {
@@ -41,6 +43,7 @@ impl Verdict {
     pub(super) fn why(&self) -> Option<&str> {
         match self {
             Verdict::Healthy => None,
+            Verdict::Fenced => Some("it is fenced"),
             Verdict::Unknown(why)
             | Verdict::Wait { why, .. }
             | Verdict::Restart(why)
@@ -52,6 +55,9 @@ impl Verdict {
 
 /// Judges one member of the leader's list.
 pub(super) fn verdict(s: &Situation<'_>, name: &str, ours: bool, member: &MemberView) -> Verdict {
+    if s.fenced.contains(name) {
+        return Verdict::Fenced;
+    }
     let leads = s.view.is_some_and(|(leader, _)| leader == name);
     let contact = leads || member.last_contact_ms.is_some_and(|age| age <= CONTACT_MS);
     // Its answers need no disk, its acknowledgements do: a quorum that depends on it is blocked.
@@ -207,9 +213,11 @@ fn without_contact(s: &Situation<'_>, name: &str, member: &MemberView) -> Verdic
     }
     let hangs = pod.is_some_and(|pod| pod.terminating) && !mutant!(HangsForGood);
     let blameless = hangs || no_node.is_some();
+    // What another container does is no evidence about the member.
+    let beside = pod.and_then(to_blame);
     // Its inputs may be the cause: no voter serves with the same ones.
     let deadline = s.cluster.spec.update_strategy.progress_deadline_seconds;
-    if lost_ms >= in_ms(deadline) && !blameless && on_trial(s, name) {
+    if lost_ms >= in_ms(deadline) && !blameless && beside.is_none() && on_trial(s, name) {
         return stuck(format!(
             "it did not become ready with the current spec within {deadline} s ({why}); the other members are not restarted: correct or revert the spec"
         ));
@@ -238,7 +246,11 @@ fn without_contact(s: &Situation<'_>, name: &str, member: &MemberView) -> Verdic
             Verdict::Restart(format!("{why} (for {} s)", lost_ms / 1000))
         };
     }
-    let tried = ran.map(|pod| pod.created_ms + start(pod));
+    // A server that has just been started, or whose network has just come back, has had no time to answer.
+    let tried = ran.map(|pod| {
+        let began = pod.started_ms.max(pod.beside_ms).unwrap_or(0);
+        pod.created_ms.max(began) + start(pod)
+    });
     // However long its member was down, the pod was deleted only then, perhaps by the operator.
     let leaves = pod
         .and_then(|pod| pod.ends_ms)
@@ -267,6 +279,12 @@ fn without_contact(s: &Situation<'_>, name: &str, member: &MemberView) -> Verdic
         Some(_) if blameless => Verdict::Dead(format!("{why} (for {} s)", lost_ms / 1000)),
         // However long it was away: the pod that a corrected spec gave it has had no time yet.
         Some(_) if tried.is_some_and(|end| end > now) => wait(why, "its new pod to start", tried),
+        Some(_) if beside.is_some() => Verdict::Stuck(
+            "SidecarFailing",
+            format!(
+                "{why}; its server is not to blame, so it is not removed, and its volume is kept: repair that container, or what adds it to pods",
+            ),
+        ),
         Some(_) if twin_serves(s, name) => {
             Verdict::Dead(format!("{why} (for {} s)", lost_ms / 1000))
         }
@@ -329,6 +347,12 @@ fn twin_serves(s: &Situation<'_>, name: &str) -> bool {
         })
 }
 
+/// What another container of a pod does, if the server does not serve for that: it was not started, or it runs.
+fn to_blame(pod: &PodFacts) -> Option<&Beside> {
+    let beside = pod.beside.as_ref()?;
+    (pod.started_ms.is_some() || beside.goes_first).then_some(beside)
+}
+
 /// The state of a pod in words.
 pub(super) fn pod_in_words(pod: &PodFacts) -> String {
     let state = match (pod.terminating, pod.phase) {
@@ -341,8 +365,12 @@ pub(super) fn pod_in_words(pod: &PodFacts) -> String {
     };
     let ended = pod.last_exit.filter(|_| pod.started_ms.is_none());
     let state = ended.map_or_else(|| state.to_owned(), |exit| exit_in_words(state, exit));
-    match &pod.waiting {
+    let state = match &pod.waiting {
         Some(waiting) => format!("{state} ({waiting})"),
+        None => state,
+    };
+    match &pod.beside {
+        Some(beside) => format!("{state}, and its {}", beside.why),
         None => state,
     }
 }

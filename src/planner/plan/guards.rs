@@ -82,6 +82,15 @@ pub(super) fn restart_voter(s: &Situation<'_>, member: &str) -> Result<(), Strin
     if let Some(secret) = s.o.tls.missing(member).first() {
         return Err(format!("its Secret {secret} is not there"));
     }
+    fence_voter(s, member)
+}
+
+/// Whether a voter may be stopped now, for as long as the user likes.
+///
+/// # Errors
+/// The reason.
+pub(super) fn fence_voter(s: &Situation<'_>, member: &str) -> Result<(), String> {
+    seen(s)?;
     let rest = others_healthy(s, member);
     let needed = quorum(s.voters.len());
     if rest >= needed {

@@ -3,6 +3,7 @@
 
 mod alarms;
 mod evictions;
+mod fence;
 mod follow;
 mod mounts;
 mod recovery;

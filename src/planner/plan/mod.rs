@@ -11,6 +11,7 @@ mod calm;
 mod certificates;
 mod draft;
 mod evidence;
+mod fence;
 mod following;
 mod guards;
 mod incarnation;

@@ -28,6 +28,8 @@ pub struct Observed {
     /// The specification that this is planned from is the last one that was admitted; why not the
     /// one that the resource has now.
     pub refused: Option<Refusal>,
+    /// Members whose servers the user wants stopped, by an annotation of the resource.
+    pub fenced: BTreeSet<String>,
     /// Which specification this is planned from and which one is kept; `None` where the platform
     /// keeps none.
     pub spec: Option<SpecFacts>,
@@ -421,6 +423,19 @@ pub struct PodFacts {
     pub waiting: Option<String>,
     /// Its container's last termination message.
     pub last_exit: Option<Exit>,
+    /// A container beside the server's that is not well.
+    pub beside: Option<Beside>,
+    /// When one of these last began to run, or the last of those that go before the server ended; `None`: there is none.
+    pub beside_ms: Option<u64>,
+}
+
+/// A container of a member's pod that is not the server's, such as one that a mesh injects, and is not well.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Beside {
+    /// Which, and what is seen of it, in words such as `container istio-proxy is not ready`.
+    pub why: String,
+    /// The server is not started before it.
+    pub goes_first: bool,
 }
 
 /// How far a pod is from the resources of the specification, where it has all else that is asked for, and its

@@ -207,6 +207,10 @@ fn next(s: &Situation<'_>, draft: &Draft) -> Option<String> {
             format!("on to {target} members, {} are there", s.voters.len() + 1)
         }
         "Transfer" if rule == Some(Rule::Alarms) => "the members' data is compared".to_owned(),
+        "Transfer" | "Retire" if rule == Some(Rule::Fence) => format!("{member} is stopped"),
+        "ApplySet" if rule == Some(Rule::Fence) => {
+            "it stays stopped, with its volume as it is, until it is fenced no more".to_owned()
+        }
         "Transfer" | "Retire" if rule == Some(Rule::Roll) => format!("{member} is restarted"),
         "Transfer" | "Retire" if rule == Some(Rule::Drain) => format!("{member} leaves its node"),
         "Transfer" | "Retire" => format!("{member} is removed"),
@@ -259,7 +263,11 @@ fn summary(s: &Situation<'_>, draft: &Draft, next: Option<&str>) -> String {
         Some((leader, _)) => {
             let follows = follow::summary(s).unwrap_or_default();
             let voters = count(s.voters.len(), "voter");
-            format!("{paused}{voters}, {leader} leads{follows}")
+            let fenced = match s.fenced.is_empty() {
+                true => String::new(),
+                false => format!("; {} fenced", conditions::are(&s.fenced)),
+            };
+            format!("{paused}{voters}, {leader} leads{follows}{fenced}")
         }
         None if s.hibernates() && !s.bootstrapped() => {
             format!("{paused}replicas is 0: the cluster was never bootstrapped")

@@ -11,6 +11,7 @@ use crate::mutants::mutant;
 
 use super::action::{Action, ObjectAction};
 use super::evidence::{Verdict, verdict};
+use super::fence;
 use super::nodes::Way;
 use super::observed::{
     Description, MemberView, ObjectKey, ObjectKind, Observed, Phase, PvcFacts, PvcState,
@@ -41,6 +42,8 @@ pub(super) struct Situation<'a> {
     pub(super) standbys: BTreeSet<String>,
     /// Leaving members: our objects whose member was removed or given up.
     pub(super) leaving: BTreeSet<String>,
+    /// Voters that are fenced: they have no pod, and get none.
+    pub(super) fenced: BTreeSet<String>,
 }
 
 /// A place in the cluster's member list.
@@ -80,7 +83,9 @@ impl<'a> Situation<'a> {
             learners: BTreeMap::new(),
             standbys: BTreeSet::new(),
             leaving: BTreeSet::new(),
+            fenced: BTreeSet::new(),
         };
+        s.fenced = fence::fenced(&s);
         if let Some((_, description)) = view {
             for member in &description.members {
                 let name = seat_name(member);
@@ -215,7 +220,7 @@ impl<'a> Situation<'a> {
 
     /// The action that creates a member's StatefulSet, or applies the current template.
     pub(super) fn apply_set(&self, member: &str) -> Action {
-        self.set(member, self.hibernates())
+        self.set(member, self.hibernates() || self.fenced.contains(member))
     }
 
     /// The action that stops a former member; its volume stays.

@@ -34,6 +34,8 @@ pub enum Rule {
     MissingSet,
     /// Members without a quorum that get a corrected spec.
     Quorum,
+    /// A voter is stopped because the user wants to look at its volume.
+    Fence,
     /// NOSPACE and CORRUPT.
     Alarms,
     /// An unhealthy member gets a changed spec first.
@@ -68,6 +70,7 @@ impl Rule {
             Self::Bootstrap => "bootstrap",
             Self::MissingSet => "missing set",
             Self::Quorum => "quorum",
+            Self::Fence => "fence",
             Self::Alarms => "alarms",
             Self::RollUnhealthy => "roll unhealthy",
             Self::Unhealthy => "unhealthy",

@@ -21,6 +21,7 @@ pub fn observed_at(now_ms: u64) -> Observed {
         epoch: 1,
         deleting: false,
         source_waived: false,
+        fenced: std::collections::BTreeSet::new(),
         refused: None,
         spec: None,
         cluster: Ok(cluster),

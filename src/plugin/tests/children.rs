@@ -57,6 +57,14 @@ logs)
   exit "$(cat "$STAGE/code" 2>/dev/null || echo 3)" ;;
 version) echo '{"serverVersion": {"gitVersion": "v1.34.0"}}' ;;
 create) tee "$STAGE/created" ;;
+patch)
+  # overtaken once, where the test wants that
+  if [ -f "$STAGE/overtaken" ]; then
+    rm "$STAGE/overtaken"
+    echo "Error from server (Conflict): the object has been modified; please apply your changes to the latest version" >&2
+    exit 1
+  fi
+  echo etcdcluster.quorate.dev/demo ;;
 apply)
   cat >"$STAGE/applied"
   echo "Error from server (Invalid): refused by the test" >&2
@@ -640,4 +648,41 @@ fn reader_may_have_seen_enough() {
     let output = command.stdout(writer).output().expect("it runs");
     assert_eq!(text(&output.stderr), "");
     assert_eq!(output.status.code(), Some(0));
+}
+
+/// The name goes into the annotation of the resource as it was read: an operator that wrote its status meanwhile is no reason
+/// to overwrite what somebody else fenced, and none to fail.
+#[test]
+fn fence_names_a_voter_and_unfence_takes_it_back() {
+    let stage = Stage::new(false);
+    let mut fenced = cluster(false);
+    fenced["metadata"]["resourceVersion"] = json!("7");
+    stage.write("cluster", &fenced);
+    fs::write(stage.path("overtaken"), "").expect("written");
+    let output = stage.run(&["fence", "demo", "demo-2", "-n", "tenants"]);
+    let said = text(&output.stdout);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(
+        said.contains("kubectl quorate unfence demo demo-2"),
+        "{said}"
+    );
+    let asked = stage.asked();
+    let patch = r#"--patch={"metadata":{"annotations":{"quorate.dev/fenced":"demo-2"},"resourceVersion":"7"}}"#;
+    assert_eq!(asked.matches(patch).count(), 2, "{asked}");
+
+    fenced["metadata"]["annotations"] = json!({"quorate.dev/fenced": "demo-2"});
+    stage.write("cluster", &fenced);
+    let output = stage.run(&["fence", "demo", "demo-3"]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stderr);
+    assert!(
+        said.contains("without demo-3 1 healthy voters of 3 are left"),
+        "{said}"
+    );
+    let output = stage.run(&["unfence", "demo", "demo-3"]);
+    assert!(text(&output.stderr).contains("demo-3 is not fenced"));
+    let output = stage.run(&["unfence", "demo", "demo-2"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let gone = r#"{"annotations":{"quorate.dev/fenced":null},"resourceVersion":"7"}"#;
+    assert!(stage.asked().contains(gone), "{}", stage.asked());
 }

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # soak
 # alone
-# pause, priority and requests that no node can meet: nothing happens while paused; a pod that cannot be scheduled costs one member and is reported; a correction heals at once
+# pause, priority and requests that no node can meet: nothing happens while paused; a pod that cannot be scheduled costs one member and is reported; a correction heals at once; the leader is fenced, stays so with its volume, and comes back, and no write fails
 pods() { kubectl -n "$ns" get pods -l quorate.dev/cluster=demo,app.kubernetes.io/component=member -o jsonpath='{range .items[*]}{.metadata.name}={.metadata.uid}{"\n"}{end}' | sort; }
 patch() { kubectl -n "$ns" patch qec demo --type=merge -p "{\"spec\":$1}" >/dev/null; }
 rolled() { is_ready demo 3 && [ "$(status demo updatedReplicas)" = 3 ] && prints_nothing still "$before" pods; }
@@ -53,5 +53,28 @@ equal "requests" 10m "$(kubectl -n "$ns" get pods -l quorate.dev/cluster=demo,ap
 equal "pods that were corrected while they ran" "$(count "$old")" "$(count "$(still "$before" pods)")"
 equal "the members" "$first" "$(members demo)"
 witness_stop demo requests
+
+# A member is fenced, the leader: stopped, with its volume as it is, and no write fails; no second one is.
+witness_start demo fence
+fenced=$(status demo leader)
+claims() { kubectl -n "$ns" get pvc -l app.kubernetes.io/instance=demo -o jsonpath='{range .items[*]}{.metadata.name} {.metadata.uid} {.spec.volumeName}{"\n"}{end}' | sort; }
+ids() { etcdctl_pod demo member list --write-out=json | jq -r '.members[] | "\(.name) \(.ID)"' | sort; }
+disks=$(claims) numbers=$(ids)
+contains "$(quorate_plugin fence demo "$fenced" -n "$ns")" "kubectl quorate unfence demo $fenced"
+stopped() { none pods -l "quorate.dev/member=$fenced" && [ "$(kubectl -n "$ns" get qec demo -o jsonpath='{.status.conditions[?(@.type=="Degraded")].reason}')" = Fenced ]; }
+eventually 120 "$fenced is fenced" stopped
+log "$(status demo summary)"
+fence_fails() { PATH="$PWD/target/image/plugin:$PATH" kubectl quorate "$@" 2>&1; }
+if said=$(fence_fails fence demo "$(follower demo)" -n "$ns"); then die "a second member is fenced: $said"; fi
+contains "$said" 'are a quorum, so it is not stopped'
+comes() { [ -n "$(kubectl -n "$ns" get pods -l "quorate.dev/member=$fenced" -o name)" ]; }
+never 45 "a member that is fenced is started or replaced" comes # longer than healing.unhealthySeconds
+equal "volumes beside a fence" "$disks" "$(claims)"
+equal "members beside a fence" "$numbers" "$(ids)"
+quorate_plugin unfence demo "$fenced" -n "$ns" >/dev/null
+eventually 120 "$fenced is back" is_ready demo 3
+equal "volumes after a fence" "$disks" "$(claims)"
+equal "members after a fence" "$numbers" "$(ids)"
+witness_stop demo fence
 drop_cluster demo
 kubectl delete priorityclass "$priority" >/dev/null

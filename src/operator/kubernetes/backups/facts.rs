@@ -92,6 +92,21 @@ fn state(job: &Job, pods: &[&Pod], now: Timestamp) -> JobState {
                 reason: String::new(),
             }
         }
+        // Kubernetes never calls it failed while another container goes on, such as one that a mesh adds.
+        Some(ContainerState {
+            terminated: Some(ended),
+            ..
+        }) if let Some(at) = ended.finished_at.as_ref().map(|time| time.0)
+            && phase(pod) == Some("Running")
+            && at + LOST < now =>
+        {
+            JobState::Ended {
+                at,
+                result: result(pod),
+                reason: "its process has ended, and another container of its pod has not"
+                    .to_owned(),
+            }
+        }
         Some(ContainerState {
             terminated: Some(_),
             ..
@@ -106,6 +121,10 @@ fn state(job: &Job, pods: &[&Pod], now: Timestamp) -> JobState {
         }
         _ => JobState::Waiting(unscheduled(pod)),
     }
+}
+
+fn phase(pod: &Pod) -> Option<&str> {
+    pod.status.as_ref()?.phase.as_deref()
 }
 
 fn reason(condition: &JobCondition) -> String {
@@ -200,8 +219,9 @@ pub(super) fn may_close(pods: &[Arc<Pod>], now: Timestamp) -> bool {
     let manual = format!("--cutover={}", Until::Stay.argument());
     pods.iter().any(|pod| {
         let kind = pod.labels().get(LABEL_BACKUP_JOB).map(String::as_str);
-        let phase = pod.status.as_ref().and_then(|it| it.phase.as_deref());
-        let ended = matches!(phase, Some("Succeeded" | "Failed"));
+        // It is not started again, whatever runs beside it.
+        let own = container(pod).is_some_and(|state| state.terminated.is_some());
+        let ended = own || matches!(phase(pod), Some("Succeeded" | "Failed"));
         let containers = pod.spec.iter().flat_map(|it| &it.containers);
         let mut arguments = containers.flat_map(|it| it.args.iter().flatten());
         kind == Some(JobKind::Follow.as_str())
@@ -331,6 +351,36 @@ mod tests {
         assert!(matches!(state, JobState::Waiting(_)), "{state:?}");
     }
 
+    /// A mesh's container does not end with the backup's: Kubernetes called a failed Job failed only after 13 hours, and until then
+    /// no other one was tried.
+    #[test]
+    fn failure_counts_beside_a_container_that_goes_on() {
+        let found = job_of("uid", &json!([]));
+        let message = r#"{"result":"failed","class":"store","message":"no"}"#;
+        let with = |finished: &str, phase: &str| {
+            let ended =
+                json!({"terminated": {"exitCode": 1, "message": message, "finishedAt": finished}});
+            let pod = pod_of("uid", None, &ended);
+            let mut pod = json!(*pod);
+            pod["status"]["phase"] = json!(phase);
+            let sidecar = json!({"name": "a-mesh", "image": "", "imageID": "", "ready": true, "restartCount": 0, "state": {"running": {}}});
+            let all = pod["status"]["containerStatuses"].as_array_mut();
+            all.expect("a list").insert(0, sidecar);
+            state_of(
+                &found,
+                &[Arc::new(serde_json::from_value(pod).expect("a pod"))],
+            )
+        };
+        let JobState::Ended { result, .. } = with("2026-03-01T00:30:00Z", "Running") else {
+            panic!("it has ended");
+        };
+        assert!(matches!(result, Some(JobResult::Failed { .. })));
+        let early = with("2026-03-01T00:59:50Z", "Running");
+        assert!(matches!(early, JobState::Waiting(_)), "{early:?}");
+        let counted = with("2026-03-01T00:30:00Z", "Failed");
+        assert!(matches!(counted, JobState::Waiting(_)), "{counted:?}");
+    }
+
     /// A Job that is deleted is gone at once, and its process is not.
     #[test]
     fn process_that_may_close_a_cluster_outlives_its_job() {
@@ -352,6 +402,13 @@ mod tests {
         assert!(!pod("manual", "Running", None));
         let lost = Some("2026-03-01T00:10:00Z");
         assert!(!pod("when-caught-up", "Running", lost));
+        // Another container of its pod goes on.
+        let ended = json!({"terminated": {"exitCode": 0}});
+        let mut left = json!(*pod_of("uid", None, &ended));
+        left["metadata"]["labels"] = json!({LABEL_BACKUP_JOB: "follow"});
+        left["status"]["phase"] = json!("Running");
+        let left: Pod = serde_json::from_value(left).expect("a pod");
+        assert!(!may_close(&[as_cached(&left)], now()));
     }
 
     /// Its node lost power: Kubernetes waits for the pod's end, and replaces it only then.

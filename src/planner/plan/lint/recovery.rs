@@ -56,6 +56,9 @@ impl Facts<'_> {
             return Ok(());
         }
         refuse(!hibernated, "I1: only replicas 0 lets members sleep")?;
+        if self.o.fenced.contains(member) {
+            return self.fences(member);
+        }
         refuse(
             self.leader.is_some(),
             "I16: a leader with a quorum was seen",
@@ -199,7 +202,7 @@ pub(super) fn spares_quorums(
             member,
             hibernated: true,
             ..
-        }) if cluster.target() > 0 => member,
+        }) if cluster.target() > 0 && !seen.fenced.contains(member) => member,
         Action::Object(ObjectAction::DeleteSet { member, .. }) => member,
         _ => return Ok(()),
     };

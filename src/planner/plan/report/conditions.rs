@@ -1,14 +1,17 @@
 //! The conditions. Each is True only for what was observed in this reconcile, and Unknown if nothing was observed.
 
+use std::collections::BTreeSet;
+
 use crate::crd::ConditionStatus::{False, True, Unknown};
 use crate::crd::{ConditionStatus, ConditionType, VolumeMobility};
 use crate::mutants::mutant;
 use crate::plan::action::{Action, ObjectAction};
 use crate::plan::alarms;
 use crate::plan::draft::Draft;
+use crate::plan::evidence::{START_MS, Verdict};
 use crate::plan::following;
 use crate::plan::pdb::PdbLimit;
-use crate::plan::situation::{Situation, quorum};
+use crate::plan::situation::{Seat, Situation, quorum};
 use crate::plan::step::ConditionInput;
 
 use super::{count, ready_voters};
@@ -97,6 +100,13 @@ fn ready(s: &Situation<'_>, draft: &Draft) -> ConditionInput {
         "WrongSize"
     };
     input(type_, False, reason, message)
+}
+
+/// Names with their verb.
+pub(super) fn are(names: &BTreeSet<String>) -> String {
+    let verb = if names.len() == 1 { "is" } else { "are" };
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    format!("{} {verb}", names.join(", "))
 }
 
 /// What does not hold, because no member is wanted to run.
@@ -208,6 +218,9 @@ fn progressing(s: &Situation<'_>, draft: &Draft) -> ConditionInput {
     if s.hibernates() {
         return hibernated(s, type_);
     }
+    if !s.fenced.is_empty() {
+        return input(type_, False, "Fenced", format!("{} fenced", are(&s.fenced)));
+    }
     input(type_, False, "AtRest", "nothing to do")
 }
 
@@ -238,7 +251,17 @@ fn degraded(s: &Situation<'_>, draft: &Draft) -> ConditionInput {
         .filter_map(|(name, seat)| Some(format!("{name}: {}", seat.verdict.why()?)))
         .collect();
     if !unhealthy.is_empty() {
-        return input(type_, True, "MemberUnhealthy", unhealthy.join("; "));
+        let healthy_or_fenced =
+            |seat: &Seat<'_>| matches!(seat.verdict, Verdict::Healthy | Verdict::Fenced);
+        let reason = match s.voters.values().all(healthy_or_fenced) {
+            true => "Fenced",
+            false => "MemberUnhealthy",
+        };
+        return input(type_, True, reason, unhealthy.join("; "));
+    }
+    let beside = unready_for_another(s);
+    if !beside.is_empty() {
+        return input(type_, True, "SidecarFailing", beside.join("; "));
     }
     if s.voters.len() < target {
         let message = format!("{} of {target}", count(s.voters.len(), "voter"));
@@ -263,6 +286,24 @@ fn degraded(s: &Situation<'_>, draft: &Draft) -> ConditionInput {
         voters => format!("{voters} voters tolerate {}", count(spare, "failure")),
     };
     input(type_, False, "AsWanted", message)
+}
+
+/// Members that serve, and whose pods are not ready because of another container: no Service leads to them.
+fn unready_for_another(s: &Situation<'_>) -> Vec<String> {
+    let voters = s.voters.keys();
+    let kept = voters.filter_map(|name| {
+        let pod = s.o.pods.get(name).filter(|pod| !pod.terminating)?;
+        let began = pod.started_ms.unwrap_or(pod.created_ms);
+        let beside = pod.beside.as_ref();
+        let beside = beside.filter(|_| pod.ready_since_ms.is_none())?;
+        (began + START_MS <= s.o.now_ms).then(|| {
+            format!(
+                "{name} serves, but its pod is not ready, and no Service leads clients to it: {}",
+                beside.why
+            )
+        })
+    });
+    kept.collect()
 }
 
 /// What the operator cannot know because it may not read it, and what follows.

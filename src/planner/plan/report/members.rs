@@ -86,6 +86,7 @@ fn unseated(s: &Situation<'_>, draft: &Draft, name: &str, role: MemberRole) -> M
         }
         (Some(d), _) => Some(format!("its server reports phase {:?}", d.phase)),
         (None, Some(pod)) => Some(format!("it does not answer; {}", pod_in_words(pod))),
+        (None, None) if s.fenced.contains(name) => Some("it is fenced".to_owned()),
         (None, None) if s.o.sets.get(name).is_some_and(|set| set.hibernated) => {
             Some("it sleeps".to_owned())
         }

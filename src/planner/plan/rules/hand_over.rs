@@ -93,6 +93,7 @@ pub(super) fn advance(s: &Situation<'_>, draft: &mut Draft, leaver: &Leaver<'_>)
         let action = match (for_good, rule) {
             (true, _) => "Remove",
             (false, Rule::Drain) => "Move",
+            (false, Rule::Fence) => "Fence",
             (false, _) => "Restart",
         };
         let what = format!("clients of {member} to move to other members");
@@ -188,7 +189,11 @@ pub(super) fn settled(
                 true => format!(
                     "the alarm CORRUPT to be off: while it is on no member is ready, and only then {member} {does}"
                 ),
-                false => format!("{name} to be ready before {member} {does}"),
+                false => {
+                    let beside = s.o.pods.get(name).and_then(|pod| pod.beside.as_ref());
+                    let why = beside.map_or(String::new(), |it| format!(" ({})", it.why));
+                    format!("{name} to be ready{why} before {member} {does}")
+                }
             };
             draft.wait(word, member, "Settling", what);
             return false;

@@ -92,9 +92,13 @@ fn sleep(s: &Situation<'_>, draft: &mut Draft) {
 fn wake(s: &Situation<'_>, draft: &mut Draft) -> bool {
     // Without its PVC a StatefulSet is not changed: its member's disk is gone, and the others decide about it.
     let hibernated = s.o.sets.iter().filter(|(name, set)| {
-        set.hibernated && !set.terminating && s.pvc(name).is_some() && !s.leaving.contains(*name)
+        let stays = s.leaving.contains(*name) || s.fenced.contains(*name);
+        set.hibernated && !set.terminating && s.pvc(name).is_some() && !stays
     });
-    let reason = format!("replicas is {} again", s.cluster.target());
+    let reason = match s.view {
+        None => format!("replicas is {} again", s.cluster.target()),
+        Some(_) => "its set has no pod, and it is to run".to_owned(),
+    };
     let mut wakes = false;
     for (name, _) in hibernated {
         sets::apply(s, draft, Rule::Hibernation, name, reason.clone());

@@ -14,6 +14,7 @@ mod earlier;
 mod edited;
 pub(super) mod enable_tls;
 mod evictions;
+mod fence;
 mod follow;
 mod grow;
 mod hand_over;
@@ -116,6 +117,8 @@ fn run_in_order(s: &Situation<'_>, draft: &mut Draft) {
     certificates::rule(s, draft);
     // What is left of earlier incarnations.
     earlier::rule(s, draft);
+    // Who is stopped, and stays so.
+    fence::notes(s, draft);
     // All members stop, or start again.
     if hibernate::rule(s, draft) {
         return;
@@ -133,6 +136,8 @@ fn run_in_order(s: &Situation<'_>, draft: &mut Draft) {
     if bootstrap::no_quorum(s, draft) {
         return;
     }
+    // The user wants to look at a member's volume: before anything is done about the member.
+    let stops = fence::rule(s, draft);
     // Alarms.
     let alarm = match alarms::rule(s, draft) {
         alarms::Outcome::Leaves => return,
@@ -164,7 +169,8 @@ fn run_in_order(s: &Situation<'_>, draft: &mut Draft) {
     // Too many.
     shrink::rule(s, draft);
     // Drained nodes. Surplus members leave first, and may be on such a node.
-    let leaves = drain::rule(s, draft);
+    // One that hands over to be fenced is not restarted for that.
+    let leaves = stops || drain::rule(s, draft);
     // A changed spec reaches the members, one at a time.
     if !leaves && !mutant!(RollForgotten) {
         roll::rule(s, draft);

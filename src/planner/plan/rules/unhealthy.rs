@@ -44,7 +44,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
 
 fn treat(s: &Situation<'_>, draft: &mut Draft, name: &str, seat: &Seat<'_>) {
     match &seat.verdict {
-        Verdict::Healthy => {}
+        Verdict::Healthy | Verdict::Fenced => {}
         Verdict::Unknown(why) => {
             draft.wait(
                 "Wait",

@@ -1,0 +1,25 @@
+//! A member that the user has named is stopped only while the others are a quorum without it.
+
+use super::{Facts, refuse};
+
+impl Facts<'_> {
+    /// Whether the set of a named member may have no pod. It may where it has none already.
+    pub(super) fn fences(&self, member: &str) -> Result<(), String> {
+        let set = self.o.sets.get(member);
+        if set.is_none_or(|set| set.hibernated) {
+            return Ok(());
+        }
+        refuse(self.leader.is_none(), "no leader with a quorum was seen")?;
+        let voters = || self.members().filter(|one| !one.learner);
+        let others = voters().filter(|one| one.name != member);
+        let healthy = others.filter(|one| self.healthy(one)).count();
+        refuse(
+            !voters().any(|one| one.name == member),
+            "I3: it does not vote",
+        )?;
+        refuse(
+            healthy < voters().count() / 2 + 1,
+            "I3: the others would be no quorum",
+        )
+    }
+}

@@ -1,0 +1,125 @@
+//! Another container of a member's pod does not do its work: it is named, and no member is removed for it.
+
+use crate::crd::{ConditionStatus, ConditionType};
+use crate::plan::tests::script::{Script, rested, wait};
+use crate::plan::tests::world::World;
+use crate::plan::{Action, Beside, MemberAction, Plan, plan};
+
+fn fails(world: &mut World, member: &str, why: &str, goes_first: bool) {
+    let why = why.to_owned();
+    let beside = Beside { why, goes_first };
+    world.faults.beside.insert(member.to_owned(), beside);
+}
+
+/// Passes; the operator removes nobody in any of them.
+fn pass(world: &mut World, times: u32) -> Plan {
+    let mut last = plan(&world.observe());
+    for _ in 0..times {
+        last = world.reconcile();
+        let removes =
+            |action: &Action| matches!(action, Action::Member(MemberAction::Remove { .. }));
+        assert!(
+            !last.steps.iter().any(|step| removes(&step.action)),
+            "{last}"
+        );
+    }
+    last
+}
+
+fn reason(plan: &Plan, type_: ConditionType) -> Option<&'static str> {
+    let mut all = plan.conditions.iter();
+    let one = all.find(|it| it.type_ == type_ && it.status == ConditionStatus::True);
+    one.map(|it| it.reason)
+}
+
+/// A mesh whose init container hung had a member removed after ten minutes and three new pods, and the next one, which hung as
+/// well, given up again and again: none of it was the member's doing, and its volume went with it.
+#[test]
+fn one_that_goes_first_hangs() {
+    let mut script = Script::new(
+        "sidecar-hangs",
+        "The pod of demo-2 is made anew, and a container that starts before the server does not end: the pod is replaced as often as any, the member never. The containers work again, and it comes back with its disk.",
+    );
+    let mut world = rested(3);
+    fails(
+        &mut world,
+        "demo-2",
+        "init container mesh-init is still at work",
+        true,
+    );
+    world.api.pods.remove("demo-2");
+    wait(&mut world, 30);
+    script.observe("Its server does not start", &world);
+    let last = pass(&mut world, 900);
+    assert_eq!(
+        reason(&last, ConditionType::Stalled),
+        Some("SidecarFailing"),
+        "{last}"
+    );
+    script.observe("A quarter of an hour later", &world);
+    world.faults.beside.clear();
+    script.settle("It works", &mut world);
+    script.compare();
+}
+
+/// The server runs, and whoever is to pass its packets on does not.
+#[test]
+fn one_beside_cuts_the_server_off() {
+    let mut world = rested(3);
+    fails(
+        &mut world,
+        "demo-3",
+        "container mesh-proxy waits (CrashLoopBackOff)",
+        false,
+    );
+    world.faults.side.insert("demo-3".into(), 1);
+    let last = pass(&mut world, 900);
+    assert_eq!(
+        reason(&last, ConditionType::Stalled),
+        Some("SidecarFailing"),
+        "{last}"
+    );
+    // Without it the same member is removed.
+    world.faults.beside.clear();
+    let mut removed = false;
+    for _ in 0..900 {
+        let plan = world.reconcile();
+        let mut steps = plan.steps.iter();
+        removed |=
+            steps.any(|step| matches!(step.action, Action::Member(MemberAction::Remove { .. })));
+    }
+    assert!(
+        removed,
+        "it is cut off for good, and nobody else is to blame"
+    );
+}
+
+/// The member serves, and no Service leads to it.
+#[test]
+fn one_beside_is_not_ready() {
+    let mut script = Script::new(
+        "sidecar-not-ready",
+        "The container beside the server of demo-1 is not ready, and the spec changes: the others are not restarted before it is, and the status names it.",
+    );
+    let mut world = rested(3);
+    fails(
+        &mut world,
+        "demo-1",
+        "container mesh-proxy is not ready",
+        false,
+    );
+    wait(&mut world, 30);
+    let seen = plan(&world.observe());
+    assert_eq!(
+        reason(&seen, ConditionType::Degraded),
+        Some("SidecarFailing"),
+        "{seen}"
+    );
+    assert_eq!(reason(&seen, ConditionType::Stalled), None, "{seen}");
+    world.api.wanted_inputs = "spec-2".into();
+    pass(&mut world, 60);
+    script.observe("The spec has changed a minute ago", &world);
+    world.faults.beside.clear();
+    script.settle("It is ready", &mut world);
+    script.compare();
+}
