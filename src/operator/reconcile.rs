@@ -149,7 +149,7 @@ impl<P: Platform> Reconcile<'_, P> {
         let held = |action: &Action| matches!(action, Action::Object(ObjectAction::HoldPod { .. }));
         let open = self.failed.iter().any(|(action, _)| held(action));
         plan.steps
-            .retain(|step| !(failed(&step.action) || open && step.action.ends_a_pod()));
+            .retain(|step| !(failed(&step.action) || open && step.ends_a_pod()));
         plan
     }
 

@@ -87,7 +87,7 @@ pub(crate) enum Error {
     NoVoter(String),
     /// A member that is to be stopped is needed.
     #[error(
-        "without {member} {rest} healthy voters of {all} are left, and {needed} are a quorum, so it is not stopped. To stop the whole cluster, with its volumes as they are: kubectl scale qec --replicas=0"
+        "without {member} {rest} healthy voters of {all} are left, and {needed} are a quorum, so it is not stopped. To stop the whole cluster, with its volumes as they are, set spec.replicas to 0"
     )]
     CostsQuorum {
         /// Who is to be stopped.

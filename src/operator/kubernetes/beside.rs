@@ -11,11 +11,11 @@ use crate::plan::Beside;
 pub(super) fn unwell(pod: &Pod) -> Option<Beside> {
     let status = pod.status.as_ref()?;
     let first = status.init_container_statuses.iter().flatten();
-    let first = first.map(|one| (one, true));
+    let first = first.map(|one| (one, true, stays(pod, &one.name)));
     let beside = status.container_statuses.iter().flatten();
     let beside = beside.filter(|one| one.name != build::CONTAINER);
-    let mut all = first.chain(beside.map(|one| (one, false)));
-    all.find_map(|(one, init)| judge(one, init))
+    let mut all = first.chain(beside.map(|one| (one, false, true)));
+    all.find_map(|(one, init, stays)| judge(one, init, stays))
 }
 
 /// When one of them last began to run, or the last one that goes before the server ended.
@@ -34,7 +34,15 @@ pub(super) fn since(pod: &Pod) -> Option<u64> {
     last.map(|at| milliseconds(Some(at))).max()
 }
 
-fn judge(one: &ContainerStatus, init: bool) -> Option<Beside> {
+/// Whether an init container is a native sidecar, which goes on running. The kubelet calls any that runs started.
+fn stays(pod: &Pod, name: &str) -> bool {
+    let spec = pod.spec.as_ref();
+    let all = spec.and_then(|spec| spec.init_containers.as_ref());
+    let found = all.and_then(|all| all.iter().find(|one| one.name == name));
+    found.is_some_and(|one| one.restart_policy.as_deref() == Some("Always"))
+}
+
+fn judge(one: &ContainerStatus, init: bool, stays: bool) -> Option<Beside> {
     let state = one.state.as_ref()?;
     let kind = if init { "init container" } else { "container" };
     let is = |what: String, goes_first| {
@@ -45,7 +53,7 @@ fn judge(one: &ContainerStatus, init: bool) -> Option<Beside> {
         return is(what, init);
     }
     state.running.as_ref()?;
-    match (init, one.started == Some(true)) {
+    match (init, stays && one.started == Some(true)) {
         // Until it ends, or has started where it stays, no other container does.
         (true, false) => is("is still at work".to_owned(), true),
         _ if !one.ready => is("is not ready".to_owned(), false),
@@ -84,7 +92,10 @@ mod tests {
         let waits = json!({"waiting": {"reason": "PodInitializing"}});
         let own = status("member", false, &waits);
         let all: Vec<Value> = others.iter().cloned().chain([own]).collect();
-        let pod = json!({"status": {"initContainerStatuses": first, "containerStatuses": all}});
+        let native =
+            json!([{"name": "linkerd-proxy", "restartPolicy": "Always"}, {"name": "istio-init"}]);
+        let pod = json!({"spec": {"containers": [], "initContainers": native},
+            "status": {"initContainerStatuses": first, "containerStatuses": all}});
         let mut pod: Pod = serde_json::from_value(pod).expect("a pod");
         let seen = unwell(&pod);
         // As it is cached.
@@ -98,7 +109,12 @@ mod tests {
     #[test]
     fn what_the_server_waits_for_is_named() {
         let runs = json!({"running": {}});
-        let first = |state: &Value| json!([status("istio-init", false, state)]);
+        let first = |state: &Value| {
+            let mut one = status("istio-init", false, state);
+            // The kubelet says so of each init container that runs, and this one was taken for a native sidecar.
+            one["started"] = json!(state["running"].is_object());
+            json!([one])
+        };
         let is = |why: &str, first: bool| Some((why.to_owned(), first));
         assert_eq!(
             told(&first(&runs), &[]),

@@ -256,6 +256,7 @@ fn init_container(container: Container) -> Container {
     Container {
         name: container.name,
         resources: container.resources,
+        restart_policy: container.restart_policy,
         ..Default::default()
     }
 }

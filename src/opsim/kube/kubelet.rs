@@ -463,7 +463,7 @@ impl Kube {
         let fails = self.sidecar(pod);
         let of = |name: &str, ready: bool, state: Value| {
             json!({"name": name, "image": "registry.example/mesh:1", "imageID": "", "ready": ready,
-                "started": false, "state": state, "restartCount": 0, "lastState": {}})
+                "started": state["running"].is_object(), "state": state, "restartCount": 0, "lastState": {}})
         };
         // Since when is the same in each report.
         let runs = || json!({"running": {}});

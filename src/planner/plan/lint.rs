@@ -482,6 +482,15 @@ impl Facts<'_> {
             rest < (voters - 1) / 2 + 1,
             "I3: the rest would have no quorum",
         )?;
+        let stopped = self
+            .o
+            .sets
+            .get(&member.name)
+            .is_some_and(|set| set.hibernated);
+        refuse(
+            stopped && self.o.fenced.contains(&member.name),
+            "I4: it is fenced",
+        )?;
         let surplus = voters > self.cluster.target();
         let foreign = self.disk_differs(member);
         let asked = self.asked_to_leave(&member.name) && voters == self.cluster.target();

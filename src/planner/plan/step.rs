@@ -15,6 +15,14 @@ pub struct Step {
     pub reason: String,
 }
 
+impl Step {
+    /// Whether a pod goes by it: also that of a fenced member, whose set gets none.
+    #[must_use]
+    pub fn ends_a_pod(&self) -> bool {
+        self.rule == Rule::Fence || self.action.ends_a_pod()
+    }
+}
+
 /// The rules that want steps. Their order is that of `rules::run`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {

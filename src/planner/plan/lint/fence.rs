@@ -1,6 +1,7 @@
 //! A member that the user has named is stopped only while the others are a quorum without it.
 
 use super::{Facts, refuse};
+use crate::plan::observed::PodFacts;
 
 impl Facts<'_> {
     /// Whether the set of a named member may have no pod. It may where it has none already.
@@ -10,6 +11,11 @@ impl Facts<'_> {
             return Ok(());
         }
         refuse(self.leader.is_none(), "no leader with a quorum was seen")?;
+        self.none_but_this_is_evicted()?;
+        let ends = |(name, pod): (&String, &PodFacts)| {
+            name != member && (pod.terminating || pod.released_ms.is_some())
+        };
+        refuse(self.o.pods.iter().any(ends), "I3: another pod may end")?;
         let voters = || self.members().filter(|one| !one.learner);
         let others = voters().filter(|one| one.name != member);
         let healthy = others.filter(|one| self.healthy(one)).count();

@@ -56,7 +56,9 @@ impl Facts<'_> {
             return Ok(());
         }
         refuse(!hibernated, "I1: only replicas 0 lets members sleep")?;
-        if self.o.fenced.contains(member) {
+        // Without a quorum a named member that runs is stopped by a recovery only.
+        let off = self.o.sets.get(member).is_none_or(|set| set.hibernated);
+        if self.o.fenced.contains(member) && (off || self.leader.is_some()) {
             return self.fences(member);
         }
         refuse(

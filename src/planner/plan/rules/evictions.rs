@@ -42,7 +42,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
     };
     draft.evictions = Some(closed.map_or(Ok(()), Err));
     if limit == PdbLimit::CLOSED && s.may_lose_one() {
-        draft.steps.retain(|step| !step.action.ends_a_pod());
+        draft.steps.retain(|step| !step.ends_a_pod());
     }
     if facts.is_some_and(|facts| facts.terminating) {
         let text = format!("{} {} to be deleted", key.kind.as_str(), key.name);

@@ -39,7 +39,10 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) -> bool {
         let runs = set.is_some_and(|set| !set.hibernated && !set.terminating);
         seat.ours && s.o.fenced.contains(*name) && runs
     });
-    for (name, _) in named {
+    // One that hands over already is finished first.
+    let mut named: Vec<&String> = named.map(|(name, _)| name).collect();
+    named.sort_by_key(|name| !s.retires(name));
+    for name in named {
         let voters = s.voters.len();
         if voters - 1 < quorum(voters) {
             let text = format!(
@@ -47,6 +50,11 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) -> bool {
                 voters - 1
             );
             draft.stall("FenceRefused", text);
+            continue;
+        }
+        if let Some(other) = leaving(s, name) {
+            let text = format!("{other}, which is leaving its node or restarting");
+            draft.wait("Fence", name, "Settling", text);
             continue;
         }
         if let Err(held) = guards::fence_voter(s, name) {
@@ -65,4 +73,15 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) -> bool {
         return true;
     }
     false
+}
+
+/// Another voter that has a pod by its set, and is about to be without one, or is: it serves still, or not yet.
+fn leaving<'a>(s: &'a Situation<'_>, member: &str) -> Option<&'a String> {
+    let others = s.voters.keys().filter(|name| *name != member);
+    let mut run = others.filter(|name| s.o.sets.get(*name).is_none_or(|set| !set.hibernated));
+    run.find(|name| {
+        let pod = s.o.pods.get(*name);
+        let stays = pod.is_some_and(|pod| !pod.terminating && pod.released_ms.is_none());
+        !stays || s.retires(name)
+    })
 }

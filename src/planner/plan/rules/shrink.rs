@@ -50,6 +50,12 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
     if s.voters.len() <= target && !(named && mutant!(ReplacedFirst)) {
         return;
     }
+    // A fenced one is not healthy, and would be the first to go, with its volume.
+    if let Some(fenced) = s.o.fenced.iter().find(|name| s.voters.contains_key(*name)) {
+        let text = format!("{fenced} to be unfenced: no member is removed by choice meanwhile");
+        draft.wait("Remove", "", "Fenced", text);
+        return;
+    }
     let Some(victim) = victims::voters_in_order(s).first().copied() else {
         draft.note(
             "ForeignMember",

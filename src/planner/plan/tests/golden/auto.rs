@@ -192,6 +192,9 @@ fn each_reason_closes_the_pdb() {
     closes(it, "Members are replaced instead of moved", |world| {
         world.cluster.spec.disruption.node_replacement = NodeReplacement::AddFirst;
     });
+    closes(it, "A member is named to be fenced", |world| {
+        world.api.fenced.insert("demo-2".to_owned());
+    });
     closes(it, "Volumes are said to stay", |world| {
         world.cluster.spec.scheduling.volumes = VolumeMobility::NodeBound;
     });

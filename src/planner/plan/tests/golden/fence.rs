@@ -214,3 +214,22 @@ fn lints_know_the_guard() {
     alone.descriptions.remove("demo-2");
     assert!(!lint(&alone, &planned).is_empty());
 }
+
+/// A fenced member is not healthy, so it was the first to go of a cluster that was to shrink, and its volume with it.
+#[test]
+fn smaller_size_waits_for_the_fenced_one() {
+    let mut world = rested(5);
+    name(&mut world, &["demo-2"]);
+    for _ in 0..60 {
+        world.reconcile();
+    }
+    assert!(is_stopped(&world, "demo-2"));
+    world.cluster.spec.replicas = 3;
+    let last = pass(&mut world, 300);
+    assert_eq!(world.voters(), 5, "{last}");
+    assert!(is_stopped(&world, "demo-2"));
+    name(&mut world, &[]);
+    world.settle(1000);
+    assert_eq!(world.voters(), 3);
+    assert!(world.api.pods.contains_key("demo-2"), "it serves again");
+}
