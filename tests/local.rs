@@ -369,18 +369,8 @@ fn a_console_for_others_is_refused() {
         ("--console=0.0.0.0:0", "served on loopback alone"),
         ("--console=8082", "invalid value"),
     ] {
-        let out = Command::new(env!("CARGO_BIN_EXE_quorate"))
-            .arg("local")
-            .arg(folder.path().join("test.yaml"))
-            .args(["--dir".as_ref(), directory.as_os_str()])
-            .arg(flag)
-            .output()
-            .expect("it runs");
-        let error = String::from_utf8_lossy(&out.stderr).into_owned();
-        assert!(
-            !out.status.success() && error.contains(expected),
-            "{flag}: {error}"
-        );
+        let error = refused(folder.path(), &[flag]);
+        assert!(error.contains(expected), "{flag}: {error}");
         assert!(!directory.exists(), "{flag}: it made a directory");
     }
 }
