@@ -62,8 +62,8 @@ alerts: ## the rules of deploy/monitoring, and what fires when, by Prometheus' p
 	promtool test rules deploy/monitoring/rules-test.yaml
 	tests/docs/dashboards.py
 
-alerts-live: ## six alerts under a real Prometheus, by faults between an operator and a real kube-apiserver without nodes; needs Go, prometheus and jq
-	@tests/needs.sh rust cc go promtool
+alerts-live: ## six alerts under a real Prometheus, by faults between an operator and a real kube-apiserver without nodes; needs Go, prometheus, jq, curl and openssl
+	@tests/needs.sh rust cc go prometheus jq curl openssl
 	tests/kubernetes/build.sh kube
 	cargo build --locked --bin quorate
 	tests/alerts/live.sh

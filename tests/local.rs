@@ -369,33 +369,37 @@ fn a_console_for_others_is_refused() {
         ("--console=0.0.0.0:0", "served on loopback alone"),
         ("--console=8082", "invalid value"),
     ] {
-        let out = Command::new(env!("CARGO_BIN_EXE_quorate"))
-            .arg("local")
-            .arg(folder.path().join("test.yaml"))
-            .args(["--dir".as_ref(), directory.as_os_str()])
-            .arg(flag)
-            .output()
-            .expect("it runs");
-        let error = String::from_utf8_lossy(&out.stderr).into_owned();
-        assert!(
-            !out.status.success() && error.contains(expected),
-            "{flag}: {error}"
-        );
+        let error = refused(folder.path(), &[flag]);
+        assert!(error.contains(expected), "{flag}: {error}");
         assert!(!directory.exists(), "{flag}: it made a directory");
     }
 }
 
-/// What it says when it ends by itself, with an error.
+/// What it says when it ends by itself, with an error. One that goes on is ended, and fails the test.
 fn refused(folder: &Path, flags: &[&str]) -> String {
-    let out = Command::new(env!("CARGO_BIN_EXE_quorate"))
+    let directory = folder.join("cluster");
+    let child = Command::new(env!("CARGO_BIN_EXE_quorate"))
         .arg("local")
         .arg(folder.join("test.yaml"))
-        .args(["--dir".as_ref(), folder.join("cluster").as_os_str()])
+        .args(["--dir".as_ref(), directory.as_os_str()])
         .args(flags)
-        .output()
-        .expect("it runs");
-    let error = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert!(!out.status.success(), "{error}");
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the built program starts");
+    let mut local = Local { child, directory };
+    let started = Instant::now();
+    let status = loop {
+        if let Some(status) = local.child.try_wait().expect("its state") {
+            break status;
+        }
+        assert!(started.elapsed() < BOUND, "{flags:?} is not refused");
+        wait();
+    };
+    let mut error = String::new();
+    let out = local.child.stderr.as_mut().expect("it is piped");
+    out.read_to_string(&mut error).expect("it is text");
+    assert!(!status.success(), "{error}");
     error
 }
 

@@ -167,6 +167,8 @@ fn what_is_missing_is_named() {
         ("valgrind", "apt-get install valgrind"),
         ("node", "apt-get install nodejs npm"),
         ("chromium", "apt-get install chromium"),
+        ("curl", "apt-get install curl"),
+        ("prometheus", "apt-get install prometheus"),
     ] {
         let (code, output) = run(&[name]);
         assert!(

@@ -3,6 +3,7 @@
 # for minutes. Installs nothing except the Rust target of the image, if rustup is available.
 #
 #   tests/needs.sh NAME...    of: rust cc c++ go deny musl promtool python yaml valgrind node chromium root
+#                             curl jq openssl prometheus
 set -euo pipefail
 lacks=()
 have() { command -v "$1" >/dev/null 2>&1; }
@@ -39,6 +40,7 @@ for name in "$@"; do
     cc) have cc || lacks+=("cc, a C compiler: apt-get install gcc libc6-dev") ;;
     c++) have "${CXX:-c++}" || lacks+=("${CXX:-c++}, a C++ compiler: apt-get install g++") ;;
     go) have go || lacks+=("Go 1.25 or newer: https://go.dev/doc/install") ;;
+    curl | jq | openssl | prometheus) have "$name" || lacks+=("$name: apt-get install $name") ;;
     promtool) have promtool || lacks+=("promtool: apt-get install prometheus") ;;
     python) have python3 || lacks+=("python3, 3.9 or newer: apt-get install python3") ;;
     yaml) have python3 && python3 -c 'import yaml' 2>/dev/null || lacks+=("Python's yaml: apt-get install python3-yaml, or pip install pyyaml") ;;

@@ -8,23 +8,26 @@
 #   QUORATE=path   the binary; else target/debug/quorate
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-tests/needs.sh promtool
+# For messages from within a command whose output is dropped.
+exec 3>&1 4>&2
+tests/needs.sh prometheus jq openssl curl
 quorate=${QUORATE:-$PWD/target/debug/quorate}
 kube=$PWD/target/kubernetes/bin/kube
 for tool in "$quorate" "$kube"; do
   [ -x "$tool" ] || { echo "tests/alerts/live.sh: $tool is missing: make alerts-live" >&2; exit 1; }
 done
-for tool in prometheus jq openssl curl; do
-  command -v $tool >/dev/null || { echo "tests/alerts/live.sh: $tool is missing" >&2; exit 1; }
-done
 store=127.0.0.1:24379 peers=127.0.0.1:24380 api=127.0.0.1:24443 operator=127.0.0.1:24080 prometheus=127.0.0.1:24090
+listens() { (exec 5<>"/dev/tcp/${1%:*}/${1#*:}") 2>/dev/null; } # listens ADDRESS
+for address in $store $peers $api $operator $prometheus; do
+  if listens $address; then echo "tests/alerts/live.sh: another process listens on $address: end it first" >&2; exit 1; fi
+done
 work=$(mktemp -d)
 # It is each program of Kubernetes by that one's name.
 ln -s "$kube" "$work/kubectl"
 ln -s "$kube" "$work/kube-apiserver"
 export PATH=$work:$PATH
 export KUBECONFIG=$work/kubeconfig
-pids=()
+pids=() names=()
 leave() {
   local code=$?
   kill -CONT "${store_process:-}" 2>/dev/null || true
@@ -33,19 +36,27 @@ leave() {
     kill "${pids[number]}" 2>/dev/null || true
     wait "${pids[number]}" 2>/dev/null || true
   done
-  [ $code = 0 ] || { echo "--- the ends of the logs"; tail -n 5 "$work"/*.log; }
+  [ $code = 0 ] || { { echo "--- the ends of the logs"; tail -n 5 "$work"/*.log; } >&3 2>&4 || true; }
   rm -rf "$work"
 }
 trap leave EXIT
 start() { # start NAME COMMAND...
   local name=$1; shift
-  "$@" >"$work/$name.log" 2>&1 &
-  pids+=($!)
+  "$@" >"$work/$name.log" 2>&1 3>&- 4>&- &
+  pids+=($!) names+=("$name")
+}
+die() { echo "tests/alerts/live.sh: $*" >&4; exit 1; }
+all_run() { # all_run WHAT: that is waited for
+  local number
+  for number in "${!pids[@]}"; do
+    kill -0 "${pids[number]}" 2>/dev/null || die "${names[number]} has ended, before: $1"
+  done
 }
 eventually() { # eventually SECONDS WHAT COMMAND...
   local until=$((SECONDS + $1)) what=$2; shift 2
   until "$@" >/dev/null 2>&1; do
-    [ $SECONDS -lt $until ] || { echo "tests/alerts/live.sh: not in time: $what" >&2; exit 1; }
+    all_run "$what"
+    [ $SECONDS -lt $until ] || die "not in time: $what"
     read -rt 0.5 <> <(:) || true
   done
 }
@@ -191,4 +202,5 @@ slow() {
 }
 eventually 120 "QuorateOperatorReconcileSlow fires" slow
 echo "QuorateOperatorReconcileSlow fires"
-echo "test result: ok. $((fired + 1)) alerts fired in $SECONDS s"
+# tests/soak.sh parses the beginning of this line
+echo "test result: ok. $((fired + 1)) passed: alerts fired in $SECONDS s"

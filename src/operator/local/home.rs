@@ -75,6 +75,20 @@ pub enum Error {
         /// Whose it would be.
         member: String,
     },
+    /// A fixed port is recorded as another one of this cluster.
+    #[error(
+        "port {port}, by --client-port that of clients of {member}, is recorded as the {kind} port of {other}: choose another --client-port, or another --dir"
+    )]
+    Recorded {
+        /// The port.
+        port: u16,
+        /// Whose it would be.
+        member: String,
+        /// Which one it is: client or peer.
+        kind: &'static str,
+        /// Whose it is; may be the same member, whose peer port it is.
+        other: String,
+    },
     /// No pair of ports is free.
     #[error("no two free ports on 127.0.0.1 from {from} on: choose another --base-port")]
     NoPorts {
@@ -308,11 +322,34 @@ impl Home {
         let above = u16::try_from(number.saturating_sub(1)).ok();
         let port = above.and_then(|above| first.checked_add(above));
         let member = member.to_owned();
-        port.map(Some).ok_or(Error::Beyond { first, member })
+        let Some(port) = port else {
+            return Err(Error::Beyond { first, member });
+        };
+        for (other, ports) in &self.state.ports {
+            let kind = if ports.peer == port {
+                "peer"
+            } else if ports.client == port && *other != member {
+                "client"
+            } else {
+                continue;
+            };
+            let other = other.clone();
+            return Err(Error::Recorded {
+                port,
+                member,
+                kind,
+                other,
+            });
+        }
+        Ok(Some(port))
     }
 
     /// Whether nobody else listens on the ports of these members; none of them runs.
     pub fn check_ports(&mut self, members: &[String]) -> Result<(), Error> {
+        // All of them before the first is recorded: what is refused changes nothing.
+        for member in members {
+            self.fixed_port(member)?;
+        }
         for member in members {
             let ports = self.ports(member)?;
             for port in [ports.client, ports.peer] {
@@ -542,6 +579,65 @@ mod tests {
         let other = home.ports("demo-2").expect("ports");
         assert!(![other.client, other.peer].contains(&ports.client));
         assert_eq!(home.secret().expect("a key").1, key);
+    }
+
+    /// A fixed port that was recorded as another one of the cluster was given to two servers, of which the second failed to
+    /// listen, again and again; and a member's client port could be its own peer port.
+    #[test]
+    fn a_fixed_port_is_no_other_one_of_the_cluster() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let mut home = open(&directory).expect("a new home");
+        let recorded = [
+            (1, 21_000, 22_000),
+            (2, 21_001, 21_003),
+            (3, 21_002, 22_002),
+        ];
+        home.update(|state| {
+            for (number, client, peer) in recorded {
+                let ports = Ports { client, peer };
+                state.ports.insert(format!("demo-{number}"), ports);
+            }
+        })
+        .expect("recorded");
+        let before = home.state().clone();
+        for (first, member, expected) in [
+            (
+                22_000,
+                "demo-1",
+                "port 22000, by --client-port that of clients of demo-1, is recorded as the peer port of demo-1: choose another",
+            ),
+            (
+                22_001,
+                "demo-2",
+                "of clients of demo-2, is recorded as the peer port of demo-3",
+            ),
+            (
+                21_001,
+                "demo-1",
+                "of clients of demo-1, is recorded as the client port of demo-2",
+            ),
+            // One that is added later.
+            (
+                21_000,
+                "demo-4",
+                "of clients of demo-4, is recorded as the peer port of demo-2",
+            ),
+        ] {
+            home.fix_client_ports(first);
+            let error = home.ports(member).expect_err("it is refused");
+            assert!(error.to_string().contains(expected), "{error}");
+        }
+        // The second one's: the first keeps its port then.
+        home.fix_client_ports(22_001);
+        let members = ["demo-1".to_owned(), "demo-2".to_owned()];
+        let error = home.check_ports(&members).expect_err("it is refused");
+        assert!(matches!(error, Error::Recorded { .. }), "{error}");
+        home.fix_client_ports(21_000);
+        for (number, client, peer) in recorded {
+            let ports = home.ports(&format!("demo-{number}")).expect("its own");
+            assert_eq!(ports, Ports { client, peer });
+        }
+        assert_eq!(*home.state(), before);
     }
 
     /// A damaged record had an epoch or a generation at the end of its numbers: the start, or the next

@@ -95,13 +95,7 @@ pub(super) async fn send(
 
 /// Receives a checkpoint and notifies the raft thread once it is durable.
 pub(super) async fn receive(local: &MemberRuntime, from: u64, mut io: Io) -> Result<(), Error> {
-    let told = local.shared.metrics.peers.checkpoint(from, Way::Receive);
     let result = Box::pin(take(local, from, &mut io)).await;
-    if result.is_ok() {
-        told.done();
-    } else {
-        drop(told);
-    }
     let done = CheckpointDone {
         ok: result.is_ok(),
         error: result
@@ -144,6 +138,8 @@ async fn is_from_the_leader(local: &MemberRuntime, from: u64) -> Result<(), Erro
 
 async fn take(local: &MemberRuntime, from: u64, io: &mut Io) -> Result<(), Error> {
     is_from_the_leader(local, from).await?;
+    // Others are refused, and count for nothing.
+    let told = local.shared.metrics.peers.checkpoint(from, Way::Receive);
     let only = Arc::clone(&local.receiving)
         .try_acquire_owned()
         .map_err(|_| Error::other("another checkpoint is being received"))?;
@@ -181,6 +177,7 @@ async fn take(local: &MemberRuntime, from: u64, io: &mut Io) -> Result<(), Error
         checkpoint: open::info(info),
         meta: meta.snapshot(),
     });
+    told.done();
     Ok(())
 }
 

@@ -320,6 +320,9 @@ impl MemberRuntime {
             self.publish_doubts(&doubts);
         }
         drop(doubts);
+        // Before they are dialled: the first link counts.
+        let ids = peers.iter().map(|peer| peer.id);
+        self.shared.metrics.peers.keep(ids);
         for peer in peers {
             if links.contains_key(&peer.id) {
                 continue;

@@ -23,7 +23,9 @@ use std::time::Duration;
 pub struct Histogram {
     bounds: &'static [f64],
     buckets: Vec<AtomicU64>,
-    nanoseconds: AtomicU64,
+    /// In nanoseconds, or in whole seconds.
+    sum: AtomicU64,
+    whole_seconds: bool,
 }
 
 impl Histogram {
@@ -34,7 +36,17 @@ impl Histogram {
         Histogram {
             bounds,
             buckets,
-            nanoseconds: AtomicU64::new(0),
+            sum: AtomicU64::new(0),
+            whole_seconds: false,
+        }
+    }
+
+    /// The same for durations of whole seconds, which may be so long that a sum in nanoseconds would wrap.
+    #[must_use]
+    pub fn of_whole_seconds(bounds: &'static [f64]) -> Histogram {
+        Histogram {
+            whole_seconds: true,
+            ..Histogram::new(bounds)
         }
     }
 
@@ -43,8 +55,11 @@ impl Histogram {
         let seconds = duration.as_secs_f64();
         let bucket = self.bounds.partition_point(|bound| *bound < seconds);
         self.buckets[bucket].fetch_add(1, Relaxed);
-        let nanoseconds = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-        self.nanoseconds.fetch_add(nanoseconds, Relaxed);
+        let units = match self.whole_seconds {
+            true => duration.as_secs(),
+            false => u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX),
+        };
+        self.sum.fetch_add(units, Relaxed);
     }
 
     /// Whether nothing was counted yet.
@@ -71,7 +86,12 @@ impl Histogram {
                 ),
             }
         }
-        let seconds = Duration::from_nanos(self.nanoseconds.load(Relaxed)).as_secs_f64();
+        let sum = self.sum.load(Relaxed);
+        let sum = match self.whole_seconds {
+            true => Duration::from_secs(sum),
+            false => Duration::from_nanos(sum),
+        };
+        let seconds = sum.as_secs_f64();
         text.sample(&format!("{name}_sum"), labels, seconds);
         text.sample(&format!("{name}_count"), labels, count);
     }

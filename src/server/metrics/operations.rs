@@ -63,7 +63,7 @@ impl Default for Operations {
             granted: AtomicU64::new(0),
             revoked: AtomicU64::new(0),
             expired: AtomicU64::new(0),
-            ttls: Histogram::new(TTL_BUCKETS),
+            ttls: Histogram::of_whole_seconds(TTL_BUCKETS),
             compacted: AtomicU64::new(0),
         }
     }
@@ -232,7 +232,8 @@ impl Sum {
 mod tests {
     use super::*;
     use crate::store::{
-        DeleteRangeResponse, Error, LeaseExpireResponse, PutResponse, RangeResponse,
+        DeleteRangeResponse, Error, LeaseExpireResponse, LeaseGrantResponse, MAX_LEASE_TTL,
+        PutResponse, RangeResponse,
     };
 
     fn txn(responses: Vec<ResponseOp>) -> Outcome {
@@ -304,5 +305,26 @@ mod tests {
         );
         assert_eq!(values(&operations), [0, 0, 0, 0, 1, 3, 2]);
         assert!(!operations.ttls.is_empty());
+    }
+
+    /// Three leases of the longest time were enough for a sum in nanoseconds to begin again at zero.
+    #[test]
+    fn longest_leases_are_summed() {
+        let response = LeaseGrantResponse {
+            ttl: MAX_LEASE_TTL,
+            ..LeaseGrantResponse::default()
+        };
+        let granted = Outcome::Store(Ok(Response::LeaseGrant(response)));
+        let operations = Operations::default();
+        operations.applied([&granted, &granted, &granted].into_iter());
+        let mut text = Text::default();
+        operations.write(&mut text);
+        let text = text.finish();
+        for line in [
+            "etcd_debugging_lease_ttl_total_sum 27000000000\n",
+            "etcd_debugging_lease_ttl_total_count 3\n",
+        ] {
+            assert!(text.contains(line), "{line} is not in\n{text}");
+        }
     }
 }

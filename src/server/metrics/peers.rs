@@ -2,7 +2,7 @@
 //!
 //! Under one lock that is held for an addition: it is taken once for a write of many messages, and never by a client's request.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -27,7 +27,8 @@ pub enum Way {
     Receive,
 }
 
-/// The peers, by ID.
+/// The peers, by ID: those to which this member has a link or dials one, which are the other members and a bounded number of
+/// unknown peers. What comes about others, such as the end of a link to one that was forgotten, is not counted.
 #[derive(Debug, Default)]
 pub struct PeerMetrics(Mutex<BTreeMap<u64, Traffic>>);
 
@@ -103,7 +104,8 @@ impl Drop for Sending<'_> {
         let (succeeded, took) = (self.succeeded, self.began.elapsed());
         self.peers.of(self.peer, |peer| {
             let checkpoints = &mut peer.checkpoints[self.way as usize];
-            checkpoints.under_way -= 1;
+            // The peer may have been forgotten, and met again, in the meantime.
+            checkpoints.under_way = checkpoints.under_way.saturating_sub(1);
             checkpoints.succeeded += u64::from(succeeded);
             checkpoints.failed += u64::from(!succeeded);
             // As in etcd, of those that arrived.
@@ -117,7 +119,19 @@ impl Drop for Sending<'_> {
 impl PeerMetrics {
     fn of(&self, id: u64, change: impl FnOnce(&mut Traffic)) {
         let mut peers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        change(peers.entry(id).or_default());
+        if let Some(peer) = peers.get_mut(&id) {
+            change(peer);
+        }
+    }
+
+    /// These are the peers from now on; others are forgotten.
+    pub fn keep(&self, ids: impl Iterator<Item = u64>) {
+        let mut peers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let ids: BTreeSet<u64> = ids.collect();
+        peers.retain(|id, _| ids.contains(id));
+        for id in ids {
+            peers.entry(id).or_default();
+        }
     }
 
     /// Bytes were sent to a peer.
@@ -331,6 +345,12 @@ fn write_checkpoints(text: &mut Text, peers: &BTreeMap<u64, Traffic>) {
 mod tests {
     use super::*;
 
+    fn of(ids: &[u64]) -> PeerMetrics {
+        let peers = PeerMetrics::default();
+        peers.keep(ids.iter().copied());
+        peers
+    }
+
     fn written(peers: &PeerMetrics) -> String {
         let mut text = Text::default();
         peers.write(&mut text, 0xa, [0xa, 0xb].into_iter());
@@ -345,7 +365,7 @@ mod tests {
 
     #[test]
     fn peers_are_distinguished_by_id() {
-        let peers = PeerMetrics::default();
+        let peers = of(&[0xab, 0xcd]);
         peers.sent(0xab, 10);
         peers.sent(0xab, 5);
         peers.received(0xcd, 7);
@@ -365,7 +385,7 @@ mod tests {
 
     #[test]
     fn links_are_told_while_they_are_there_and_after() {
-        let peers = PeerMetrics::default();
+        let peers = of(&[0xb]);
         peers.failed(0xb);
         // The end of a link that never was.
         peers.parted(0xb);
@@ -393,7 +413,7 @@ mod tests {
 
     #[test]
     fn queue_of_a_peer_is_the_present_one() {
-        let peers = PeerMetrics::default();
+        let peers = of(&[0xb]);
         let waiting = Arc::new(AtomicUsize::new(7));
         peers.waits(0xb, Arc::clone(&waiting));
         has(&written(&peers), r#"quorate_peer_queue_bytes{To="b"} 7"#);
@@ -401,9 +421,42 @@ mod tests {
         has(&written(&peers), r#"quorate_peer_queue_bytes{To="b"} 0"#);
     }
 
+    /// Whoever reached the peer port with one ID after the other left an entry for each, for the life of the server; and so did
+    /// members that were replaced.
+    #[test]
+    fn only_present_peers_are_kept() {
+        let peers = of(&[0xb]);
+        peers.sent(0xb, 3);
+        for id in 0x100..0x1100 {
+            peers.keep([0xb, id].into_iter());
+            peers.linked(id);
+            // What is under way when the peer is forgotten.
+            let sending = peers.checkpoint(id, Way::Send);
+            peers.keep([0xb].into_iter());
+            drop(sending);
+            peers.parted(id);
+            peers.received(id, 1);
+            peers.failed(id);
+            drop(peers.checkpoint(id, Way::Receive));
+        }
+        let kept: Vec<u64> = peers.0.lock().expect("unharmed").keys().copied().collect();
+        assert_eq!(kept, [0xb]);
+        let sending = peers.checkpoint(0xb, Way::Send);
+        peers.keep([0xc].into_iter());
+        peers.keep([0xb].into_iter());
+        drop(sending);
+        let text = written(&peers);
+        for line in [
+            r#"etcd_network_peer_sent_bytes_total{To="b"} 0"#,
+            r#"etcd_network_snapshot_send_inflights_total{To="b"} 0"#,
+        ] {
+            has(&text, line);
+        }
+    }
+
     #[test]
     fn checkpoints_arrive_or_fail() {
-        let peers = PeerMetrics::default();
+        let peers = of(&[0xb]);
         let first = peers.checkpoint(0xb, Way::Send);
         let second = peers.checkpoint(0xb, Way::Receive);
         let text = written(&peers);

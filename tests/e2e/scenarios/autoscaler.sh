@@ -12,8 +12,6 @@ evict() { kubectl create --raw "/api/v1/namespaces/$ns/pods/$1-0/eviction" -f - 
 {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "$1-0", "namespace": "$ns"}}
 EOT
 }
-here() { kubectl -n "$ns" get pods -l $labels -o json | jq -r --arg node "$1" '.items[] | select(.spec.nodeName == $node) | .metadata.name'; }
-empty() { prints_nothing here "$1"; }
 
 apply_cluster demo 3
 ready demo 3
@@ -25,6 +23,7 @@ first=$(members demo)
 victim=$(members demo | head -1)
 node=$(node_of "$victim")
 # as Karpenter, on a node that it is not to delete; the operator cannot move the member while no other node has room
+trap 'kubectl taint node "$node" karpenter.sh/disrupted- >/dev/null 2>&1 || true' EXIT
 kubectl taint node "$node" karpenter.sh/disrupted=:NoSchedule >/dev/null
 eventually 20 "the PDB is closed" is_closed
 eventually 20 "the condition says why" has_reason NodeDrained
@@ -32,6 +31,7 @@ if message=$(evict "$(members demo | tail -1)"); then die "an eviction was allow
 grep -qi 'disruption budget' <<<"$message" || die "the eviction failed for another reason: $message"
 log "held: $message"
 kubectl taint node "$node" karpenter.sh/disrupted- >/dev/null
+trap - EXIT
 ready demo 3
 eventually 90 "the PDB lets one member go again" is_open
 

@@ -65,9 +65,14 @@ stopped() { none pods -l "quorate.dev/member=$fenced" && [ "$(kubectl -n "$ns" g
 eventually 120 "$fenced is fenced" stopped
 log "$(status demo summary)"
 fence_fails() { PATH="$PWD/target/image/plugin:$PATH" kubectl quorate "$@" 2>&1; }
-if said=$(fence_fails fence demo "$(follower demo)" -n "$ns"); then die "a second member is fenced: $said"; fi
+other=$(members demo | grep -vx "$fenced" | tail -1)
+if said=$(fence_fails fence demo "$other" -n "$ns"); then die "a second member is fenced: $said"; fi
 contains "$said" 'are a quorum, so it is not stopped'
-comes() { [ -n "$(kubectl -n "$ns" get pods -l "quorate.dev/member=$fenced" -o name)" ]; }
+comes() {
+  local there
+  there=$(kubectl -n "$ns" get pods -l "quorate.dev/member=$fenced" -o name) || die "the pods of $fenced cannot be listed"
+  [ -n "$there" ]
+}
 never 45 "a member that is fenced is started or replaced" comes # longer than healing.unhealthySeconds
 equal "volumes beside a fence" "$disks" "$(claims)"
 equal "members beside a fence" "$numbers" "$(ids)"
