@@ -73,7 +73,9 @@ restored=$(quorate_plugin restore on-volume -n "$ns" --as=again)
 equal "what the manifest of a restore is taken for" etcdcluster.quorate.dev/again "$(kubectl apply --dry-run=server -o name -f - <<<"$restored")"
 images() { kubectl -n "$ns" get pods -o json -l "$1" | jq -r '[.items[].spec.containers[].image] | unique | join(" ")'; } # images SELECTOR
 equal "what the member of secure runs" "$quorate_image" "$(images quorate.dev/cluster=secure,app.kubernetes.io/component=member)"
-equal "what the Jobs of on-volume ran" "$quorate_image" "$(images quorate.dev/backup-owner=on-volume)"
+# Their pods go with their Jobs as soon as the result is known; what the kubelet ran is in its events.
+pulled() { kubectl -n "$ns" get events --field-selector reason=Pulled -o json | jq -r --arg pod "$1" '[.items[] | select(.involvedObject.name | startswith($pod)) | .message | capture("image \"(?<it>[^\"]+)\"").it] | unique | join(" ")'; } # pulled BEGINNING
+equal "what the Jobs of on-volume ran" "$quorate_image" "$(pulled on-volume-)"
 log "member and Jobs run the operator's image, $quorate_image"
 refused() { kubectl -n "$ns" patch qb on-volume --type=merge -p '{"spec":{"verify":false}}' 2>&1; }
 contains "$(refused || true)" "immutable"
