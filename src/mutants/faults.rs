@@ -623,7 +623,7 @@ faults! {
         Operator("template-rolled", &["I3", "I13"]);
     /// A changed spec restarts no member.
     RollForgotten "roll-forgotten" in "planner/plan/rules/mod.rs",
-        Operator("template-rolled", &[STORY]);
+        Operator("template-rolled", &["I10"]);
     /// A pod that cannot start stays, however the spec is corrected.
     StuckForGood "stuck-for-good" in "planner/plan/rules/unhealthy.rs",
         Operator("bad-image", &["I10"]);
