@@ -31,6 +31,7 @@ mod moves;
 mod overview;
 mod pace;
 mod pieces;
+mod placed;
 mod range;
 mod read_ahead;
 mod reads;

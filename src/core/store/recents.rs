@@ -8,6 +8,7 @@ use super::block::{LONGEST_KEY, Line};
 use super::chunk::{CHUNK, Loaded, Sealed};
 use super::log::LogEntry;
 use super::pieces::damaged;
+use super::placed;
 use super::record::Record;
 use super::replaced::Replaced;
 use super::state::State;
@@ -44,6 +45,15 @@ impl Recent {
     fn place(&self) -> (Revision, u32) {
         (self.main, self.sub)
     }
+}
+
+/// One of these, which is not looked at again.
+fn taken(all: &mut [Recent], at: usize) -> Recent {
+    let left = Recent {
+        held: Held::Replaced(0),
+        ..all[at]
+    };
+    std::mem::replace(&mut all[at], left)
 }
 
 impl Recents {
@@ -87,25 +97,26 @@ impl Recents {
     /// [`Error::Checkpoint`] if two have.
     pub(super) fn index(mut self, state: &mut State) -> Result<(), Error> {
         let mut all = std::mem::take(&mut self.all);
-        all.sort_unstable_by_key(Recent::place);
-        let mut pairs = all.windows(2);
-        if pairs.any(|pair| pair[0].place() == pair[1].place()) && !mutant!(TwoAtOnePlace) {
+        let order = placed::order(&all, Recent::place);
+        let place = |at: &usize| all[*at].place();
+        let mut pairs = order.windows(2);
+        if pairs.any(|pair| place(&pair[0]) == place(&pair[1])) && !mutant!(TwoAtOnePlace) {
             return Err(damaged("two of its rows are of one place"));
         }
-        let mut all = all.into_iter();
-        while all.len() >= CHUNK {
-            let next = &all.as_slice()[..CHUNK];
-            self.load(next);
+        let (chunks, rest) = order.as_chunks::<CHUNK>();
+        for chunk in chunks {
+            let next: Vec<Recent> = chunk.iter().map(|at| taken(&mut all, *at)).collect();
+            self.load(&next);
             let first = next[0].place();
-            let chunk = all.by_ref().take(CHUNK);
+            let chunk = next.into_iter();
             let chunk = chunk.map(|recent| self.loaded(recent, state)).collect();
             let sealed = Sealed::loaded(chunk);
             // What came as a record, since it was not known to be replaced.
             sealed.pack(1);
             state.log.push_chunk(first, sealed);
         }
-        for recent in all {
-            let entry = match self.loaded(recent, state) {
+        for at in rest {
+            let entry = match self.loaded(taken(&mut all, *at), state) {
                 Loaded::Entry(entry) => entry,
                 Loaded::Line(line) => line.into_entry(),
             };
