@@ -234,6 +234,11 @@ impl Server {
         MaintenanceClient::new(self.channel().await)
     }
 
+    /// The number of its process.
+    pub(crate) fn process_id(&self) -> u32 {
+        self.process.id()
+    }
+
     /// The resident memory of the process.
     pub(crate) fn resident_bytes(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id()));

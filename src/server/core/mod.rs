@@ -5,7 +5,7 @@
 //! | raft | the `Member` | steps it, and runs the links between members; never blocks on disk or clients |
 //! | log | the `Log` | appends and syncs |
 //! | applier | the `StateMachine` | applies, publishes once a batch or every 256 short entries, answers |
-//! | background | - | checkpoints, dropping what is old |
+//! | background | - | checkpoints, dropping what is old, at low priority |
 //! | segments | - | zeros for the next segment of the log |
 //! | reader | - | reads entries back from the log |
 //!
@@ -48,6 +48,7 @@ use crate::node::{Member, StateMachine};
 use crate::persist::{self, Saver};
 use crate::server::member_runtime::Transport;
 use crate::server::process::exit::{self, Stop};
+use crate::server::process::host_facts;
 
 /// Bytes of committed entries that may wait for the applier; the node holds back far earlier.
 const APPLY_BYTES: usize = 256 << 20;
@@ -102,6 +103,9 @@ impl Core {
         };
         let background =
             Worker::start("background", Some((shared, Thread::Background))).map_err(failed)?;
+        // Requests come first: a checkpoint of a million keys is most of a second's work, on each member at about the same
+        // time. If it is too far behind, writes wait for it.
+        background.run(host_facts::step_back);
         let segments = Worker::start("segments", None).map_err(failed)?;
         let reader = Worker::start("log-reader", None).map_err(failed)?;
         let values = parts.saver.checkpoints().values().clone();
