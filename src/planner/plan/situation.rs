@@ -429,6 +429,13 @@ impl<'a> Situation<'a> {
             .is_some_and(|d| d.retiring_ms.is_some())
     }
 
+    /// Whether a member is about to be without its pod, or is: it serves still, or not yet.
+    pub(super) fn is_leaving(&self, member: &str) -> bool {
+        let pod = self.o.pods.get(member);
+        let stays = pod.is_some_and(|pod| !pod.terminating && pod.released_ms.is_none());
+        !stays || self.retires(member)
+    }
+
     /// H: voters seen healthy within the freshness bound.
     pub(super) fn healthy(&self) -> usize {
         self.voters.values().filter(|seat| seat.healthy()).count()

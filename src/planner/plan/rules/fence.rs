@@ -75,13 +75,9 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) -> bool {
     false
 }
 
-/// Another voter that has a pod by its set, and is about to be without one, or is: it serves still, or not yet.
+/// Another voter that is to have a pod by its set, and is leaving.
 fn leaving<'a>(s: &'a Situation<'_>, member: &str) -> Option<&'a String> {
     let others = s.voters.keys().filter(|name| *name != member);
     let mut run = others.filter(|name| s.o.sets.get(*name).is_none_or(|set| !set.hibernated));
-    run.find(|name| {
-        let pod = s.o.pods.get(*name);
-        let stays = pod.is_some_and(|pod| !pod.terminating && pod.released_ms.is_none());
-        !stays || s.retires(name)
-    })
+    run.find(|name| s.is_leaving(name))
 }
