@@ -32,9 +32,11 @@ impl Facts<'_> {
             !voters().any(|one| one.name == member),
             "I3: it does not vote",
         )?;
-        refuse(
-            healthy < voters().count() / 2 + 1,
-            "I3: the others would be no quorum",
-        )
+        let needed = voters().count() / 2 + 1;
+        refuse(healthy < needed, "I3: the others would be no quorum")?;
+        // No PDB counts what a set ends.
+        let pod = self.o.pods.get(member);
+        let counts = pod.is_some_and(|pod| pod.ready_since_ms.is_some() && !pod.terminating);
+        self.evictions_leave(needed + usize::from(counts))
     }
 }

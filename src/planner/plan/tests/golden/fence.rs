@@ -1,6 +1,6 @@
 //! A member that the user has fenced: stopped, kept as it is, and started again.
 
-use crate::crd::{ConditionType, MemberHealth};
+use crate::crd::{ConditionType, DisruptionPolicy, MemberHealth};
 use crate::plan::tests::script::{Script, rested, wait};
 use crate::plan::tests::world::World;
 use crate::plan::{Action, ObjectAction, Plan, lint, plan};
@@ -209,6 +209,42 @@ fn missing_set_beside_a_loss_starts() {
     let last = pass(&mut world, 60);
     assert!(!is_stopped(&world, "demo-2"), "{last}");
     assert!(last.status.leader.is_some(), "{last}");
+}
+
+/// Evictions are counted, and nobody counts what a set ends: a drain that asked in the moment in which the named voter was stopped took a
+/// second one.
+#[test]
+fn no_eviction_goes_through_beside_it() {
+    for probed in [true, false] {
+        let mut world = World::new(3);
+        world.cluster.spec.disruption.policy = DisruptionPolicy::Budget;
+        world.settle(1000);
+        if !probed {
+            // The kubelet does not see that it has retired.
+            world.faults.unprobed.insert("demo-2".into());
+        }
+        name(&mut world, &["demo-2"]);
+        let mut stopped = false;
+        for _ in 0..120 {
+            let planned = plan(&world.observe());
+            let first = planned.first().map(|step| step.action.clone());
+            let stops = matches!(
+                &first,
+                Some(Action::Object(ObjectAction::ApplySet {
+                    hibernated: true,
+                    ..
+                }))
+            );
+            if stops {
+                let refused = !world.clone().evict("demo-3");
+                assert!(refused, "{probed}: {planned}");
+            }
+            stopped |= stops;
+            world.reconcile();
+        }
+        assert!(stopped && is_stopped(&world, "demo-2"));
+        assert_eq!(world.min_available(), Some(2), "{probed}");
+    }
 }
 
 /// A name of nobody, of a member that is to come, or of another cluster.
