@@ -14,7 +14,7 @@ use super::evidence::{Verdict, verdict};
 use super::fence;
 use super::nodes::Way;
 use super::observed::{
-    Description, MemberView, ObjectKey, ObjectKind, Observed, Phase, PvcFacts, PvcState,
+    Beside, Description, MemberView, ObjectKey, ObjectKind, Observed, Phase, PvcFacts, PvcState,
     RecoveryFacts, Resize,
 };
 
@@ -427,6 +427,19 @@ impl<'a> Situation<'a> {
     pub(super) fn retires(&self, member: &str) -> bool {
         self.description(member)
             .is_some_and(|d| d.retiring_ms.is_some())
+    }
+
+    /// The container beside a member's server for whose sake its pod is not ready: no Service leads to that member.
+    pub(super) fn kept_unready(&self, member: &str) -> Option<&'a Beside> {
+        let pod = self.o.pods.get(member).filter(|pod| !pod.terminating)?;
+        pod.beside.as_ref().filter(|_| pod.ready_since_ms.is_none())
+    }
+
+    /// Whether a member is about to be without its pod, or is: it serves still, or not yet.
+    pub(super) fn is_leaving(&self, member: &str) -> bool {
+        let pod = self.o.pods.get(member);
+        let stays = pod.is_some_and(|pod| !pod.terminating && pod.released_ms.is_none());
+        !stays || self.retires(member)
     }
 
     /// H: voters seen healthy within the freshness bound.

@@ -57,7 +57,7 @@ impl Facts<'_> {
         }
         refuse(!hibernated, "I1: only replicas 0 lets members sleep")?;
         // Without a quorum a named member that runs is stopped by a recovery only.
-        let off = self.o.sets.get(member).is_none_or(|set| set.hibernated);
+        let off = self.o.sets.get(member).is_some_and(|set| set.hibernated);
         if self.o.fenced.contains(member) && (off || self.leader.is_some()) {
             return self.fences(member);
         }

@@ -292,10 +292,9 @@ fn degraded(s: &Situation<'_>, draft: &Draft) -> ConditionInput {
 fn unready_for_another(s: &Situation<'_>) -> Vec<String> {
     let voters = s.voters.keys();
     let kept = voters.filter_map(|name| {
-        let pod = s.o.pods.get(name).filter(|pod| !pod.terminating)?;
+        let beside = s.kept_unready(name)?;
+        let pod = s.o.pods.get(name)?;
         let began = pod.started_ms.unwrap_or(pod.created_ms);
-        let beside = pod.beside.as_ref();
-        let beside = beside.filter(|_| pod.ready_since_ms.is_none())?;
         (began + START_MS <= s.o.now_ms).then(|| {
             format!(
                 "{name} serves, but its pod is not ready, and no Service leads clients to it: {}",

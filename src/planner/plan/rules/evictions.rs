@@ -196,15 +196,14 @@ fn by_member(s: &Situation<'_>, member: &str) -> Option<Closed> {
     if let Some(why) = seat.verdict.why() {
         return passing("MemberUnhealthy", format!("{member} is not healthy: {why}"));
     }
-    let pod = s.o.pods.get(member);
-    let stays = pod.is_some_and(|pod| !pod.terminating && pod.released_ms.is_none());
-    if !stays || s.retires(member) {
+    if s.is_leaving(member) {
         return passing(
             "MembersChange",
             format!("{member} is leaving its node, or restarting"),
         );
     }
     let ready = s.description(member).is_some_and(|d| d.ready);
+    let pod = s.o.pods.get(member);
     if !ready || pod.is_none_or(|pod| pod.ready_since_ms.is_none()) {
         return passing("MemberUnhealthy", format!("{member} is not ready"));
     }

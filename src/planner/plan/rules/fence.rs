@@ -10,6 +10,7 @@ use crate::plan::guards;
 use crate::plan::situation::{Situation, quorum};
 
 use super::hand_over::{self, Leaver};
+use super::pod_disruption_budget;
 
 /// Why a member is fenced, in steps and in what is held up.
 const REASON: &str = "it is named by the annotation quorate.dev/fenced";
@@ -34,54 +35,85 @@ pub(super) fn notes(s: &Situation<'_>, draft: &mut Draft) {
 
 /// Stops one that is named and runs. Returns whether one is on its way.
 pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) -> bool {
+    for name in named(s) {
+        match held(s, name) {
+            Some(Held::Refused(text)) => draft.stall("FenceRefused", text),
+            Some(Held::Leaving(other)) => {
+                let text = format!("{other}, which is leaving its node or restarting");
+                draft.wait("Fence", name, "Settling", text);
+            }
+            Some(Held::Guard(held)) => draft.guarded("Fence", name, &held),
+            None => {
+                stop(s, draft, name);
+                return true;
+            }
+        }
+    }
+    false
+}
+
+/// The one that is stopped now, or hands over for that.
+pub(super) fn next<'s>(s: &'s Situation<'_>) -> Option<&'s String> {
+    named(s).into_iter().find(|name| held(s, name).is_none())
+}
+
+/// Voters that are named and run. One that hands over already is finished first.
+fn named<'s>(s: &'s Situation<'_>) -> Vec<&'s String> {
     let named = s.voters.iter().filter(|(name, seat)| {
         let set = s.o.sets.get(*name);
         let runs = set.is_some_and(|set| !set.hibernated && !set.terminating);
         seat.ours && s.o.fenced.contains(*name) && runs
     });
-    // One that hands over already is finished first.
     let mut named: Vec<&String> = named.map(|(name, _)| name).collect();
     named.sort_by_key(|name| !s.retires(name));
-    for name in named {
-        let voters = s.voters.len();
-        if voters - 1 < quorum(voters) {
-            let text = format!(
-                "{name} is not fenced: without it the other {} of {voters} voters would be no quorum. To stop the whole cluster, with its volumes as they are, set replicas: 0",
-                voters - 1
-            );
-            draft.stall("FenceRefused", text);
-            continue;
-        }
-        if let Some(other) = leaving(s, name) {
-            let text = format!("{other}, which is leaving its node or restarting");
-            draft.wait("Fence", name, "Settling", text);
-            continue;
-        }
-        if let Err(held) = guards::fence_voter(s, name) {
-            draft.guarded("Fence", name, &held);
-            continue;
-        }
-        let leaver = Leaver {
-            member: name,
-            rule: Rule::Fence,
-            reason: REASON,
-            for_good: false,
-        };
-        if hand_over::advance(s, draft, &leaver) {
-            draft.step(Rule::Fence, s.sleeping_set(name), REASON);
-        }
-        return true;
-    }
-    false
+    named
 }
 
-/// Another voter that has a pod by its set, and is about to be without one, or is: it serves still, or not yet.
+/// What keeps a named voter from being stopped.
+enum Held<'s> {
+    /// There are too few voters for that.
+    Refused(String),
+    /// This one is leaving.
+    Leaving(&'s String),
+    /// The others would be no quorum now.
+    Guard(String),
+}
+
+fn held<'s>(s: &'s Situation<'_>, name: &str) -> Option<Held<'s>> {
+    let voters = s.voters.len();
+    if voters - 1 < quorum(voters) {
+        let text = format!(
+            "{name} is not fenced: without it the other {} of {voters} voters would be no quorum. To stop the whole cluster, with its volumes as they are, set replicas: 0",
+            voters - 1
+        );
+        return Some(Held::Refused(text));
+    }
+    let other = leaving(s, name).map(Held::Leaving);
+    other.or_else(|| guards::fence_voter(s, name).err().map(Held::Guard))
+}
+
+fn stop(s: &Situation<'_>, draft: &mut Draft, name: &str) {
+    let leaver = Leaver {
+        member: name,
+        rule: Rule::Fence,
+        reason: REASON,
+        for_good: false,
+    };
+    if !hand_over::advance(s, draft, &leaver) {
+        return;
+    }
+    match pod_disruption_budget::keeps_too_few_beside(s, name) {
+        Some(why) => {
+            let what = format!("the PDB to count on the others without {name}: {why}");
+            draft.wait("Fence", name, "Budget", what);
+        }
+        None => draft.step(Rule::Fence, s.sleeping_set(name), REASON),
+    }
+}
+
+/// Another voter that is to have a pod by its set, and is leaving.
 fn leaving<'a>(s: &'a Situation<'_>, member: &str) -> Option<&'a String> {
     let others = s.voters.keys().filter(|name| *name != member);
     let mut run = others.filter(|name| s.o.sets.get(*name).is_none_or(|set| !set.hibernated));
-    run.find(|name| {
-        let pod = s.o.pods.get(*name);
-        let stays = pod.is_some_and(|pod| !pod.terminating && pod.released_ms.is_none());
-        !stays || s.retires(name)
-    })
+    run.find(|name| s.is_leaving(name))
 }

@@ -175,10 +175,15 @@ pub(super) fn settled(
         _ => "leaves its node",
     };
     let least = in_ms(s.cluster.spec.update_strategy.min_ready_seconds);
+    let cut_off = word == "Restart" && s.kept_unready(member).is_some();
     for (name, seat) in s.voters.iter().filter(|(name, _)| *name != member) {
         if !seat.ours || s.retires(name) {
             // Healthy, which is all that is known of a foreign one; one that retires follows the log
             // and waits for its own turn.
+            continue;
+        }
+        if cut_off && s.kept_unready(name).is_some() && !s.updated(name) {
+            // What keeps clients from both may be repaired by the change, and this one serves none of them either.
             continue;
         }
         let ready = s.description(name).is_some_and(|d| d.ready);

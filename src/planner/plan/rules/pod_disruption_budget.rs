@@ -4,7 +4,8 @@
 //!
 //! A serving pod is evicted, so that it is counted with all other evictions. One that does not serve is deleted: the
 //! PDB counts it as unavailable already, and would refuse its eviction exactly when there are too few. Hibernation
-//! scales down, and is not subject to the PDB.
+//! scales down, and is not subject to the PDB. A fence scales down as well, and an eviction at the same moment would take a second
+//! member: so one more has to stay available for as long as the pod counts that is about to end by its set.
 
 use crate::mutants::mutant;
 use crate::plan::Rule;
@@ -14,6 +15,10 @@ use crate::plan::observed::PvcState;
 use crate::plan::pdb::PdbLimit;
 use crate::plan::situation::{Situation, quorum};
 use crate::plan::step::Class;
+
+use super::fence;
+
+const UNCOUNTED: &str = "the PDB's status has not been updated yet";
 
 /// Makes the PDB, raises it or lowers it.
 pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
@@ -35,7 +40,8 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
         return;
     }
     let members = members(s);
-    let wanted = u32::try_from(quorum(members)).unwrap_or(u32::MAX);
+    let stops = mutant!(DeletedUnasked => 0, else stopping(s));
+    let wanted = u32::try_from(quorum(members) + stops).unwrap_or(u32::MAX);
     // Lowered only when no pod of a removed member exists any more: until then the PDB could count such a pod as
     // available in place of a voter's.
     let kept = before.filter(|_| !mutant!(LoweredEarly) && left(s) > 0);
@@ -45,6 +51,9 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
     }
     let why = match before {
         _ if facts.is_none() => "it is missing".to_owned(),
+        Some(now) if now < min_available && stops > 0 => {
+            format!("{stops} of {members} members is to stop without an eviction")
+        }
         Some(now) if now < min_available => format!("{members} vote, or may soon"),
         Some(now) if now > min_available => {
             format!("{members} vote, and no pod of a removed member is left")
@@ -84,6 +93,38 @@ fn left(s: &Situation<'_>) -> usize {
     pods.filter(|name| s.tombstoned(name)).count()
 }
 
+/// Pods that end by their sets, and that Kubernetes counts as available until then: of who is fenced next, and of who is fenced already.
+fn stopping(s: &Situation<'_>) -> usize {
+    let next = fence::next(s);
+    let fenced = s.fenced.iter().filter(|name| Some(*name) != next);
+    let ending = next.into_iter().chain(fenced);
+    ending.filter(|name| is_available(s, name)).count()
+}
+
+/// Whether Kubernetes counts a member's pod as available, as far as observed.
+fn is_available(s: &Situation<'_>, member: &str) -> bool {
+    let pod = s.o.pods.get(member);
+    pod.is_some_and(|pod| pod.ready_since_ms.is_some() && !pod.terminating)
+}
+
+/// Why a member's pod does not end by its set yet, which no PDB counts: an eviction could leave too few beside it.
+pub(super) fn keeps_too_few_beside(s: &Situation<'_>, member: &str) -> Option<String> {
+    if !s.counts_evictions_by_pdb() || mutant!(DeletedUnasked) {
+        return None;
+    }
+    let pdb = s.o.pdb.unwrap_or_default();
+    let (Some(kept), Some(available)) = (pdb.min_available(), pdb.available) else {
+        return Some(UNCOUNTED.to_owned());
+    };
+    let counts = u32::from(is_available(s, member));
+    let least = u32::try_from(quorum(s.voters.len())).unwrap_or(u32::MAX);
+    if kept < least + counts {
+        let required = least + counts;
+        return Some(format!("it keeps {kept} available, required: {required}"));
+    }
+    too_few(available.saturating_sub(counts), least)
+}
+
 /// Stops a voter's pod that nothing else protects: evicted under a PDB, deleted otherwise. Reason and number are those
 /// of the rule that wants it.
 pub(super) fn let_go(
@@ -117,11 +158,12 @@ pub(super) fn let_go(
 fn refused(s: &Situation<'_>, member: &str) -> Option<String> {
     let pdb = s.o.pdb.unwrap_or_default();
     let (Some(min_available), Some(available)) = (pdb.min_available(), pdb.available) else {
-        return Some("the PDB's status has not been updated yet".to_owned());
+        return Some(UNCOUNTED.to_owned());
     };
-    let pod = s.o.pods.get(member);
-    let counts = pod.is_some_and(|pod| pod.ready_since_ms.is_some() && !pod.terminating);
-    let others = available.saturating_sub(u32::from(counts));
-    (others < min_available)
-        .then(|| format!("other members available: {others}, required: {min_available}"))
+    let counts = u32::from(is_available(s, member));
+    too_few(available.saturating_sub(counts), min_available)
+}
+
+fn too_few(others: u32, required: u32) -> Option<String> {
+    (others < required).then(|| format!("other members available: {others}, required: {required}"))
 }

@@ -272,6 +272,14 @@ fn check_survivor(s: &Situation<'_>, draft: &mut Draft, survivor: &Survivor) -> 
             "{member} has no volume that its data could be on"
         )));
     }
+    // Nobody starts what the user has stopped, but the user.
+    if s.fenced.contains(member) {
+        let what = format!(
+            "{member} to be unfenced (kubectl quorate unfence {} {member}): it is to give its data, and is stopped",
+            s.cluster.name
+        );
+        return Err(Held::Waits(member.to_owned(), "SurvivorNotReady", what));
+    }
     let set = s.o.sets.get(member);
     if set.is_none_or(|set| set.hibernated && !set.terminating) {
         sets::apply(s, draft, Rule::Recovery, member, "its data are kept");

@@ -1,6 +1,8 @@
 //! Changed inputs are rolled out to members one at a time. Resources alone change in place, where the kubelet can; all
 //! else by a restart on the same disk: followers first, the leader last after a hand-over. The next one waits until all
-//! others have been ready for a while, so that a bad spec costs one member. Members that are replaced instead are handled by `grow` and `shrink`.
+//! others have been ready for a while, so that a bad spec costs one member. One whose pod is not ready for another container's sake
+//! goes before all: the change may be what repairs it, and no Service leads to it. Members that are replaced instead are handled by `grow`
+//! and `shrink`.
 
 use crate::plan::Rule;
 use std::cmp::Reverse;
@@ -55,7 +57,8 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
     }
 }
 
-/// The next member: one in progress first, then followers, the leader last, with the highest number first.
+/// The next member: one that clients are kept from first, then one in progress, then followers, the leader last, with the highest number
+/// first.
 fn next<'s>(s: &'s Situation<'_>) -> Option<&'s str> {
     let ours = s.voters.iter().filter(|(_, seat)| seat.ours);
     let names = ours.map(|(name, _)| name.as_str());
@@ -72,7 +75,8 @@ fn next<'s>(s: &'s Situation<'_>) -> Option<&'s str> {
         let half_way = s.retires(name) || set_is_current(s, name);
         let leads = s.view.is_some_and(|(leader, _)| leader == *name);
         let number = member_number(&s.cluster.name, name);
-        (!half_way, leads, Reverse(number))
+        let cut_off = s.kept_unready(name).is_some();
+        (!cut_off, !half_way, leads, Reverse(number))
     })
 }
 

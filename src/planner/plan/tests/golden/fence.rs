@@ -1,6 +1,6 @@
 //! A member that the user has fenced: stopped, kept as it is, and started again.
 
-use crate::crd::{ConditionType, MemberHealth};
+use crate::crd::{ConditionType, DisruptionPolicy, MemberHealth};
 use crate::plan::tests::script::{Script, rested, wait};
 use crate::plan::tests::world::World;
 use crate::plan::{Action, ObjectAction, Plan, lint, plan};
@@ -174,6 +174,79 @@ fn set_that_is_gone_stays_stopped() {
     assert!(is_stopped(&world, "demo-2"));
 }
 
+/// A voter's set is gone, and nothing has stopped the voter. The missing set counted as stopped, so one without a pod was made for it, and
+/// its server ended without a hand-over; of two that were named the one that was stopped for certain was started meanwhile, and three
+/// voters were without a quorum.
+#[test]
+fn missing_set_is_no_fence() {
+    let mut world = rested(3);
+    name(&mut world, &["demo-2"]);
+    pass(&mut world, 60);
+    assert!(is_stopped(&world, "demo-2"));
+    name(&mut world, &["demo-1", "demo-2"]);
+    world.api.sets.remove("demo-1");
+    for _ in 0..120 {
+        let last = pass(&mut world, 1);
+        assert!(last.status.leader.is_some(), "{last}");
+        assert!(world.api.pods.contains_key("demo-1"), "{last}");
+        assert!(is_stopped(&world, "demo-2"), "{last}");
+    }
+}
+
+/// The set of a named voter is gone, with its pod, while another one is down: it was made again without a pod, and the quorum stayed lost
+/// until somebody took the name back. It was never stopped for the sake of its name.
+#[test]
+fn missing_set_beside_a_loss_starts() {
+    let mut world = rested(3);
+    world.faults.side.insert("demo-3".into(), 1);
+    wait(&mut world, 30);
+    name(&mut world, &["demo-2"]);
+    pass(&mut world, 10);
+    assert!(!is_stopped(&world, "demo-2"), "no safe moment");
+    world.api.sets.remove("demo-2");
+    world.api.pods.remove("demo-2");
+    wait(&mut world, 10);
+    let last = pass(&mut world, 60);
+    assert!(!is_stopped(&world, "demo-2"), "{last}");
+    assert!(last.status.leader.is_some(), "{last}");
+}
+
+/// Evictions are counted, and nobody counts what a set ends: a drain that asked in the moment in which the named voter was stopped took a
+/// second one.
+#[test]
+fn no_eviction_goes_through_beside_it() {
+    for probed in [true, false] {
+        let mut world = World::new(3);
+        world.cluster.spec.disruption.policy = DisruptionPolicy::Budget;
+        world.settle(1000);
+        if !probed {
+            // The kubelet does not see that it has retired.
+            world.faults.unprobed.insert("demo-2".into());
+        }
+        name(&mut world, &["demo-2"]);
+        let mut stopped = false;
+        for _ in 0..120 {
+            let planned = plan(&world.observe());
+            let first = planned.first().map(|step| step.action.clone());
+            let stops = matches!(
+                &first,
+                Some(Action::Object(ObjectAction::ApplySet {
+                    hibernated: true,
+                    ..
+                }))
+            );
+            if stops {
+                let refused = !world.clone().evict("demo-3");
+                assert!(refused, "{probed}: {planned}");
+            }
+            stopped |= stops;
+            world.reconcile();
+        }
+        assert!(stopped && is_stopped(&world, "demo-2"));
+        assert_eq!(world.min_available(), Some(2), "{probed}");
+    }
+}
+
 /// A name of nobody, of a member that is to come, or of another cluster.
 #[test]
 fn strangers_are_told() {
@@ -209,6 +282,12 @@ fn lints_know_the_guard() {
     let mut unnamed = seen.clone();
     unnamed.fenced.clear();
     assert!(!lint(&unnamed, &planned).is_empty());
+    // Without a set it runs all the same.
+    let mut orphaned = seen.clone();
+    orphaned.sets.remove("demo-2");
+    assert!(!lint(&orphaned, &planned).is_empty());
+    orphaned.pods.remove("demo-2");
+    assert!(!lint(&orphaned, &planned).is_empty());
     let mut alone = seen;
     alone.descriptions.remove("demo-3");
     alone.descriptions.remove("demo-2");

@@ -6,6 +6,7 @@ mod auto;
 mod deletion;
 mod faults;
 mod fence;
+mod fence_recovery;
 mod follow;
 mod follow_edges;
 mod growth;

@@ -94,12 +94,13 @@ fn one_beside_cuts_the_server_off() {
     );
 }
 
-/// The member serves, and no Service leads to it.
+/// The member serves, and no Service leads to it. A change of the spec waited for it to be ready, also where the change was to repair
+/// what kept it unready.
 #[test]
 fn one_beside_is_not_ready() {
     let mut script = Script::new(
         "sidecar-not-ready",
-        "The container beside the server of demo-1 is not ready, and the spec changes: the others are not restarted before it is, and the status names it.",
+        "The container beside the server of demo-1 is not ready, and the spec changes: demo-1 is restarted first, since the change may repair it. It does not: the others wait, and the status names it. Another change does.",
     );
     let mut world = rested(3);
     fails(
@@ -117,9 +118,83 @@ fn one_beside_is_not_ready() {
     );
     assert_eq!(reason(&seen, ConditionType::Stalled), None, "{seen}");
     world.api.wanted_inputs = "spec-2".into();
+    script.observe("The spec has changed", &world);
     pass(&mut world, 60);
-    script.observe("The spec has changed a minute ago", &world);
+    script.observe("A minute later", &world);
+    let specs = |world: &World| {
+        let specs = world.api.pods.values();
+        let specs: Vec<String> = specs.filter_map(|pod| pod.inputs.clone()).collect();
+        specs.join(" ")
+    };
+    assert_eq!(specs(&world), "spec-2 spec-1 spec-1");
+    world.api.wanted_inputs = "spec-3".into();
+    pass(&mut world, 60);
+    assert_eq!(specs(&world), "spec-3 spec-1 spec-1");
     world.faults.beside.clear();
-    script.settle("It is ready", &mut world);
+    script.settle("It is ready with another change", &mut world);
     script.compare();
+}
+
+/// A mesh is broken for all: each one is restarted with the spec that repairs it, one at a time, although nobody else is ready.
+#[test]
+fn all_are_repaired_one_at_a_time() {
+    for broken in [&["demo-1", "demo-3"][..], &["demo-1", "demo-2", "demo-3"]] {
+        let mut world = rested(3);
+        for member in broken {
+            fails(
+                &mut world,
+                member,
+                "container mesh-proxy is not ready",
+                false,
+            );
+        }
+        wait(&mut world, 30);
+        world.api.wanted_inputs = "spec-2".into();
+        let mut order = Vec::new();
+        for _ in 0..300 {
+            pass(&mut world, 1);
+            assert!(world.api.pods.len() >= 2, "two at once");
+            let pods = world.api.pods.iter();
+            let changed = pods.filter(|(_, pod)| pod.inputs.as_deref() == Some("spec-2"));
+            let changed: Vec<String> = changed.map(|(name, _)| name.clone()).collect();
+            for member in changed {
+                world.faults.beside.remove(&member);
+                if !order.contains(&member) {
+                    order.push(member);
+                }
+            }
+        }
+        assert_eq!(order.len(), 3, "{order:?}");
+        // Whoever is ready goes last.
+        let first = &order[..broken.len()];
+        assert!(
+            broken.iter().all(|one| first.iter().any(|it| it == one)),
+            "{order:?}"
+        );
+    }
+}
+
+/// The change repairs nothing: it costs no second member, whoever is unready already.
+#[test]
+fn one_that_is_not_repaired_holds_the_others() {
+    let mut world = rested(3);
+    for member in ["demo-1", "demo-3"] {
+        fails(
+            &mut world,
+            member,
+            "container mesh-proxy is not ready",
+            false,
+        );
+    }
+    wait(&mut world, 30);
+    world.api.wanted_inputs = "spec-2".into();
+    let last = pass(&mut world, 300);
+    let pods = world.api.pods.values();
+    let changed = pods.filter(|pod| pod.inputs.as_deref() == Some("spec-2"));
+    assert_eq!(changed.count(), 1, "{last}");
+    assert_eq!(
+        last.progress.as_ref().map(|it| it.reason),
+        Some("Settling"),
+        "{last}"
+    );
 }
