@@ -5,7 +5,8 @@
 #   IMAGE=registry.example/team/quorate    where the image will be: manifests name it with the version and its digest
 #   URL=https://downloads.example/v0.2.0   where the files will be: the plugin's manifest names them there
 #   MAINTAINER='Name <name@example.com>'   who answers for the Debian packages
-#   KEY=private.pem                        signs SHA256SUMS with this key: Ed25519, ECDSA or RSA; without it nothing is signed
+#   KEY=private.pem                        signs SHA256SUMS and the images with this key: Ed25519, ECDSA or RSA; without it
+#                                          nothing is signed
 #   OUT=target/release-files               the folder, which must not exist yet
 #   PROFILE=ci                             compiled in less than half of the time, for tests; no release
 set -euo pipefail
@@ -53,6 +54,12 @@ container_image() { deploy/release/image.sh "$binaries" "$image:$version" "$file
 bundle() {
   deploy/release/bundle.py "$version" "$files/install.yaml" "$(date -u -d "@$SOURCE_DATE_EPOCH" +%Y-%m-%dT%H:%M:%SZ)" "$work/bundle"
   archive "$files/quorate-$version-olm-bundle.tar.gz" "$work/bundle" Dockerfile manifests metadata
+  deploy/release/layout.sh "$files/quorate-$version-olm-bundle-image.tar" bundle "$work/bundle" "$version" >"$work/bundle-digest"
+}
+# Beside the images and not in them: who builds the same commit without the key has the same images.
+signed_images() {
+  deploy/release/layout.sh "$files/quorate-$version-image.sig.tar" signature "$image" "$(cat "$work/digest")" "$key" >/dev/null
+  deploy/release/layout.sh "$files/quorate-$version-olm-bundle-image.sig.tar" signature "$image-bundle" "$(cat "$work/bundle-digest")" "$key" >/dev/null
 }
 signed() { # Ed25519 signs the whole file; the others sign its digest
   local sums=$files/SHA256SUMS
@@ -72,10 +79,12 @@ part "plugin" deploy/release/plugin.sh "$binaries" "$url" "$files"
 part "Debian packages" deploy/release/deb.sh "$binaries" "$files"
 part "bill of materials" deploy/release/sbom.sh "$files/quorate-$version.cdx.json"
 echo "$image:$version@$(cat "$work/digest")" >"$files/image.txt"
+echo "$image-bundle:$version@$(cat "$work/bundle-digest")" >"$files/olm-bundle-image.txt"
 (cd "$files" && sha256sum -- * >"$work/SHA256SUMS")
 mv "$work/SHA256SUMS" "$files/SHA256SUMS"
 [ -z "$key" ] || part "signature" signed
+[ -z "$key" ] || part "images' signatures" signed_images
 mkdir -p "$(dirname "$out")"
 mv "$files" "$out"
 echo "$version of $(git rev-parse --short HEAD) in $out, in $((SECONDS - began)) s; the image is $(cat "$out/image.txt")"
-[ -n "$key" ] || echo "SHA256SUMS is not signed: KEY names a private key"
+[ -n "$key" ] || echo "neither SHA256SUMS nor the images are signed: KEY names a private key"

@@ -11,6 +11,7 @@ INSTALL.YAML is what chart.sh rendered, CREATED a time in RFC 3339.
 import base64
 import json
 import pathlib
+import re
 import sys
 
 import yaml
@@ -76,11 +77,20 @@ def examples():
     return list(first.values())
 
 
+def previous(version, changelog):
+    """The newest release before this version, of those whose commit the changelog names; None where there is none."""
+    numbers = lambda text: tuple(int(part) for part in text.split("-")[0].split("."))
+    released = re.findall(r"^## (\d+\.\d+\.\d+\S*)\n\nCommit `[0-9a-f]+`", changelog, re.M)
+    earlier = [one for one in released if numbers(one) < numbers(version)]
+    return max(earlier, key=numbers, default=None)
+
+
 def service_version(version, rendered, definitions, created):
     pod, image = deployment(rendered)
     account = pod["spec"]["template"]["spec"]["serviceAccountName"]
     rules = lambda name: yaml.safe_load((CHART / f"files/rules-{name}.yaml").read_text())
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    before = previous(version, (ROOT / "CHANGELOG.md").read_text())
     architectures = {f"operatorframework.io/arch.{one}": "supported" for one in ("amd64", "arm64")}
     return {
         "apiVersion": "operators.coreos.com/v1alpha1",
@@ -104,6 +114,7 @@ def service_version(version, rendered, definitions, created):
             "displayName": "Quorate",
             "description": DESCRIPTION,
             "version": version,
+            **({"replaces": f"quorate.v{before}"} if before else {}),
             "maturity": "alpha",
             "minKubeVersion": chart["kubeVersion"].removeprefix(">=").removesuffix("-0"),
             "keywords": chart["keywords"],

@@ -16,6 +16,10 @@
 #   # by chart      changes the chart's values; it runs in the first half
 #   # own cluster   needs the test cluster, and touches its nodes, its API server or its store
 #
+# and one that needs nodes, pods and Services with both IP families has
+#
+#   # dual stack    the test cluster has them for the whole run
+#
 # The operator is shared. Its death is what most scenarios test and all must tolerate; only one scenario kills it
 # at a time, while it acts and no scenario is querying it (with_operator in lib.sh). The first failure ends the
 # run, and the scenario beside it.
@@ -107,7 +111,7 @@ install_by_manifest() {
 }
 
 # the title: the first line of a scenario's head that is not a mark
-title() { grep -m1 -vE '^# (shellcheck |alone$|own cluster$|by chart$|soak$)' "tests/e2e/scenarios/$1.sh" | sed 's/^# //'; }
+title() { grep -m1 -vE '^# (shellcheck |alone$|own cluster$|by chart$|dual stack$|soak$)' "tests/e2e/scenarios/$1.sh" | sed 's/^# //'; }
 
 start() { # start NAME beside|alone: its output goes to a file, that of one alone is printed as it comes too
   local name=$1 namespace=e2e-$1 out
@@ -218,6 +222,7 @@ else
   [ -n "${E2E_KEEP:-}" ] || touch "$QUORATE_E2E_DIR/of-a-run"
   cp target/image/quorate.tar "$QUORATE_E2E_DIR/images/"
   trap leave EXIT
+  for name in "${scenarios[@]}"; do if marked "$name" 'dual stack'; then export E2E_FAMILIES=dual; fi; done
   tests/kubernetes/cluster.sh up 3
 fi
 

@@ -19,6 +19,8 @@
 # The control plane keeps its state in a Quorate server with the command line of deploy/static-pod;
 # E2E_STORE=etcd takes real etcd with the same flags instead, to compare.
 #
+# E2E_FAMILIES=dual gives nodes, pods and Services IPv6 addresses besides those of IPv4, which stay the default.
+#
 # State is in $QUORATE_E2E_DIR, including the kubeconfig. Needs root and the packages that packages.sh installs;
 # the binaries come from build.sh. One cluster at a time on one machine, because its address ranges are fixed: a
 # lock refuses a second run instead of mixing the two. A run of scenarios leaves the file "of-a-run" in
@@ -36,7 +38,10 @@ gateway=10.99.0.1
 pods=10.244
 services=10.96.0.0/16
 dns=10.96.0.10
+# The same of IPv6: the prefix of the nodes', the pods' and the Services' networks.
+nodes6=fd00:99: pods6=fd00:244 services6=fd00:96::/112
 store=$(cat "$dir/store-kind" 2>/dev/null || echo "${E2E_STORE:-quorate}")
+families=$(cat "$dir/families" 2>/dev/null || echo "${E2E_FAMILIES:-single}")
 store_binary=${E2E_STORE_BINARY:-$top/target/image/context/out/quorate}
 prefix=qrt-node
 export PATH=$bin:$PATH KUBECONFIG=$dir/kubeconfig
@@ -45,6 +50,8 @@ fail() { echo "cluster.sh: $*" >&2; exit 1; }
 
 # Every process that this script starts is recorded by its id, and only those are ever ended: all of them have a
 # file of $dir on their command line, which an unrelated process that reused the id does not.
+dual() { [ "$families" = dual ]; }
+
 ours() { grep -qaF "$dir/" "/proc/$1/cmdline" 2>/dev/null; }
 
 start() {
@@ -81,6 +88,13 @@ preflight() {
     quorate) [ -x "$store_binary" ] || fail "$store_binary is missing: run tests/kubernetes/quorate-image.sh" ;;
     etcd) [ -x "$top/target/interop/bin/etcd" ] || fail "target/interop/bin/etcd is missing: run tests/interop/build.sh" ;;
     *) fail "E2E_STORE is quorate or etcd, not \"$store\"" ;;
+  esac
+  case $families in
+    single) ;;
+    dual)
+      [ -d /proc/sys/net/ipv6 ] || fail "this kernel has no IPv6, which E2E_FAMILIES=dual needs"
+      ip6tables -t nat -L -n >/dev/null || fail "this kernel has no NAT of IPv6, which E2E_FAMILIES=dual needs" ;;
+    *) fail "E2E_FAMILIES is single or dual, not \"$families\"" ;;
   esac
   ! ip link show $bridge >/dev/null 2>&1 || fail "a test cluster is up already (bridge $bridge): run cluster.sh down"
 }
@@ -139,7 +153,7 @@ api_server() {
     --etcd-certfile="$dir/pki/store/client.crt" --etcd-keyfile="$dir/pki/store/client.key" \
     --bind-address=$gateway --advertise-address=$gateway --secure-port="$port" \
     --tls-cert-file="$dir/pki/api.crt" --tls-private-key-file="$dir/pki/api.key" --client-ca-file="$dir/pki/ca.crt" \
-    --service-cluster-ip-range=$services --service-account-issuer=https://kubernetes.default.svc \
+    --service-cluster-ip-range="$services$(dual && echo ",$services6" || :)" --service-account-issuer=https://kubernetes.default.svc \
     --service-account-key-file="$dir/pki/sa.pub" --service-account-signing-key-file="$dir/pki/sa.key" \
     --token-auth-file="$dir/pki/tokens.csv" --authorization-mode=RBAC --allow-privileged=true \
     --kubelet-preferred-address-types=InternalIP --delete-collection-workers=8 \
@@ -166,6 +180,11 @@ control_plane() {
   ip link set $bridge up
   cat /proc/sys/net/ipv4/ip_forward >"$dir/ip_forward"
   sysctl -qw net.ipv4.ip_forward=1
+  if dual; then
+    ip -6 addr add ${nodes6}:1/64 dev $bridge nodad
+    cat /proc/sys/net/ipv6/conf/all/forwarding >"$dir/ip6_forward"
+    sysctl -qw net.ipv6.conf.all.forwarding=1
+  fi
   start_store
   api_server apiserver 6443
   wait_for 60 "the API server" kubectl get --raw /readyz
@@ -191,6 +210,15 @@ node_network() {
   for m in 1 2 3 4 5 6 7 8 9; do
     [ "$m" = "$n" ] || ip -n "$ns" route replace "$pods.$m.0/24" via "10.99.0.1$m"
   done
+  if dual; then
+    ip netns exec "$ns" sysctl -qw net.ipv6.conf.all.forwarding=1 net.ipv6.conf.all.disable_ipv6=0 net.ipv6.conf.default.disable_ipv6=0
+    ip -n "$ns" -6 addr add "${nodes6}:1$n/64" dev eth0 nodad
+    ip -n "$ns" -6 route add default via ${nodes6}:1
+    ip -6 route replace "$pods6:$n::/64" via "${nodes6}:1$n"
+    for m in 1 2 3 4 5 6 7 8 9; do
+      [ "$m" = "$n" ] || ip -n "$ns" -6 route replace "$pods6:$m::/64" via "${nodes6}:1$m"
+    done
+  fi
 }
 
 # Kubelets that share a cgroup root delete one another's pods, so each has its own root.
@@ -204,7 +232,8 @@ node_cgroups() {
 }
 
 node_files() {
-  local n=$1 ns=$2 d=$3
+  local n=$1 ns=$2 d=$3 range6= route6=
+  if dual; then range6=", [{\"subnet\": \"$pods6:$n::/64\"}]" route6=', {"dst": "::/0"}'; fi
   mkdir -p "$d/cni" "$d/kubelet" "$d/static"
   cat >"$d/containerd.toml" <<EOF
 version = 2
@@ -222,7 +251,7 @@ EOF
   cat >"$d/cni/10-pods.conflist" <<EOF
 {"cniVersion": "0.4.0", "name": "pods", "plugins": [
   {"type": "bridge", "bridge": "cni0", "isGateway": true, "hairpinMode": true,
-   "ipam": {"type": "host-local", "dataDir": "$d/ipam", "ranges": [[{"subnet": "$pods.$n.0/24"}]], "routes": [{"dst": "0.0.0.0/0"}]}},
+   "ipam": {"type": "host-local", "dataDir": "$d/ipam", "ranges": [[{"subnet": "$pods.$n.0/24"}]$range6], "routes": [{"dst": "0.0.0.0/0"}$route6]}},
   {"type": "portmap", "capabilities": {"portMappings": true}}]}
 EOF
   cat >"$d/kubelet.yaml" <<EOF
@@ -257,15 +286,16 @@ node() {
 }
 
 node_processes() {
-  local n=$1 ns=$2 ip=$3 d=$4 archive
+  local n=$1 ns=$2 ip=$3 d=$4 archive ip6= range6=
+  if dual; then ip6=,${nodes6}:1$n range6=,$pods6::/32; fi
   local enter=(nsenter --net=/var/run/netns/$ns) # not ip netns exec: that would hide the cgroups
   start "node$n-containerd" "${enter[@]}" containerd -c "$d/containerd.toml"
   wait_for 30 "containerd of node $n" ctr -a "$d/containerd.sock" version
   for archive in "$images"/*.tar; do import "$n" "$archive"; done
   start "node$n-kubelet" "${enter[@]}" kubelet --config="$d/kubelet.yaml" --kubeconfig="$KUBECONFIG" --root-dir="$d/kubelet" \
-    --hostname-override="$ns" --node-ip="$ip"
+    --hostname-override="$ns" --node-ip="$ip$ip6"
   start "node$n-proxy" "${enter[@]}" kube-proxy --kubeconfig="$KUBECONFIG" --hostname-override="$ns" \
-    --cluster-cidr=$pods.0.0/16 --conntrack-max-per-core=0
+    --cluster-cidr="$pods.0.0/16$range6" --conntrack-max-per-core=0
 }
 
 # As after a boot: the disks are present, the state in memory is lost.
@@ -420,8 +450,12 @@ down() {
   done
   for n in 1 2 3 4 5 6 7 8 9; do release_node "$n"; done
   for f in $(awk -v d="$dir/" 'index($2, d) == 1 {print $2}' /proc/mounts | sort -r); do umount -l "$f" || true; done
-  for n in 1 2 3 4 5 6 7 8 9; do ip route del "$pods.$n.0/24" 2>/dev/null || true; done
+  for n in 1 2 3 4 5 6 7 8 9; do
+    ip route del "$pods.$n.0/24" 2>/dev/null || true
+    ip -6 route del "$pods6:$n::/64" 2>/dev/null || true
+  done
   ip link del $bridge 2>/dev/null || true
+  [ -f "$dir/ip6_forward" ] && sysctl -qw "net.ipv6.conf.all.forwarding=$(cat "$dir/ip6_forward")" || true
   [ -f "$dir/ip_forward" ] && sysctl -qw "net.ipv4.ip_forward=$(cat "$dir/ip_forward")" || true
   # never through a mount
   f=$(awk -v d="$dir/" 'index($2, d) == 1 {print $2}' /proc/mounts)
@@ -437,6 +471,7 @@ up() {
   mkdir -p "$dir" "$images" "$dir/disks"
   chmod 711 "$dir"
   echo "$store" >"$dir/store-kind"
+  echo "$families" >"$dir/families"
   exec 7>"$dir/lock"; flock -n 7 || fail "another run holds $dir/lock"
   certificates
   kubeconfig

@@ -7,6 +7,7 @@ digests, and contains the same binary as the others. Runs nothing of it.
                                                         and binaries that are none
 """
 
+import gzip
 import hashlib
 import io
 import json
@@ -79,30 +80,39 @@ class Release:
 
     def names(self):
         files = ["quorate-VERSION.tgz", "install.yaml", "quorate-VERSION-kustomize.tar.gz", "quorate-VERSION-olm-bundle.tar.gz"]
+        files += ["quorate-VERSION-olm-bundle-image.tar", "olm-bundle-image.txt"]
         files += ["quorate.krew.yaml", "image.txt"] + [f"kubectl-quorate-VERSION-{one}.tar.gz" for one in PLUGINS]
         files += [f"quorate_VERSION_{one}.deb" for one in MACHINES]
         if not self.pieces:
             files += [f"quorate-VERSION-linux-{one}.tar.gz" for one in MACHINES]
             files += ["quorate-VERSION-image.tar", "quorate-VERSION.cdx.json", "SHA256SUMS"]
-            if (self.folder / "SHA256SUMS.sig").exists():
-                files += ["SHA256SUMS.sig", "SHA256SUMS.pub"]
+        signed = (self.folder / "SHA256SUMS.sig").exists()
+        if signed:
+            files += ["SHA256SUMS.sig", "SHA256SUMS.pub"]
+        if signed or self.pieces:
+            files += ["quorate-VERSION-image.sig.tar", "quorate-VERSION-olm-bundle-image.sig.tar"]
         wanted = {name.replace("VERSION", self.version) for name in files}
         found = {path.name for path in self.folder.iterdir()}
         expect(found == wanted, f"too much or too little: {sorted(found ^ wanted)}")
 
     def sums(self):
         listed = dict(reversed(line.split("  ", 1)) for line in self.read("SHA256SUMS").decode().splitlines())
-        there = {path.name: sha256(path.read_bytes()) for path in self.folder.iterdir() if not path.name.startswith("SHA256SUMS")}
+        signatures = lambda name: name.startswith("SHA256SUMS") or name.endswith(".sig.tar")
+        there = {path.name: sha256(path.read_bytes()) for path in self.folder.iterdir() if not signatures(path.name)}
         expect(listed == there, "SHA256SUMS is not of the files beside it")
+
+    def layout(self, name):
+        """The manifests at the top of an archive of an image layout, and what reads a part of it."""
+        layout = members(self.read(name))
+        expect(json.loads(layout["oci-layout"])["imageLayoutVersion"] == "1.0.0", f"{name} is no image layout")
+        for file, data in layout.items():
+            if file.startswith("blobs/"):
+                expect(file.endswith(sha256(data)), f"{file} of {name} is not the digest of what it holds")
+        return json.loads(layout["index.json"])["manifests"], lambda digest: layout[f"blobs/{digest.replace(':', '/')}"]
 
     def oci(self):
         """The image: both architectures, each layer with the binary of the archive for hosts."""
-        layout = members(self.read("quorate-VERSION-image.tar"))
-        blob = lambda digest: layout[f"blobs/{digest.replace(':', '/')}"]
-        for name, data in layout.items():
-            if name.startswith("blobs/"):
-                expect(name.endswith(sha256(data)), f"{name} is not the digest of what it holds")
-        top = json.loads(layout["index.json"])["manifests"]
+        top, blob = self.layout("quorate-VERSION-image.tar")
         expect(len(top) == 1 and self.pinned == f"{self.image}:{self.version}@{top[0]['digest']}", f"image.txt is {self.pinned}")
         images = json.loads(blob(top[0]["digest"]))["manifests"]
         expect({one["platform"]["architecture"] for one in images} == set(MACHINES), "the image has other architectures")
@@ -160,6 +170,49 @@ class Release:
         for granted in rights["permissions"] + rights["clusterPermissions"]:
             expect(granted["serviceAccountName"] == pod["serviceAccountName"] and granted["rules"], "rights for another account, or none")
 
+    def bundle_image(self):
+        """The bundle as an image: its labels, and in its only layer what the archive has, for both architectures."""
+        top, blob = self.layout("quorate-VERSION-olm-bundle-image.tar")
+        named = self.read("olm-bundle-image.txt").decode().strip()
+        expect(len(top) == 1 and named == f"{self.image}-bundle:{self.version}@{top[0]['digest']}", f"olm-bundle-image.txt is {named}")
+        expect(top[0]["annotations"]["org.opencontainers.image.ref.name"] == self.version, "the bundle's image has another tag")
+        files = members(self.read("quorate-VERSION-olm-bundle.tar.gz"))
+        labels = yaml.safe_load(files["metadata/annotations.yaml"])["annotations"]
+        wanted = {name: data for name, data in files.items() if name != "Dockerfile"}
+        images = json.loads(blob(top[0]["digest"]))["manifests"]
+        expect([one["platform"] for one in images] == [{"architecture": one, "os": "linux"} for one in MACHINES], "the bundle's image has other architectures")
+        for one in images:
+            manifest = json.loads(blob(one["digest"]))
+            config = json.loads(blob(manifest["config"]["digest"]))
+            expect(config["config"]["Labels"] == labels, f"the labels of the bundle's image are {config['config']['Labels']}")
+            expect({"architecture": config["architecture"], "os": config["os"]} == one["platform"], "the bundle's image says another platform")
+            layers = [blob(layer["digest"]) for layer in manifest["layers"]]
+            expect(len(layers) == 1 and members(layers[0]) == wanted, "the bundle's image has other files than the bundle")
+            unpacked = [f"sha256:{sha256(gzip.decompress(layer))}" for layer in layers]
+            expect(config["rootfs"]["diff_ids"] == unpacked, "the bundle's image has another layer than its configuration says")
+        for part in [top[0], *images]:
+            expect(part["size"] == len(blob(part["digest"])), "a size in the bundle's image")
+
+    def replaced(self):
+        """The bundle names the release before this one, of those that the changelog names with their commits."""
+        releases = re.findall(r"^## (\S+)\n\nCommit ", (ROOT / "CHANGELOG.md").read_text(), re.M)
+        earlier = [one for one in releases if one != self.version]
+        csv = yaml.safe_load(members(self.read("quorate-VERSION-olm-bundle.tar.gz"))["manifests/quorate.clusterserviceversion.yaml"])
+        expect(csv["spec"].get("replaces") == (f"quorate.v{earlier[0]}" if earlier else None), f"the bundle replaces {csv['spec'].get('replaces')}")
+
+    def signatures(self):
+        """Of each image one, of its digest. Whether the key fits is for openssl to say (signature.sh)."""
+        if not (self.folder / f"quorate-{self.version}-image.sig.tar").exists():
+            return
+        for name, text in (("image", self.pinned), ("olm-bundle-image", self.read("olm-bundle-image.txt").decode().strip())):
+            digest = text.split("@")[1]
+            top, blob = self.layout(f"quorate-VERSION-{name}.sig.tar")
+            tag = top[0]["annotations"]["org.opencontainers.image.ref.name"]
+            expect(len(top) == 1 and tag == digest.replace(":", "-") + ".sig", f"the signature of the {name} has the tag {tag}")
+            layers = json.loads(blob(top[0]["digest"]))["layers"]
+            payload = json.loads(blob(layers[0]["digest"]))["critical"]
+            expect(payload["image"] == {"docker-manifest-digest": digest}, f"the signature of the {name} is of {payload['image']}")
+
     def plugins(self):
         krew = yaml.safe_load(self.read("quorate.krew.yaml"))
         expect(krew["spec"]["version"] == f"v{self.version}", "krew's manifest has another version")
@@ -203,7 +256,8 @@ def main(arguments):
     if len(arguments) != 3 + pieces:
         sys.exit(__doc__)
     release = Release(*arguments[pieces:], pieces)
-    checks = [release.names, release.chart, release.install, release.bundle, release.plugins, release.debian]
+    checks = [release.names, release.chart, release.install, release.bundle, release.bundle_image, release.replaced]
+    checks += [release.signatures, release.plugins, release.debian]
     if not pieces:
         checks += [release.sums, release.oci, release.materials]
     for check in checks:

@@ -82,6 +82,10 @@ tests/release/check.py "$work/first" $image "$url"
 cd "$work/first"
 sha256sum --quiet --check SHA256SUMS
 openssl pkeyutl -verify -rawin -pubin -inkey SHA256SUMS.pub -in SHA256SUMS -sigfile SHA256SUMS.sig >/dev/null
+for one in image:"$image" olm-bundle-image:"$image-bundle"; do
+  named=$(cat "${one%%:*}.txt")
+  "$OLDPWD/tests/release/signature.sh" "quorate-$version-${one%%:*}.sig.tar" "${one#*:}" "${named#*@}" SHA256SUMS.pub
+done
 openssl dgst -sha256 -sign "$work/ecdsa.pem" -out "$work/ecdsa.sig" SHA256SUMS
 openssl pkey -in "$work/ecdsa.pem" -pubout -out "$work/ecdsa.pub"
 openssl dgst -sha256 -verify "$work/ecdsa.pub" -signature "$work/ecdsa.sig" SHA256SUMS >/dev/null

@@ -92,7 +92,7 @@ pub(super) async fn apply_action(
         ObjectAction::OwnPvc { pvc, uid, owned } => own_pvc(one, cluster, pvc, uid, *owned).await,
         ObjectAction::MapSlot { slot, member, .. } => {
             let service = build::slot_service(cluster, *slot, member);
-            apply_noted(one, &service, ours).await
+            apply_service(one, cluster, service, ours).await
         }
         ObjectAction::DropSlot { service, uid, .. } => {
             delete::<Service>(client, namespace, service, one.as_seen(uid))
@@ -178,6 +178,44 @@ async fn apply_noted<K: Object>(
     Ok(())
 }
 
+/// As [`apply_noted`], of a Service, whose second IP family the API server may have added.
+async fn apply_service(
+    one: &OneCluster,
+    cluster: &ValidatedCluster,
+    mut service: Service,
+    ours: Owned<'_>,
+) -> Result<(), Failure> {
+    let asked = &cluster.spec.service;
+    if !asked.ip_families.is_empty() {
+        let (name, namespace) = (service.name_any(), one.key.0.as_str());
+        let api: Api<Service> = Api::namespaced(one.shared.client.clone(), namespace);
+        let found = api.get_opt(&name).await;
+        let found = found.map_err(|error| failure("read", &name, &error))?;
+        if let Some(found) = found {
+            service = build::with_added_family(service, &found);
+        }
+    }
+    let stored = apply(&one.shared.client, &one.key.0, &service, ours).await;
+    let stored = stored.map_err(|failure| match failure {
+        // Of which Kubernetes tells what it compares, and not what can be done.
+        Failure::Refused(why) if asked.names_families() && is_about_families(&why) => {
+            Failure::Refused(format!("{why}: {FAMILIES}"))
+        }
+        failure => failure,
+    })?;
+    one.made(&build::with_added_family(service, &stored), &stored);
+    Ok(())
+}
+
+/// What whoever asks for families that a Service cannot have is told.
+const FAMILIES: &str = "correct spec.service.ipFamilyPolicy and spec.service.ipFamilies: Kubernetes never changes the first family of a Service with an address (status.endpoints.ipFamilies), and has only those that its API server is configured with";
+
+fn is_about_families(why: &str) -> bool {
+    ["ipFamil", "IPFamil", "clusterIPs"]
+        .iter()
+        .any(|word| why.contains(word))
+}
+
 /// Deletes the identity Secret of this incarnation, as it is now, and no other.
 async fn delete_identity_secret(
     one: &OneCluster,
@@ -223,7 +261,7 @@ async fn apply_object(
             let service = build::service(cluster, &key.name);
             let service = service
                 .ok_or_else(|| Failure::Refused(format!("there is no Service {}", key.name)))?;
-            apply_noted(one, &service, ours).await
+            apply_service(one, cluster, service, ours).await
         }
         ObjectKind::PodDisruptionBudget => {
             apply_noted(one, &build::pdb_without_evictions(cluster), ours).await

@@ -53,7 +53,8 @@ impl OneCluster {
                     let mut ours = services.iter().filter(|one| one.name_any() == key.name);
                     ours.next().is_some_and(|live| {
                         self.is_edited(cluster, &**live, |cluster| {
-                            build::service(cluster, &key.name)
+                            let service = build::service(cluster, &key.name)?;
+                            Some(build::with_added_family(service, live))
                         })
                     })
                 }
@@ -116,7 +117,8 @@ impl OneCluster {
             let member = facts.member.clone();
             let edited = live.is_some_and(|live| {
                 self.is_edited(cluster, &**live, |cluster| {
-                    Some(build::slot_service(cluster, *slot, &member?))
+                    let service = build::slot_service(cluster, *slot, &member?);
+                    Some(build::with_added_family(service, live))
                 })
             });
             if edited {

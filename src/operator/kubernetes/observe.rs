@@ -28,8 +28,8 @@ use super::user_certificates;
 use crate::build;
 use crate::crd::{
     DisruptionPolicy, EtcdCluster, EtcdClusterStatus, LABEL_CLUSTER, LABEL_CLUSTER_UID,
-    LABEL_MEMBER, TlsPort, ValidatedCluster, fenced_members, identity_secret_name,
-    operator_secret_name, pdb_name, pvc_name,
+    LABEL_MEMBER, TlsPort, ValidatedCluster, client_service_name, fenced_members,
+    identity_secret_name, operator_secret_name, pdb_name, pvc_name,
 };
 use crate::model::forecast::{Forecast, forecast};
 use crate::operator::admission::admit;
@@ -272,7 +272,14 @@ impl OneCluster {
                 ours.map(|pdb| facts::pdb(pdb))
             },
             slot_endpoints: valid.map(build::slot_endpoints).unwrap_or_default(),
-            wanted_slot_inputs: build::wanted_slot_inputs(),
+            service_families: {
+                let name = client_service_name(&name);
+                let mut ours = services.iter().filter(|one| one.name_any() == name);
+                let ours =
+                    ours.find(|one| facts::owner(&one.metadata, &self.key.1, &uid) == Owner::Ours);
+                ours.map(|one| build::families_of(one)).unwrap_or_default()
+            },
+            wanted_slot_inputs: valid.map(build::wanted_slot_inputs).unwrap_or_default(),
             tls,
             slots: {
                 let mut slots = related_objects::slots(&services, &self.key, &uid);

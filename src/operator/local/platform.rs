@@ -260,6 +260,7 @@ impl Local {
             wanted_objects: BTreeMap::new(),
             objects: BTreeMap::new(),
             slot_endpoints: Vec::new(),
+            service_families: Vec::new(),
             wanted_slot_inputs: String::new(),
             tls: crate::plan::TlsFacts::default(),
             slots: BTreeMap::new(),

@@ -29,16 +29,7 @@ pub(super) fn on_create(server: &ApiServer, kind: Kind, object: &mut Value) {
         }
         Kind::Pod => object["status"] = json!({"phase": "Pending", "qosClass": "Burstable"}),
         Kind::StatefulSet => object["status"] = json!({"replicas": 0, "availableReplicas": 0}),
-        Kind::Service => {
-            object["status"] = json!({"loadBalancer": {}});
-            let headless = object::text(object, &["spec", "clusterIP"]) == "None";
-            if !headless {
-                let address = address(server.revision());
-                default(object, &["spec", "clusterIP"], json!(address));
-            }
-            let first = object["spec"]["clusterIP"].clone();
-            object["spec"]["clusterIPs"] = json!([first]);
-        }
+        Kind::Service => object["status"] = json!({"loadBalancer": {}}),
         Kind::PodDisruptionBudget => {
             object["status"] = json!({"currentHealthy": 0, "desiredHealthy": 0,
                 "disruptionsAllowed": 0, "expectedPods": 0});
@@ -71,14 +62,9 @@ fn add_finalizer(object: &mut Value, name: &str) {
     object["metadata"]["finalizers"] = json!(all);
 }
 
-fn address(revision: u64) -> String {
-    format!("10.96.{}.{}", (revision >> 8) & 0xff, revision & 0xff)
-}
-
 /// What a new version takes over from the old one where it does not set a field.
 pub(super) fn on_update(kind: Kind, old: &Value, object: &mut Value) {
     let kept: &[&str] = match kind {
-        Kind::Service => &["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"],
         Kind::PersistentVolumeClaim => &["volumeName", "storageClassName"],
         _ => &[],
     };
@@ -125,8 +111,6 @@ fn service(object: &mut Value) {
     default(spec, &["type"], json!("ClusterIP"));
     default(spec, &["sessionAffinity"], json!("None"));
     default(spec, &["internalTrafficPolicy"], json!("Cluster"));
-    default(spec, &["ipFamilies"], json!(["IPv4"]));
-    default(spec, &["ipFamilyPolicy"], json!("SingleStack"));
     let outside = matches!(object::text(spec, &["type"]), "NodePort" | "LoadBalancer");
     if outside {
         default(spec, &["externalTrafficPolicy"], json!("Cluster"));

@@ -24,6 +24,7 @@ mod apply;
 mod defaults;
 mod delete;
 mod evict;
+mod families;
 mod fields;
 mod kinds;
 pub mod object;
@@ -40,6 +41,8 @@ mod watch;
 mod webhook;
 mod write;
 
+#[cfg(test)]
+mod families_test;
 #[cfg(test)]
 mod recorded_test;
 #[cfg(test)]

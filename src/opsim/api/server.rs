@@ -66,6 +66,8 @@ pub struct ApiServer {
     pub(super) resizes_pods: bool,
     /// Whether a mesh's webhook changes the pods of members.
     meshed: bool,
+    /// IP families of Services, the default one first.
+    ip_families: Vec<&'static str>,
     watchers: Vec<Waker>,
 }
 
@@ -83,6 +85,7 @@ impl ApiServer {
             not_modelled: Vec::new(),
             resizes_pods: true,
             meshed: false,
+            ip_families: vec!["IPv4"],
             watchers: Vec::new(),
         }
     }
@@ -104,6 +107,15 @@ impl ApiServer {
 
     pub(super) fn injects_sidecars(&self) -> bool {
         self.meshed
+    }
+
+    /// Gives Services addresses of these IP families from now on, by default of the first.
+    pub fn set_ip_families(&mut self, families: &[&'static str]) {
+        self.ip_families = families.to_vec();
+    }
+
+    pub(super) fn ip_families(&self) -> &[&'static str] {
+        &self.ip_families
     }
 
     /// The newest revision.

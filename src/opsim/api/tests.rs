@@ -11,7 +11,7 @@ use super::*;
 
 const NOW_MS: u64 = 1_700_000_000_000;
 
-fn server() -> ApiServer {
+pub(super) fn server() -> ApiServer {
     ApiServer::new(7, NOW_MS)
 }
 
@@ -35,7 +35,7 @@ fn set(image: &str) -> Value {
                     "ports": [{"containerPort": 2379, "name": "client"}]}]}}}})
 }
 
-fn apply(
+pub(super) fn apply(
     server: &mut ApiServer,
     who: &str,
     body: Value,

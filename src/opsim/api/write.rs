@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::apply::{self, Manager, Operation};
 use super::defaults;
+use super::families;
 use super::kinds::Kind;
 use super::object;
 use super::refusal::Refusal;
@@ -167,6 +168,9 @@ impl ApiServer {
         }
         defaults::on_create(self, kind, &mut object);
         defaults::always(kind, &mut object);
+        if kind == Kind::Service {
+            families::settle(self, None, &mut object)?;
+        }
         validate::on_create(self, kind, &object)?;
         Ok(self.store(writer.actor, kind, object, Arc::new(managers)))
     }
@@ -336,6 +340,9 @@ impl ApiServer {
         }
         defaults::on_update(kind, old, &mut object);
         defaults::always(kind, &mut object);
+        if kind == Kind::Service {
+            families::settle(self, Some(old), &mut object)?;
+        }
         validate::on_update(self, kind, old, &object)?;
         Ok(object)
     }

@@ -371,6 +371,19 @@ fn the_rest() -> Vec<Field> {
             json!([["x"], {"example.com/idle": 60}]),
         ),
         field(
+            "service.ipFamilyPolicy",
+            json!([null, "SingleStack", "PreferDualStack", "RequireDualStack"]),
+            json!([]),
+            json!(["DualStack"]),
+        ),
+        // Two of them need a policy: the scenario dual-stack names both.
+        field(
+            "service.ipFamilies",
+            json!([null, ["IPv4"]]),
+            json!([]),
+            json!([["IPv4", "IPv4"], ["IPv5"], "IPv4"]),
+        ),
+        field(
             "networkPolicy.clients",
             json!([
                 null,

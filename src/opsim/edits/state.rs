@@ -43,7 +43,9 @@ pub(super) fn of(world: &World) -> Value {
                 .all(kind)
                 .filter(|found| object::label(found, LABEL_CLUSTER_UID) == Some(uid));
             let kept = ours.filter(|found| !is_retired(found));
-            let mut seen: Vec<Value> = kept.map(|found| plain(kind, found, uid)).collect();
+            let asks = object::at(resource, &["spec", "service", "ipFamilyPolicy"]).is_some();
+            let seen = kept.map(|found| plain(kind, found, uid, asks));
+            let mut seen: Vec<Value> = seen.collect();
             seen.sort_by_key(Value::to_string);
             objects.insert(kind.name(), seen);
         }
@@ -116,7 +118,7 @@ fn without_places(found: &mut Value) {
 }
 
 /// What of an object follows from the specification.
-fn plain(kind: Kind, found: &Value, uid: &str) -> Value {
+fn plain(kind: Kind, found: &Value, uid: &str, asks_for_families: bool) -> Value {
     let member = object::label(found, LABEL_MEMBER);
     let mut spec = found["spec"].clone();
     let mut labels = found["metadata"]["labels"].clone();
@@ -156,6 +158,12 @@ fn plain(kind: Kind, found: &Value, uid: &str) -> Value {
             }
         }
         _ => {}
+    }
+    if kind == Kind::Service && !asks_for_families {
+        // A Service keeps what it was given where the resource does not say it any more.
+        for field in ["ipFamilyPolicy", "ipFamilies"] {
+            object::take(&mut spec, &[field]);
+        }
     }
     let content = json!({
         "labels": labels,

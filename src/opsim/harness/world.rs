@@ -152,7 +152,9 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new(options: Options) -> Self {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(options.seed);
-        let api = api::SharedApiServer::new(ApiServer::new(options.seed, START_MS));
+        let mut server = ApiServer::new(options.seed, START_MS);
+        server.set_ip_families(&["IPv4", "IPv6"]);
+        let api = api::SharedApiServer::new(server);
         let fork =
             |random: &mut Xoshiro256PlusPlus| Xoshiro256PlusPlus::seed_from_u64(random.random());
         let servers = Servers::new(fork(&mut random), START_MS);

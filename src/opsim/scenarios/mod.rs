@@ -8,6 +8,7 @@ mod backup_lives;
 mod backups;
 mod clients;
 mod disks;
+mod families;
 mod fences;
 mod hard;
 mod hibernation;
@@ -38,6 +39,7 @@ pub fn all() -> Vec<Scenario> {
         &more::SCENARIOS[..],
         &kept::SCENARIOS[..],
         &disks::SCENARIOS[..],
+        &families::SCENARIOS[..],
         &fences::SCENARIOS[..],
         &nodes::SCENARIOS[..],
         &pdb::SCENARIOS[..],

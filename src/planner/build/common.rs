@@ -109,7 +109,7 @@ pub fn resource_objects(cluster: &ValidatedCluster) -> BTreeMap<ObjectKey, Strin
         ),
         (
             key(ObjectKind::Service, peers_service_name(name)),
-            hash(&json!("peers")),
+            of_families(cluster, "peers"),
         ),
         (
             key(ObjectKind::Service, client_service_name(name)),
@@ -132,8 +132,18 @@ pub fn resource_objects(cluster: &ValidatedCluster) -> BTreeMap<ObjectKey, Strin
 }
 
 /// The hash of the inputs of a slot's Service, apart from its number and member.
-pub fn wanted_slot_inputs() -> String {
-    hash(&json!("slot"))
+pub fn wanted_slot_inputs(cluster: &ValidatedCluster) -> String {
+    of_families(cluster, "slot")
+}
+
+/// The hash of a Service that has of `spec.service` the IP families alone: what it was before there were any, where none
+/// are asked for.
+fn of_families(cluster: &ValidatedCluster, what: &str) -> String {
+    let asked = &cluster.spec.service;
+    match asked.names_families() {
+        false => hash(&json!(what)),
+        true => hash(&json!([what, asked.ip_family_policy, asked.ip_families])),
+    }
 }
 
 /// The hash of one of [`resource_objects`].

@@ -34,6 +34,8 @@ mod release_test;
 #[cfg(test)]
 mod server_test;
 #[cfg(test)]
+mod service_test;
+#[cfg(test)]
 mod tests;
 
 pub use backup_job::{
@@ -75,4 +77,7 @@ pub use secret::{
     identity_secret, is_kept_secret_data, operator_key, operator_secret, read_identity_secret,
 };
 pub use server::{container_arguments, container_image, server_facts, server_flags};
-pub use service::{client_service, peers_service, service, slot_member, slot_service};
+pub use service::{
+    client_service, families_of, peers_service, service, slot_member, slot_service,
+    with_added_family,
+};

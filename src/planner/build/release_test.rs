@@ -70,7 +70,7 @@ fn the_services_of_0_1_0_are_up_to_date() {
         let service = named(&format!("demo-client-{slot}")).expect("a slot");
         assert_eq!(
             inputs(&service.metadata),
-            Some(wanted_slot_inputs().as_str())
+            Some(wanted_slot_inputs(&cluster).as_str())
         );
     }
 }

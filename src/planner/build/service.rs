@@ -1,13 +1,14 @@
 //! The Services: a headless one that publishes every member, ready or not, so that members find
 //! each other before they are ready; one for clients, of ready voters only; and the slots, each in
-//! front of one voter, for clients that know all of them and cannot learn new names.
+//! front of one voter, for clients that know all of them and cannot learn new names. The IP families that the
+//! resource asks for are those of all of them.
 
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use crate::crd::{
-    LABEL_MEMBER, ServiceType, ValidatedCluster, client_service_name, peers_service_name,
-    slot_service_name,
+    IpFamily, IpFamilyPolicy, LABEL_MEMBER, ServiceType, ValidatedCluster, client_service_name,
+    peers_service_name, slot_service_name,
 };
 use crate::plan::ObjectKind;
 
@@ -31,6 +32,8 @@ pub fn peers_service(cluster: &ValidatedCluster) -> Service {
     Service {
         metadata: metadata(cluster, name, &inputs),
         spec: Some(ServiceSpec {
+            ip_family_policy: policy(cluster),
+            ip_families: families(cluster),
             cluster_ip: Some("None".to_owned()),
             publish_not_ready_addresses: Some(true),
             selector: Some(selector(cluster)),
@@ -65,6 +68,8 @@ pub fn client_service(cluster: &ValidatedCluster) -> Service {
     Service {
         metadata,
         spec: Some(ServiceSpec {
+            ip_family_policy: policy(cluster),
+            ip_families: families(cluster),
             type_: Some(type_.to_owned()),
             selector: Some(selector(cluster)),
             ports: Some(vec![port("client", CLIENT_PORT)]),
@@ -81,8 +86,10 @@ pub fn slot_service(cluster: &ValidatedCluster, slot: u32, member: &str) -> Serv
     selector.insert(LABEL_MEMBER.to_owned(), member.to_owned());
     let name = slot_service_name(&cluster.name, slot);
     Service {
-        metadata: metadata(cluster, name, &wanted_slot_inputs()),
+        metadata: metadata(cluster, name, &wanted_slot_inputs(cluster)),
         spec: Some(ServiceSpec {
+            ip_family_policy: policy(cluster),
+            ip_families: families(cluster),
             type_: Some("ClusterIP".to_owned()),
             selector: Some(selector),
             ports: Some(vec![port("client", CLIENT_PORT)]),
@@ -90,6 +97,48 @@ pub fn slot_service(cluster: &ValidatedCluster, slot: u32, member: &str) -> Serv
         }),
         status: None,
     }
+}
+
+/// Nothing where the resource says nothing: what the API server has chosen is not ours then.
+fn policy(cluster: &ValidatedCluster) -> Option<String> {
+    let policy = cluster.spec.service.ip_family_policy?;
+    Some(policy.as_str().to_owned())
+}
+
+fn families(cluster: &ValidatedCluster) -> Option<Vec<String>> {
+    let asked = cluster.spec.service.ip_families.iter();
+    let asked: Vec<String> = asked.map(|family| family.as_str().to_owned()).collect();
+    (!asked.is_empty()).then_some(asked)
+}
+
+/// A rendering for the Service that there is: the second family, which the API server has added by the policy to the one
+/// that is named, is named too. It takes one family where there are two for a request to give the second one up, which it
+/// refuses under every policy but SingleStack.
+#[must_use]
+pub fn with_added_family(mut rendered: Service, live: &Service) -> Service {
+    let live = live.spec.as_ref();
+    if let (Some(spec), Some(live)) = (&mut rendered.spec, live)
+        && let (Some(asked), Some(found)) = (&mut spec.ip_families, &live.ip_families)
+        && found.len() > asked.len()
+        && found.starts_with(asked)
+        && let Some(policy) = spec
+            .ip_family_policy
+            .as_ref()
+            .or(live.ip_family_policy.as_ref())
+        && policy != IpFamilyPolicy::SingleStack.as_str()
+    {
+        asked.clone_from(found);
+    }
+    rendered
+}
+
+/// The IP families of a Service, those that this operator knows.
+#[must_use]
+pub fn families_of(service: &Service) -> Vec<IpFamily> {
+    let spec = service.spec.as_ref();
+    let families = spec.and_then(|spec| spec.ip_families.as_ref());
+    let families = families.into_iter().flatten();
+    families.filter_map(|text| IpFamily::of(text)).collect()
 }
 
 /// The member of a slot's Service, according to its selector.

@@ -25,6 +25,7 @@ mod recovery_test;
 mod replica;
 mod schema;
 mod server;
+mod service;
 mod spec;
 mod status;
 mod tls;
@@ -32,6 +33,8 @@ mod validate;
 
 #[cfg(test)]
 mod server_test;
+#[cfg(test)]
+mod service_test;
 #[cfg(test)]
 mod tests;
 
@@ -59,10 +62,11 @@ pub use server::{
     AutoCompaction, CompactionMode, ExtraArg, FLAGS_OF_OPERATOR, FLAGS_OF_SERVER, FLAGS_OF_TLS,
     Server, Timings, means_true,
 };
+pub use service::{IpFamily, IpFamilyPolicy, ServiceOptions, ServiceType};
 pub use spec::{
     Disruption, DisruptionPolicy, EtcdCluster, EtcdClusterSpec, Healing, NodeReplacement,
-    Resources, Retention, RetentionPolicy, Scheduling, ServiceOptions, ServiceType, Spread,
-    Storage, StorageType, UpdateStrategy, UpdateType, VolumeMobility,
+    Resources, Retention, RetentionPolicy, Scheduling, Spread, Storage, StorageType,
+    UpdateStrategy, UpdateType, VolumeMobility,
 };
 pub use status::{
     ArchivedPoint, CertificateStatus, ClusterBackups, Disarms, Endpoints, EtcdClusterStatus,

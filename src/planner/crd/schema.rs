@@ -174,6 +174,20 @@ pub(super) fn taint_keys(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
+/// `service.ipFamilies` and what the Services have of them.
+pub(super) fn ip_families(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "array",
+        "maxItems": 2,
+        "x-kubernetes-list-type": "atomic",
+        "items": {"type": "string", "enum": ["IPv4", "IPv6"]},
+        "x-kubernetes-validations": rules(&[(
+            "size(self) < 2 || self[0] != self[1]",
+            "ipFamilies names a family once: IPv4, IPv6 or both",
+        )]),
+    })
+}
+
 /// Tolerations of a pod.
 pub(super) fn tolerations(_: &mut SchemaGenerator) -> Schema {
     json_schema!({

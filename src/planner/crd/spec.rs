@@ -18,6 +18,7 @@ use super::quantity::Quantity;
 use super::replica::ReplicaOf;
 use super::schema;
 use super::server::Server;
+use super::service::ServiceOptions;
 use super::tls::Tls;
 
 /// The desired state of a cluster.
@@ -63,6 +64,8 @@ use super::tls::Tls;
         .message("replicaOf is set when an EtcdCluster is created, or never, and stays when it was promoted: create another EtcdCluster as the standby"),
     validation = kube_core::Rule::new("!has(self.spec.replicaOf) || !has(oldSelf.spec.replicaOf) || !has(oldSelf.status) || !has(oldSelf.status.follow) || oldSelf.status.follow.phase != 'CutOver' || (has(self.spec.replicaOf.promote) == has(oldSelf.spec.replicaOf.promote) && (!has(self.spec.replicaOf.promote) || self.spec.replicaOf.promote == oldSelf.spec.replicaOf.promote))")
         .message("replicaOf.promote stays as it was carried out: clients write here. To follow again, create another EtcdCluster as the standby"),
+    validation = kube_core::Rule::new("!has(self.spec.service) || !has(self.spec.service.ipFamilies) || !has(oldSelf.status) || !has(oldSelf.status.endpoints) || !has(oldSelf.status.endpoints.ipFamilies) || (has(oldSelf.spec.service) && has(oldSelf.spec.service.ipFamilies) && self.spec.service.ipFamilies == oldSelf.spec.service.ipFamilies) || size(self.spec.service.ipFamilies) == 0 || size(oldSelf.status.endpoints.ipFamilies) == 0 || self.spec.service.ipFamilies[0] == oldSelf.status.endpoints.ipFamilies[0]")
+        .message("service.ipFamilies must begin with the first one of status.endpoints.ipFamilies, because Kubernetes never changes the first family of a Service: begin with that one, or leave the field out"),
     validation = kube_core::Rule::new("!has(self.spec.server) || !has(self.spec.server.quota) || !isQuantity(self.spec.server.quota) || !isQuantity(self.spec.storage.size) || quantity(self.spec.server.quota).add(quantity(self.spec.server.quota)).add(quantity(self.spec.server.quota)).add(quantity(self.spec.server.quota)).compareTo(quantity(self.spec.storage.size)) <= 0")
         .message("server.quota must be at most a quarter of storage.size: up to three checkpoints of the data and as much log are on the volume; lower the quota or raise storage.size")
 )]
@@ -124,7 +127,7 @@ pub struct EtcdClusterSpec {
     /// defaults.
     #[serde(default, skip_serializing_if = "Server::is_default")]
     pub server: Server,
-    /// The Service that clients use.
+    /// The Service that clients use, and the IP families of the cluster's Services.
     #[serde(default)]
     pub service: ServiceOptions,
     /// Who may reach the members over the network. The peer port is open only to the other members and the operator.
@@ -277,35 +280,6 @@ pub struct Resources {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 16))]
     pub limits: BTreeMap<String, Quantity>,
-}
-
-/// The Service that clients use.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", default)]
-pub struct ServiceOptions {
-    /// Type of the client Service.
-    #[serde(rename = "type")]
-    pub type_: ServiceType,
-    /// Further labels of the client Service.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(extend("maxProperties" = 64))]
-    pub labels: BTreeMap<String, String>,
-    /// Annotations of the client Service, for a load balancer's settings.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(extend("maxProperties" = 64))]
-    pub annotations: BTreeMap<String, String>,
-}
-
-/// Type of a Service.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum ServiceType {
-    /// An address inside the Kubernetes cluster only.
-    #[default]
-    ClusterIP,
-    /// Also a port on every node.
-    NodePort,
-    /// Also a cloud load balancer.
-    LoadBalancer,
 }
 
 /// Where members may run.

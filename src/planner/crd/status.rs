@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::backups::LastBackup;
 use super::follow::FollowStatus;
 use super::schema;
+use super::service::IpFamily;
 
 /// State of a cluster as last observed. A hint for people and tools: the operator derives every decision from live
 /// state, and losing the status only restarts its waits.
@@ -113,6 +114,10 @@ pub struct Endpoints {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 9), extend("x-kubernetes-list-type" = "atomic"))]
     pub slots: Vec<String>,
+    /// IP families of the client Service, the first one first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 2), extend("x-kubernetes-list-type" = "atomic"))]
+    pub ip_families: Vec<IpFamily>,
     /// Secret whose `ca.crt` holds the CAs of the members' certificates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_secret_ref: Option<SecretReference>,

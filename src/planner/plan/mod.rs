@@ -21,6 +21,7 @@ mod observed;
 mod pdb;
 mod report;
 mod rules;
+mod services;
 mod situation;
 mod space;
 pub mod status_memory;

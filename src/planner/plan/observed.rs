@@ -5,8 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::crd::{
-    ClusterBackups, EtcdRecoverySpec, FollowStatus, RestoreStatus, Server, Timings, TlsPort,
-    ValidatedCluster,
+    ClusterBackups, EtcdRecoverySpec, FollowStatus, IpFamily, RestoreStatus, Server, Timings,
+    TlsPort, ValidatedCluster,
 };
 
 use super::certificates::{PortSecurity, TlsFacts};
@@ -62,6 +62,8 @@ pub struct Observed {
     /// URLs of the slots, from slot 0 to one less than the voters wanted. Empty where the platform
     /// has no slots.
     pub slot_endpoints: Vec<String>,
+    /// IP families of the client Service as it is. Empty while there is none, and where the platform has no Services.
+    pub service_families: Vec<IpFamily>,
     /// Hash of the inputs that a slot's Service is rendered from now, its member aside.
     pub wanted_slot_inputs: String,
     /// The slots' Services by number, also those of other owners under our names.

@@ -327,6 +327,7 @@ fn status(s: &Situation<'_>, draft: &Draft) -> EtcdClusterStatus {
         endpoints: Some(Endpoints {
             client: s.o.client_endpoint.clone(),
             slots: s.o.slot_endpoints.clone(),
+            ip_families: s.o.service_families.clone(),
             ca_secret_ref,
             client_secret_ref,
         }),

@@ -37,6 +37,7 @@ pub fn observed_at(now_ms: u64) -> Observed {
         objects: [].into(),
         pdb: None,
         slot_endpoints: [].into(),
+        service_families: [].into(),
         wanted_slot_inputs: String::new(),
         tls: TlsFacts::default(),
         slots: [].into(),

@@ -1,7 +1,8 @@
 //! Reaching a peer: resolve, connect, TLS, hello.
 //!
 //! Keeps the last good address of each name, so that a slow or absent DNS does not partition a
-//! running cluster. The hello makes that safe, for the peer has to prove its identity.
+//! running cluster. The hello makes that safe, for the peer has to prove its identity. It is the first that is tried: a
+//! name may have addresses of both IP families, of which one leads nowhere.
 
 use std::collections::BTreeMap;
 use std::io::{Error, ErrorKind};
@@ -218,10 +219,19 @@ impl From<Endpoint> for Target {
     }
 }
 
+/// What is known of a name that led to a peer.
+#[derive(Clone, Debug)]
+struct Good {
+    /// The address by which it was reached last.
+    last: SocketAddr,
+    /// All that the name had then: from any of them the peer may come.
+    all: Vec<IpAddr>,
+}
+
 /// Reaches peers.
 pub(crate) struct Dialler {
     security: Security,
-    good: Mutex<BTreeMap<String, SocketAddr>>,
+    good: Mutex<BTreeMap<String, Good>>,
 }
 
 impl Dialler {
@@ -265,13 +275,16 @@ impl Dialler {
     async fn connect(&self, endpoint: &Endpoint, name: &str) -> Result<Io, Error> {
         let authority = endpoint.authority();
         let mut failure = None;
-        for address in self.addresses(&authority).await? {
+        let addresses = self.addresses(&authority).await?;
+        for address in addresses.iter().copied() {
             match within("connecting", TcpStream::connect(address)).await {
                 Ok(tcp) => {
                     tcp.set_nodelay(true)?;
                     // An IP address needs no DNS, so only names are cached.
                     if endpoint.host.parse::<IpAddr>().is_err() {
-                        self.lock().insert(authority.clone(), address);
+                        let all = addresses.iter().map(SocketAddr::ip).collect();
+                        let good = Good { last: address, all };
+                        self.lock().insert(authority.clone(), good);
                     }
                     return self.security.dial(tcp, endpoint, name).await;
                 }
@@ -285,12 +298,12 @@ impl Dialler {
         Err(failure.unwrap_or_else(none))
     }
 
-    /// The addresses of the name, or the last good one if it does not resolve.
+    /// The addresses of the name, the last good one first; that one alone if it does not resolve.
     async fn addresses(&self, authority: &str) -> Result<Vec<SocketAddr>, Error> {
         let resolved = within("resolving", tokio::net::lookup_host(authority)).await;
-        let good = self.lock().get(authority).copied();
+        let good = self.lock().get(authority).map(|good| good.last);
         match (resolved, good) {
-            (Ok(found), _) => Ok(found.collect()),
+            (Ok(found), good) => Ok(in_order(found.collect(), good)),
             (Err(_), Some(address)) => Ok(vec![address]),
             (Err(error), None) => Err(Error::new(
                 error.kind(),
@@ -299,15 +312,25 @@ impl Dialler {
         }
     }
 
-    /// The address at which a peer was last reached, if it is known without DNS.
-    pub(crate) fn address(&self, to: &Target) -> Option<IpAddr> {
-        let good = || Some(self.lock().get(&to.at.authority())?.ip());
-        to.at.host.parse().ok().or_else(good)
+    /// The addresses of a peer, as far as they are known without DNS.
+    pub(crate) fn known_addresses(&self, to: &Target) -> Vec<IpAddr> {
+        if let Ok(address) = to.at.host.parse() {
+            return vec![address];
+        }
+        let known = self.lock();
+        let good = known.get(&to.at.authority());
+        good.map(|good| good.all.clone()).unwrap_or_default()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, SocketAddr>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Good>> {
         self.good.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// These addresses, the good one first if it is still one of them.
+fn in_order(mut found: Vec<SocketAddr>, good: Option<SocketAddr>) -> Vec<SocketAddr> {
+    found.sort_by_key(|address| Some(*address) != good);
+    found
 }
 
 /// Bounds a step in time.
@@ -319,4 +342,46 @@ pub(crate) async fn within<T>(
         let text = format!("{what} took longer than {} s", STEP.as_secs());
         Err(Error::new(ErrorKind::TimedOut, text))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target() -> Target {
+        Target::from(Endpoint::parse("http://demo-1-0.demo-peers:2380").expect("a URL"))
+    }
+
+    /// Only the address by which a peer was dialled counted as its own. With both IP families it may come from the other
+    /// one, and its connections were then closed like a stranger's.
+    #[test]
+    fn peer_is_known_by_the_addresses_of_both_families() {
+        let dialler = Dialler::new(Security::plain());
+        assert_eq!(dialler.known_addresses(&target()), [] as [IpAddr; 0]);
+        let all: [IpAddr; 2] = ["fd00::7".parse().expect("v6"), [10, 0, 0, 7].into()];
+        let good = Good {
+            last: (all[1], 2380).into(),
+            all: all.to_vec(),
+        };
+        dialler.lock().insert(target().at.authority(), good);
+        assert_eq!(dialler.known_addresses(&target()), all);
+        let literal = Target::from(Endpoint::parse("http://[fd00::8]:2380").expect("a URL"));
+        let literal = dialler.known_addresses(&literal);
+        assert_eq!(literal, ["fd00::8".parse::<IpAddr>().expect("v6")]);
+    }
+
+    /// A family that leads nowhere cost the time of a step with each new link.
+    #[test]
+    fn last_good_address_is_tried_first() {
+        let [six, four, other]: [SocketAddr; 3] =
+            ["[fd00::7]:2380", "10.0.0.7:2380", "10.0.0.9:2380"]
+                .map(|text| text.parse().expect("an address"));
+        assert_eq!(in_order(vec![six, four], Some(four)), [four, six]);
+        assert_eq!(in_order(vec![six, four], None), [six, four]);
+        assert_eq!(
+            in_order(vec![six, four], Some(other)),
+            [six, four],
+            "it has moved"
+        );
+    }
 }

@@ -507,7 +507,7 @@ impl MemberRuntime {
         let members = links.values().filter(|(peer, _)| !peer.unknown);
         let targets = members.flat_map(|(peer, _)| &peer.urls);
         self.door
-            .reserve(targets.filter_map(|target| self.dialler.address(target)));
+            .reserve(targets.flat_map(|target| self.dialler.known_addresses(target)));
     }
 }
 

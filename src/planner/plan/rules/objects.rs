@@ -45,6 +45,9 @@ fn apply(s: &Situation<'_>, draft: &mut Draft, wanted: impl Fn(ObjectKind) -> bo
             }
             Some(facts) if facts.inputs.is_none() => "it was changed after it was created",
             Some(facts) if facts.inputs.as_ref() != Some(inputs) => {
+                if key.kind == ObjectKind::Service && s.waits_for_client_service(&key.name) {
+                    continue;
+                }
                 "what it is created from changed"
             }
             Some(_) => continue,

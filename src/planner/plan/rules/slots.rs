@@ -33,6 +33,10 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
             Some(facts) => match holder(s, facts) {
                 Some(_) if facts.inputs.as_ref() == Some(&s.o.wanted_slot_inputs) => continue,
                 Some(member) => {
+                    let service = slot_service_name(&s.cluster.name, slot);
+                    if facts.inputs.is_some() && s.waits_for_client_service(&service) {
+                        continue;
+                    }
                     let reason = "what it is created from changed";
                     draft.step(Rule::Objects, map(s, slot, member), reason);
                     continue;

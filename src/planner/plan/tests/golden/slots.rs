@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::plan::tests::script::{Script, rested, wait};
 use crate::plan::tests::world::World;
-use crate::plan::{Action, Owner, Plan, plan};
+use crate::plan::{Action, ObjectFacts, ObjectKey, ObjectKind, Owner, Plan, plan};
 
 /// Which member each slot leads to.
 fn mapped(world: &World) -> BTreeMap<u32, String> {
@@ -186,4 +186,58 @@ fn two_slots_never_keep_one_member() {
     world.settle(1000);
     assert_eq!(world.api.slots.len(), 2);
     assert!(!both(&world), "{:?}", world.api.slots);
+}
+
+/// A change of all Services that Kubernetes refuses was refused once for each of them: a reconcile gives up after a few
+/// failed writes, and a lost member of a large cluster was not replaced.
+#[test]
+fn a_change_of_all_services_begins_with_the_client_service() {
+    let mut world = rested(3);
+    for facts in world.api.slots.values_mut() {
+        facts.inputs = Some("slot-0".into());
+    }
+    let service = |name: &str| ObjectKey {
+        kind: ObjectKind::Service,
+        name: name.to_owned(),
+    };
+    let (client, peers) = (service("demo-client"), service("demo-peers"));
+    let mut seen = world.observe();
+    let older = |inputs: Option<&str>| ObjectFacts {
+        owner: Owner::Ours,
+        terminating: false,
+        inputs: inputs.map(str::to_owned),
+    };
+    seen.wanted_objects
+        .insert(peers.clone(), "objects-1".into());
+    let asked = |seen: &crate::plan::Observed| -> Vec<String> {
+        let steps = plan(seen).steps.into_iter();
+        let of_services = steps.filter_map(|step| match step.action {
+            Action::Object(ObjectAction::ApplyObject(key)) => Some(key.name),
+            Action::Object(ObjectAction::MapSlot { service, .. }) => Some(service),
+            _ => None,
+        });
+        of_services.collect()
+    };
+    seen.objects
+        .insert(client.clone(), older(Some("objects-0")));
+    seen.objects.insert(peers.clone(), older(Some("objects-0")));
+    assert_eq!(asked(&seen), ["demo-client"]);
+    // What somebody edited or deleted waits for nothing.
+    seen.objects.insert(peers.clone(), older(None));
+    assert_eq!(asked(&seen), ["demo-client", "demo-peers"]);
+    seen.objects.remove(&peers);
+    let slot = seen.slots.get_mut(&1).expect("a slot");
+    slot.inputs = None;
+    let expected = ["demo-client", "demo-peers", "demo-client-1"];
+    assert_eq!(asked(&seen), expected);
+    // Kubernetes has taken it.
+    let wanted = seen.wanted_objects.get(&client).cloned();
+    seen.objects.insert(client, older(wanted.as_deref()));
+    let expected = [
+        "demo-peers",
+        "demo-client-0",
+        "demo-client-1",
+        "demo-client-2",
+    ];
+    assert_eq!(asked(&seen), expected);
 }
