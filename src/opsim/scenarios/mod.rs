@@ -25,6 +25,7 @@ mod strangers;
 mod tls;
 mod tls_user_certificates;
 mod told;
+mod trust_bundles;
 mod volumes;
 
 use super::run::Scenario;
@@ -53,6 +54,7 @@ pub fn all() -> Vec<Scenario> {
         &clients::SCENARIOS[..],
         &tls::SCENARIOS[..],
         &tls_user_certificates::SCENARIOS[..],
+        &trust_bundles::SCENARIOS[..],
         &volumes::SCENARIOS[..],
         &told::SCENARIOS[..],
         &backups::SCENARIOS[..],

@@ -329,6 +329,7 @@ fn status(s: &Situation<'_>, draft: &Draft) -> EtcdClusterStatus {
             slots: s.o.slot_endpoints.clone(),
             ca_secret_ref,
             client_secret_ref,
+            cluster_trust_bundle: certificates::bundle(s),
         }),
         certificates: certificates::rows(s),
         summary: None,

@@ -24,5 +24,6 @@ mod standby;
 mod tls;
 mod tls_missing;
 mod tls_user_certificates;
+mod trust_bundle;
 mod version;
 mod volumes;
