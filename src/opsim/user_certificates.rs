@@ -18,8 +18,9 @@ const DAY_MS: u64 = 86_400_000;
 /// Interval at which an operator at rest reads a Secret of the user, in milliseconds.
 pub(crate) const READ_EVERY_MS: u64 = 30_000;
 
-/// Number of Secrets that a resource names and the operator does not create, and of Certificates that it requests.
-pub(crate) fn external_secrets(resource: &Value) -> usize {
+/// Number of Secrets that a resource names and the operator does not create, of Certificates that it requests, and of
+/// ClusterTrustBundles that it asks for: what is in no cache.
+pub(crate) fn read_live(resource: &Value) -> usize {
     let name = |port: &str, field: &str| {
         let path = ["spec", "tls", port, field, "name"];
         Some(object::text(resource, &path).to_owned()).filter(|name| !name.is_empty())
@@ -30,7 +31,8 @@ pub(crate) fn external_secrets(resource: &Value) -> usize {
     let asked = 2 * ports.clone().filter(|port| cert_manager(port)).count();
     let names = ports
         .flat_map(|port| ["certificateSecretRef", "caSecretRef"].map(|field| name(port, field)));
-    names.flatten().collect::<BTreeSet<String>>().len() + asked
+    let bundle = object::text(resource, &["spec", "tls", "publishCAs"]) == "ClusterTrustBundle";
+    names.flatten().collect::<BTreeSet<String>>().len() + asked + usize::from(bundle)
 }
 
 /// A user's own authority.

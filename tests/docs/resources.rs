@@ -1,6 +1,7 @@
 //! Checks blocks of YAML: a cluster must pass all rules of the API server and of the operator, a part of one must pass
 //! as part of `spec`, and references to objects of a cluster must name objects that the operator creates.
 
+use k8s_openapi::api::core::v1::Pod;
 use kube::CustomResourceExt;
 use kube::core::cel::{Validator, compile_schema};
 use quorate::crd;
@@ -37,6 +38,7 @@ fn document(text: &str) -> Vec<String> {
         (_, "EtcdUser") => other::<crd::access::EtcdUser>(&value),
         (_, "EtcdRole") => other::<crd::access::EtcdRole>(&value),
         (_, "DataStore") if known(&value) => data_store(&value),
+        ("v1", "Pod") => pod(&value),
         (version, kind) if !known(&value) => {
             vec![format!(
                 "{version} {kind} is not known here: add it to this test"
@@ -103,6 +105,35 @@ fn unknown(given: &Value, known: &Value) -> Vec<String> {
         None => vec![format!("unknown field {name}")],
     };
     fields.flat_map(of_field).collect()
+}
+
+/// Checks that a pod has no fields that pods do not have, and that each ClusterTrustBundle that it mounts is one of a cluster.
+fn pod(value: &Value) -> Vec<String> {
+    let read: Pod = match serde_json::from_value(value.clone()) {
+        Ok(read) => read,
+        Err(error) => return vec![error.to_string()],
+    };
+    let mut problems = unknown(value, &serde_json::to_value(&read).expect("it was read"));
+    let volumes = read
+        .spec
+        .into_iter()
+        .flat_map(|spec| spec.volumes)
+        .flatten();
+    let sources = volumes.flat_map(|volume| volume.projected.and_then(|it| it.sources));
+    for name in sources
+        .flatten()
+        .flat_map(|source| source.cluster_trust_bundle?.name)
+    {
+        let of = name
+            .strip_prefix("quorate.dev:")
+            .and_then(|rest| rest.strip_suffix(":client"));
+        let of = of.and_then(|of| of.split_once('.'));
+        let named = of.map(|(namespace, name)| crd::trust_bundle_name(namespace, name));
+        if named.as_ref() != Some(&name) {
+            problems.push(format!("{name} is no ClusterTrustBundle of a cluster"));
+        }
+    }
+    problems
 }
 
 /// Checks references to a cluster's Services and Secrets, by their names and keys.

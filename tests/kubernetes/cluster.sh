@@ -157,7 +157,8 @@ api_server() {
     --service-account-key-file="$dir/pki/sa.pub" --service-account-signing-key-file="$dir/pki/sa.key" \
     --token-auth-file="$dir/pki/tokens.csv" --authorization-mode=RBAC --allow-privileged=true \
     --kubelet-preferred-address-types=InternalIP --delete-collection-workers=8 \
-    --feature-gates=MutatingAdmissionPolicy=true --runtime-config=admissionregistration.k8s.io/v1beta1=true "$@"
+    --feature-gates=MutatingAdmissionPolicy=true,ClusterTrustBundle=true,ClusterTrustBundleProjection=true \
+    --runtime-config=admissionregistration.k8s.io/v1beta1=true,certificates.k8s.io/v1beta1/clustertrustbundles=true "$@"
 }
 
 direct() {
@@ -265,6 +266,7 @@ clusterDNS: [$dns]
 clusterDomain: cluster.local
 containerRuntimeEndpoint: unix://$d/containerd.sock
 failSwapOn: false
+featureGates: {ClusterTrustBundle: true, ClusterTrustBundleProjection: true}
 podLogsDir: $d/logs
 staticPodPath: $d/static
 fileCheckFrequency: 1s

@@ -48,6 +48,14 @@ impl Namespaces {
         Ok(Self::Only(names))
     }
 
+    /// Whether this one is among them.
+    pub(super) fn has(&self, namespace: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Only(names) => names.iter().any(|name| name == namespace),
+        }
+    }
+
     fn apis<K>(&self, client: &Client) -> Vec<Api<K>>
     where
         K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,

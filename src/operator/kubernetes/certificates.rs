@@ -139,12 +139,18 @@ fn authorities(secret: &Secret) -> Vec<Certificate> {
 /// The same with its text, if it can be read and has no more than those of ours.
 fn few_authorities(secret: &Secret) -> Option<(String, Vec<Certificate>)> {
     let text = build::secret_text(secret, build::CA_CERTIFICATES)?;
+    let all = few_authorities_of(&text)?;
+    Some((text, all))
+}
+
+/// The CAs in a text, if it can be read and has no more than those of ours.
+pub(super) fn few_authorities_of(text: &str) -> Option<Vec<Certificate>> {
     if text.len() > MOST_AUTHORITIES * MOST_CERTIFICATE {
         return None;
     }
-    let all = Certificate::all(&text).ok()?;
+    let all = Certificate::all(text).ok()?;
     let few = all.len() <= MOST_AUTHORITIES || mutant!(AnyNumberOfAuthorities);
-    few.then_some((text, all))
+    few.then_some(all)
 }
 
 /// The certificate of a Secret, if it is valid PEM and its key exists.
@@ -263,6 +269,12 @@ pub(super) async fn apply_action(
         CertificateAction::TrustAuthorities { port, secret, .. } => {
             trust(one, cluster, *port, secret).await
         }
+        CertificateAction::PublishAuthorities { trusted, .. } => {
+            super::trust_bundle::publish(one, cluster, trusted).await
+        }
+        CertificateAction::WithdrawAuthorities { bundle, uid } => {
+            super::trust_bundle::withdraw(client, bundle, uid).await
+        }
         CertificateAction::DropCertificate { secret, uid } => {
             delete::<Secret>(client, namespace, secret, one.as_seen(uid))
                 .await
@@ -272,7 +284,7 @@ pub(super) async fn apply_action(
 }
 
 /// A Secret as it is now.
-async fn live(one: &OneCluster, name: &str) -> Result<Option<Secret>, Failure> {
+pub(super) async fn live(one: &OneCluster, name: &str) -> Result<Option<Secret>, Failure> {
     let api: Api<Secret> = Api::namespaced(one.shared.client.clone(), &one.key.0);
     let found = api.get_opt(name).await;
     found.map_err(|error| failure("read", name, &error))

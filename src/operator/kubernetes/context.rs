@@ -25,6 +25,7 @@ use super::judged::Judged;
 use super::kept_secret::KeptSecret;
 use super::lease::Leadership;
 use super::revisions;
+use super::trust_bundle;
 use super::user_certificates;
 use super::workers::Key;
 use crate::build::Settings;
@@ -97,6 +98,8 @@ pub(super) struct Memory {
     pub(super) user_certificates: user_certificates::Known,
     /// State of the certificates that were requested from cert-manager.
     pub(super) cert_manager: cert_manager::Known,
+    /// Its ClusterTrustBundle.
+    pub(super) trust_bundle: trust_bundle::Known,
     /// What was judged of its resource.
     pub(super) judged: Judged,
     /// The specification that was last admitted.

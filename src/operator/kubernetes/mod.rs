@@ -39,6 +39,7 @@ mod routes;
 mod run;
 mod scrape;
 pub(crate) mod triggers;
+pub(crate) mod trust_bundle;
 mod user_certificates;
 pub mod workers;
 

@@ -202,6 +202,7 @@ impl OneCluster {
         let valid = cluster.as_ref().ok();
         self.read_user_certificates(valid, &pods).await?;
         self.read_cert_manager(valid).await?;
+        self.read_trust_bundle(valid, &status).await?;
         let tls = self.tls(valid, &found, resource);
         let (addresses, secure) = self.reached(valid, &pods, &found.sets, life);
         let made = facts::made_of(&pods, &addresses);
@@ -523,6 +524,25 @@ impl OneCluster {
         Ok(())
     }
 
+    /// Reads the ClusterTrustBundle, if there is to be one or there may be, and it is time.
+    async fn read_trust_bundle(
+        &mut self,
+        cluster: Option<&ValidatedCluster>,
+        status: &EtcdClusterStatus,
+    ) -> Result<(), Failure> {
+        let Some(cluster) = cluster else {
+            return Ok(());
+        };
+        let (bundles, clock) = (
+            Api::all(self.shared.client.clone()),
+            &self.shared.outside.clock,
+        );
+        let known = &mut self.memory.trust_bundle;
+        known.read(&bundles, cluster, status, clock).await?;
+        self.remember();
+        Ok(())
+    }
+
     /// What the cluster's Secrets hold of certificates.
     fn tls(
         &mut self,
@@ -549,6 +569,7 @@ impl OneCluster {
             secrets,
             user_certificates,
             signers: self.memory.user_certificates.signers(),
+            bundle: self.memory.trust_bundle.facts(),
         }
     }
 

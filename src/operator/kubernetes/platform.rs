@@ -16,7 +16,7 @@ use crate::operator::held::{Asked, until_told};
 use crate::operator::platform::{
     Act, Failure, Freshness, Observation, Platform, Report, Specification,
 };
-use crate::plan::{Action, ObjectAction};
+use crate::plan::{Action, CertificateAction, ObjectAction};
 
 use super::context::{Context, Environment, Memory, Resourceful};
 
@@ -140,6 +140,14 @@ impl Platform for OneCluster {
         if matches!(act.action, Action::Object(ObjectAction::AdmitSpec { .. })) {
             // What is kept now is read again.
             self.memory.revisions.look_again();
+            self.remember();
+        }
+        if let Action::Certificate(
+            CertificateAction::PublishAuthorities { .. }
+            | CertificateAction::WithdrawAuthorities { .. },
+        ) = act.action
+        {
+            self.memory.trust_bundle.look_again();
             self.remember();
         }
         let outcome = match &done {

@@ -28,6 +28,7 @@ use super::lease::{self, Candidate, LeaseTimes};
 use super::probes::{self, Health, Metered};
 use super::scrape::Scraped;
 use super::triggers;
+use super::trust_bundle;
 use super::workers::{self, Key};
 use crate::build::{self, OwnImage, Settings};
 use crate::crd::{EtcdRecovery, LABEL_CLUSTER_UID, MANAGER};
@@ -280,6 +281,8 @@ pub async fn run(options: Options) -> Result<(), Error> {
     }));
     tokio::spawn(deletion_policy::follow(reader.clone(), shared.clone()).await);
     let namespaces = options.namespaces.clone();
+    tokio::spawn(trust_bundle::follow(shared.clone(), namespaces));
+    let namespaces = options.namespaces.clone();
     tokio::spawn(backups::run(reader.clone(), namespaces, shared.clone()));
     let namespaces = options.namespaces.clone();
     tokio::spawn(access::run(reader, namespaces, shared.clone()));
@@ -311,6 +314,7 @@ async fn reconcile_one(shared: Arc<Context>, health: Arc<Health>, key: Key) -> E
         started.elapsed().as_secs_f64(),
     );
     if ended == Ended::Gone {
+        Box::pin(shared.withdraw_after(&key)).await;
         shared.forget(&key);
         Box::pin(shared.report_without_cluster(&key)).await;
     }

@@ -46,6 +46,8 @@ pub enum Kind {
     Event,
     /// `cert-manager.io/v1`.
     Certificate,
+    /// `certificates.k8s.io/v1beta1`.
+    ClusterTrustBundle,
 }
 
 /// What is fixed about a kind.
@@ -98,7 +100,7 @@ impl Facts {
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::EtcdCluster,
         Self::EtcdRecovery,
         Self::EtcdBackupStore,
@@ -120,6 +122,7 @@ impl Kind {
         Self::Lease,
         Self::Event,
         Self::Certificate,
+        Self::ClusterTrustBundle,
     ];
 
     pub(super) const fn facts(self) -> Facts {
@@ -175,6 +178,13 @@ impl Kind {
             .with_generation(),
             Self::Lease => facts("coordination.k8s.io", "v1", "Lease", "leases"),
             Self::Event => facts("events.k8s.io", "v1", "Event", "events"),
+            Self::ClusterTrustBundle => facts(
+                "certificates.k8s.io",
+                "v1beta1",
+                "ClusterTrustBundle",
+                "clustertrustbundles",
+            )
+            .of_the_cluster(),
             Self::Certificate => facts("cert-manager.io", "v1", "Certificate", "certificates")
                 .with_status()
                 .with_generation(),

@@ -92,6 +92,18 @@ mod tests {
             let found = permitted(&rules, &call(verb, kind, part));
             assert_eq!(found.is_ok(), allowed, "{verb:?} {kind:?} {part}");
         }
+        let rules = build::trust_bundle_rules();
+        for (verb, allowed) in [
+            (Verb::Get, true),
+            (Verb::List, true),
+            (Verb::Patch, true),
+            (Verb::Delete, true),
+            (Verb::Watch, false),
+            (Verb::Update, false),
+        ] {
+            let found = permitted(&rules, &call(verb, Kind::ClusterTrustBundle, ""));
+            assert_eq!(found.is_ok(), allowed, "{verb:?} ClusterTrustBundle");
+        }
         // Whoever may write any Lease could end any other controller that works by one.
         let rules = build::lease_rules("demo");
         for (verb, name, allowed) in [

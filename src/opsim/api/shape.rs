@@ -62,6 +62,7 @@ pub(super) fn list(kind: Kind, path: &str) -> Option<ListShape> {
             _ => None,
         },
         Kind::StorageClass
+        | Kind::ClusterTrustBundle
         | Kind::ControllerRevision
         | Kind::EndpointSlice
         | Kind::Secret

@@ -1,6 +1,8 @@
 //! What the API server refuses: malformed objects, fields that must not change, values that a kind
 //! does not allow. As much of it as what the operator and its users write can run into.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use super::kinds::Kind;
@@ -9,6 +11,7 @@ use super::refusal::Refusal;
 use super::schema;
 use super::selector::label_selector_fits;
 use super::server::ApiServer;
+use crate::server::tls::certificates::Certificate;
 
 /// Whether it is an object of this kind at all.
 pub(super) fn shape_of(kind: Kind, object: &Value) -> Result<(), Refusal> {
@@ -96,6 +99,11 @@ pub(super) fn on_update(
             }
         }
         Kind::Pod => pod_change(old, object)?,
+        Kind::ClusterTrustBundle => {
+            if old["spec"]["signerName"] != object["spec"]["signerName"] {
+                return refuse("spec.signerName", "Invalid value: field is immutable");
+            }
+        }
         Kind::StorageClass => {
             for field in [
                 "provisioner",
@@ -133,7 +141,10 @@ fn always(kind: Kind, object: &Value) -> Result<(), Refusal> {
     if kind.is_namespaced() && object::namespace(object).is_empty() {
         return refuse("metadata.namespace", "Required value");
     }
-    if !is_name(kind, name) {
+    // The name begins with that of its signer.
+    if kind == Kind::ClusterTrustBundle {
+        trust_bundle(object)?;
+    } else if !is_name(kind, name) {
         return refuse(
             "metadata.name",
             "Invalid value: not a lowercase RFC 1123 name",
@@ -175,6 +186,38 @@ fn always(kind: Kind, object: &Value) -> Result<(), Refusal> {
         },
         _ => Ok(()),
     }
+}
+
+/// A signer's ClusterTrustBundle: its name, and CAs that are each there once.
+fn trust_bundle(object: &Value) -> Result<(), Refusal> {
+    let kind = Kind::ClusterTrustBundle;
+    let name = object::name(object);
+    let refuse = |field: &str, why: &str| Err(Refusal::invalid(kind, name, field, why));
+    let signer = object::text(object, &["spec", "signerName"]);
+    let prefix = match signer {
+        "" => String::new(),
+        signer => format!("{}:", signer.replace('/', ":")),
+    };
+    let rest = name.strip_prefix(&prefix);
+    if !rest.is_some_and(|rest| is_name(kind, rest)) {
+        let why = format!("Invalid value: must be {prefix:?} and a lowercase RFC 1123 name");
+        return refuse("metadata.name", &why);
+    }
+    let field = "spec.trustBundle";
+    let Ok(authorities) = Certificate::all(object::text(object, &["spec", "trustBundle"])) else {
+        return refuse(
+            field,
+            "Invalid value: entry does not parse as a certificate",
+        );
+    };
+    let once: BTreeSet<&str> = authorities.iter().map(|one| one.sha256.as_str()).collect();
+    if once.is_empty() || once.len() < authorities.len() {
+        return refuse(
+            field,
+            "Invalid value: at least one trust anchor, and no duplicates",
+        );
+    }
+    Ok(())
 }
 
 /// Names of paths' segments; Services are stricter, because they are DNS labels.

@@ -412,7 +412,7 @@ fn the_rest() -> Vec<Field> {
                 null,
                 {"client": {"source": "Operator", "extraSANs": ["etcd.example.com", "10.0.0.1"]},
                     "peer": {"source": "Operator", "extraSANs": ["*.example.com"]},
-                    "clientAuth": "Required", "plaintext": "Accepted"},
+                    "clientAuth": "Required", "plaintext": "Accepted", "publishCAs": "ClusterTrustBundle"},
                 {"client": {"extraSANs": ["etcd.example.com"]}, "clientAuth": "None"},
                 {},
                 {"client": theirs("their-client", "their-authorities"), "peer": theirs("their-peer", "their-peer")},
@@ -424,7 +424,7 @@ fn the_rest() -> Vec<Field> {
                         "issuerRef": {"name": "corp", "kind": "Issuer", "group": "cert-manager.io"}}}
             ]),
             json!([]),
-            json!([{"clientAuth": "Maybe"}, {"plaintext": "Some"}, {"peer": {"source": "Vault"}},
+            json!([{"clientAuth": "Maybe"}, {"plaintext": "Some"}, {"publishCAs": "ConfigMap"}, {"peer": {"source": "Vault"}},
                 {"client": {"extraSANs": ["two words"]}}, {"client": {"source": "Secret"}},
                 {"peer": {"caSecretRef": {"name": "their-authorities"}}},
                 {"peer": {"source": "CertManager"}}, true]),

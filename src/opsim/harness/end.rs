@@ -15,8 +15,9 @@ use crate::opsim::servers::Servers;
 use super::intruder;
 
 /// Kinds whose objects are compared.
-const KINDS: [Kind; 8] = [
+const KINDS: [Kind; 9] = [
     Kind::Certificate,
+    Kind::ClusterTrustBundle,
     Kind::StatefulSet,
     Kind::Pod,
     Kind::PersistentVolumeClaim,
@@ -135,6 +136,14 @@ fn plain(kind: Kind, found: &Value, rank: &BTreeMap<&str, usize>) -> Value {
             "min_available": found["spec"]["minAvailable"],
         }),
         Kind::Certificate => found["spec"].clone(),
+        // The CAs are by chance, how many there are is not.
+        Kind::ClusterTrustBundle => {
+            let authorities = object::text(found, &["spec", "trustBundle"]);
+            json!({
+                "signer": found["spec"]["signerName"],
+                "CAs": authorities.matches("BEGIN CERTIFICATE").count(),
+            })
+        }
         // The UID, by which its members are selected, is by chance.
         Kind::NetworkPolicy => {
             let uid = object::label(found, LABEL_CLUSTER_UID).unwrap_or_default();

@@ -25,10 +25,12 @@ use crate::build::{OwnImage, Settings};
 use crate::crd::{EtcdRecovery, LABEL_CLUSTER_UID, MANAGER};
 use crate::operator::clock::Clock;
 use crate::operator::held::{Asked, Held, Hold};
+use crate::operator::kubernetes::cache::Namespaces;
 use crate::operator::kubernetes::context::{Caches, Context, Environment, Resourceful};
 use crate::operator::kubernetes::kept_secret::KeptSecret;
 use crate::operator::kubernetes::lease::{Candidate, Leadership, LeaseTimes, fenced};
 use crate::operator::kubernetes::triggers;
+use crate::operator::kubernetes::trust_bundle::SWEEP_EVERY;
 use crate::operator::kubernetes::workers::Key;
 use crate::operator::members::Dial;
 use crate::operator::metrics::Metrics;
@@ -148,6 +150,9 @@ pub(crate) struct Operator {
     asked: mpsc::UnboundedReceiver<Asked<Key>>,
     told: mpsc::UnboundedReceiver<Key>,
     underway: Vec<(Key, Underway)>,
+    /// A look for ClusterTrustBundles of clusters that are gone, and when the next one is due.
+    sweep: Option<Pin<Box<dyn Future<Output = ()>>>>,
+    sweep_ms: u64,
     /// Reconciles that run at once, of as many clusters.
     pub(crate) concurrency: usize,
     backups: Option<BackupReconciles>,
@@ -239,6 +244,8 @@ impl Operator {
             asked,
             told,
             underway: Vec::new(),
+            sweep: None,
+            sweep_ms: now_ms,
             concurrency: 1,
             backups,
             leads: lease.is_none(),
@@ -258,7 +265,7 @@ impl Operator {
     /// Whether a reconcile is under way.
     pub(crate) fn is_busy(&self) -> bool {
         let of_backups = self.backups.as_ref().is_some_and(BackupReconciles::is_busy);
-        !self.underway.is_empty() || of_backups || self.is_asking()
+        !self.underway.is_empty() || self.sweep.is_some() || of_backups || self.is_asking()
     }
 
     fn is_asking(&self) -> bool {
@@ -293,6 +300,12 @@ impl Operator {
             return false;
         }
         self.hear(now_ms).await;
+        self.sweep(api, now_ms);
+        if let Some(sweep) = &mut self.sweep
+            && futures::poll!(sweep.as_mut()).is_ready()
+        {
+            self.sweep = None;
+        }
         while self.underway.len() < self.concurrency && self.leads && self.begin(now_ms) {}
         let mut at = 0;
         while let Some((key, reconciling)) = self.underway.get_mut(at) {
@@ -318,6 +331,18 @@ impl Operator {
             self.counted.reconciles += u64::from(std::future::poll_fn(turn).await);
         }
         !self.request_faults.is_dead()
+    }
+
+    /// Begins to look for ClusterTrustBundles of clusters that are gone, where there are any: a look at none says nothing.
+    fn sweep(&mut self, api: &api::SharedApiServer, now_ms: u64) {
+        let due = self.leads && self.sweep.is_none() && self.sweep_ms <= now_ms;
+        if !due || api.lock().all(Kind::ClusterTrustBundle).next().is_none() {
+            return;
+        }
+        self.sweep_ms = now_ms + SWEEP_EVERY.as_secs() * 1_000;
+        let shared = self.shared.clone();
+        let sweep = async move { shared.sweep_trust_bundles(&Namespaces::All).await };
+        self.sweep = Some(Box::pin(sweep));
     }
 
     /// Each cluster of its cache is due.
@@ -361,7 +386,11 @@ impl Operator {
         }
         let reconciling = async move {
             let mut cluster = shared.cluster(&of);
-            reconcile(&mut cluster, rules, &entropy).await
+            let ended = reconcile(&mut cluster, rules, &entropy).await;
+            if ended == Ended::Gone {
+                shared.withdraw_after(&of).await;
+            }
+            ended
         };
         self.underway.push((key, Box::pin(reconciling)));
         true

@@ -181,7 +181,7 @@ impl World {
             }
         });
         let ledger = Arc::new(Mutex::new(ledger));
-        rights::enforce(&api, ledger.clone(), &[]);
+        rights::enforce(&api, ledger.clone(), &[], &[]);
         Self {
             containers: Containers::new(&api, options.seed),
             api,
@@ -314,7 +314,16 @@ impl World {
     /// Operators have a role of before EndpointSlices were asked for, from the next one on.
     pub(crate) fn without_slices(&mut self) {
         self.sees_no_slices = true;
-        rights::enforce(&self.api, self.ledger.clone(), &["endpointslices"]);
+        rights::enforce(&self.api, self.ledger.clone(), &["endpointslices"], &[]);
+    }
+
+    /// Whether the API server serves ClusterTrustBundles from now on.
+    pub(crate) fn serve_trust_bundles(&mut self, served: bool) {
+        let unserved: &[Kind] = match served {
+            true => &[],
+            false => &[Kind::ClusterTrustBundle],
+        };
+        rights::enforce(&self.api, self.ledger.clone(), &[], unserved);
     }
 
     /// Operators reconcile backups too, from the next one on, and Jobs do what they are for.
@@ -565,17 +574,22 @@ impl World {
 
     /// At rest no requests are sent to the API server either, except for the Lease: with a thousand
     /// clusters one request per reconcile would be all that it does. A cluster that is not formed is
-    /// read, and so are the user's Secrets, which are in no cache: each at most every half a minute.
+    /// read, and so are the user's Secrets, which are in no cache: each at most every half a minute. Now and then the
+    /// ClusterTrustBundles are listed, and the resource of each is read.
     fn rested(&self, before: u64) -> Result<(), Failure> {
         let asked = lock(&self.ledger).requests - before;
         let api = self.api.lock();
         let mut clusters = api.all(Kind::EtcdCluster);
         let formed = clusters.all(|cluster| cluster["status"]["clusterID"].is_string());
         let reads = REST_MS / user_certificates::READ_EVERY_MS + 1;
-        let secrets = api
+        let live = api
             .all(Kind::EtcdCluster)
-            .map(|one| user_certificates::external_secrets(one));
-        let most = secrets.map(|names| names as u64 * reads).sum::<u64>();
+            .map(|one| user_certificates::read_live(one));
+        let swept = match api.all(Kind::ClusterTrustBundle).count() as u64 {
+            0 => 0,
+            bundles => 1 + bundles,
+        };
+        let most = live.map(|names| names as u64 * reads).sum::<u64>() + swept;
         if asked > most && formed && !self.by_lease && self.options.flaky == 0 {
             let ledger = lock(&self.ledger);
             let last: Vec<&str> = ledger.asked.iter().map(String::as_str).collect();

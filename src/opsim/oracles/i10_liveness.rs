@@ -9,6 +9,7 @@ use crate::crd::{
     LABEL_CLAIM_STATE, LABEL_CLUSTER_UID, LABEL_MEMBER, TlsPort, cert_manager_certificate_name,
     client_service_name, identity_secret_name, member_certificate_name, network_policy_name,
     operator_secret_name, pdb_name, peers_service_name, pod_name, pvc_name, slot_service_name,
+    trust_bundle_name,
 };
 use crate::opsim::api::{ApiServer, Kind, object};
 use crate::opsim::harness::ground_truth::ClusterTruth;
@@ -140,8 +141,16 @@ fn services(api: &ApiServer, cluster: &ClusterTruth, names: &BTreeSet<&str>) -> 
     let cert_manager: Vec<String> = cert_manager
         .map(|port| cert_manager_certificate_name(name, port))
         .collect();
+    // A specification that cannot be carried out is not what the cluster is kept by.
+    let judged = resource.filter(|one| !object::holds(one, "Stalled"));
+    let bundle = judged.map(|one| trust_bundle_name(object::namespace(one), name));
+    let publishes = resource.is_some_and(|one| {
+        object::text(one, &["spec", "tls", "publishCAs"]) == "ClusterTrustBundle"
+    });
+    let bundles: Vec<String> = bundle.clone().filter(|_| publishes).into_iter().collect();
     let wanted = [
         (Kind::Certificate, &cert_manager[..]),
+        (Kind::ClusterTrustBundle, &bundles[..]),
         (Kind::Secret, &secrets[..]),
         (Kind::Service, &services[..]),
         (Kind::PodDisruptionBudget, &pdbs[..]),
@@ -152,6 +161,11 @@ fn services(api: &ApiServer, cluster: &ClusterTruth, names: &BTreeSet<&str>) -> 
         if let Some(missing) = wanted.iter().find(|name| !there(kind, name)) {
             return Some(format!("{} {missing} is missing", kind.name()));
         }
+    }
+    if let Some(bundle) = bundle.filter(|_| !publishes)
+        && there(Kind::ClusterTrustBundle, &bundle)
+    {
+        return Some(format!("{bundle} is there, and asked for no more"));
     }
     let mut held = BTreeSet::new();
     for slot in 0..u32::try_from(cluster.target).unwrap_or(0) {

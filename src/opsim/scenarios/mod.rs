@@ -26,6 +26,7 @@ mod strangers;
 mod tls;
 mod tls_user_certificates;
 mod told;
+mod trust_bundles;
 mod volumes;
 
 use super::run::Scenario;
@@ -55,6 +56,7 @@ pub fn all() -> Vec<Scenario> {
         &clients::SCENARIOS[..],
         &tls::SCENARIOS[..],
         &tls_user_certificates::SCENARIOS[..],
+        &trust_bundles::SCENARIOS[..],
         &volumes::SCENARIOS[..],
         &told::SCENARIOS[..],
         &backups::SCENARIOS[..],

@@ -24,6 +24,7 @@ mod revision;
 mod secret;
 mod server;
 mod service;
+mod trust_bundle;
 
 #[cfg(test)]
 mod backup_test;
@@ -67,7 +68,7 @@ pub use network::network_policy;
 pub use pdb::{pdb, pdb_without_evictions};
 pub use pod::{CONTAINER, SetOptions, stateful_set};
 pub use pvc::{PvcSize, asked_storage, pvc, read_asked_storage, size_in_words};
-pub use rbac::{cluster_role_yaml, every_rule, lease_rules, rules, rules_yaml};
+pub use rbac::{cluster_role_yaml, every_rule, lease_rules, rules, rules_yaml, trust_bundle_rules};
 pub use resize::{
     lacks_room, resize_asked, resize_change, resize_done, resize_infeasible, resize_is_asked,
     resize_of, resize_refused,
@@ -81,3 +82,4 @@ pub use service::{
     client_service, families_of, peers_service, service, slot_member, slot_service,
     with_added_family,
 };
+pub use trust_bundle::{TRUST_BUNDLES, owner_of_trust_bundle, trust_bundle, trust_bundle_of};

@@ -4,6 +4,8 @@
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
+use crate::crd::GROUP;
+
 /// Read and follow.
 const WATCH: &[&str] = &["get", "list", "watch"];
 /// Read, follow, make, change and delete.
@@ -120,6 +122,22 @@ fn cluster_rules() -> Vec<PolicyRule> {
     ]
 }
 
+/// What `tls.publishCAs: ClusterTrustBundle` needs: ClusterTrustBundles belong to no namespace, and only those may write
+/// one of a signer who may attest for it. The rights to them cannot be limited to the signer's; to attest is.
+pub fn trust_bundle_rules() -> Vec<PolicyRule> {
+    let group = "certificates.k8s.io";
+    let mut attest = rule(group, &["signers"], &["attest"]);
+    attest.resource_names = Some(vec![format!("{GROUP}/*")]);
+    vec![
+        rule(
+            group,
+            &["clustertrustbundles"],
+            &["get", "list", "create", "patch", "delete"],
+        ),
+        attest,
+    ]
+}
+
 /// All that an operator of every namespace may do, but for its Lease.
 pub fn every_rule() -> Vec<PolicyRule> {
     rules().into_iter().chain(cluster_rules()).collect()
@@ -155,17 +173,18 @@ pub fn cluster_role_yaml() -> Result<String, String> {
     serde_saphyr::to_string(&role).map_err(|error| error.to_string())
 }
 
-/// The rules alone, as YAML lists for a chart: those of a namespace, those of the cluster, and those of
-/// the Lease by this name.
+/// The rules alone, as YAML lists for a chart: those of a namespace, those of the cluster, those of the Lease by this
+/// name, and those of ClusterTrustBundles.
 ///
 /// # Errors
 /// A text when they cannot be written as YAML.
-pub fn rules_yaml(lease: &str) -> Result<[String; 3], String> {
+pub fn rules_yaml(lease: &str) -> Result<[String; 4], String> {
     let yaml =
         |rules: Vec<PolicyRule>| serde_saphyr::to_string(&rules).map_err(|error| error.to_string());
     Ok([
         yaml(rules())?,
         yaml(cluster_rules())?,
         yaml(lease_rules(lease))?,
+        yaml(trust_bundle_rules())?,
     ])
 }

@@ -116,6 +116,31 @@ fn objects_of_a_plain_cluster() {
     golden("plain.yaml", &yaml(&objects));
 }
 
+/// Its name begins with that of its signer, with colons, or the API server refuses it.
+#[test]
+fn trust_bundle_of_a_cluster() {
+    let cluster = cluster("spec: {tls: {publishCAs: ClusterTrustBundle}}");
+    let made = trust_bundle(&cluster, "PEM\n".into());
+    golden("trust-bundle.yaml", &yaml(&[&made]));
+    let signer = made.spec.signer_name.as_deref().unwrap_or_default();
+    let name = made.metadata.name.clone().unwrap_or_default();
+    assert!(name.starts_with(&format!("{}:", signer.replace('/', ":"))));
+    let of = trust_bundle_of(&made.metadata);
+    assert_eq!(of, Some(("prod", "demo", cluster.uid.as_str())));
+    let owner = |uid| owner_of_trust_bundle(&made.metadata, uid);
+    assert_eq!(owner(cluster.uid.as_str()), Owner::Ours);
+    assert_eq!(owner("another"), Owner::EarlierLife);
+    let mut theirs = made.metadata.clone();
+    theirs.labels = None;
+    assert_eq!(owner_of_trust_bundle(&theirs, &cluster.uid), Owner::Unowned);
+    let mut renamed = made.metadata.clone();
+    renamed.name = Some("quorate.dev:prod.other:client".into());
+    assert_eq!(
+        owner_of_trust_bundle(&renamed, &cluster.uid),
+        Owner::Unowned
+    );
+}
+
 #[test]
 fn objects_of_a_cluster_with_tls() {
     let cluster = cluster("spec: {tls: {client: {extraSANs: [etcd.example.com]}}}");

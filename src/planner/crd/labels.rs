@@ -28,6 +28,8 @@ pub const ANNOTATION_IGNORE_CORDON: &str = "quorate.dev/ignore-cordon";
 pub const ANNOTATION_ROTATE_CLIENT: &str = "quorate.dev/rotate-client-ca";
 /// The same for the peer port.
 pub const ANNOTATION_ROTATE_PEER: &str = "quorate.dev/rotate-peer-ca";
+/// On a ClusterTrustBundle, which no resource of a namespace can own: `NAMESPACE/NAME/UID` of the resource that it goes with.
+pub const ANNOTATION_OF_RESOURCE: &str = "quorate.dev/of-resource";
 /// Hash of the inputs that an object was rendered from.
 pub const ANNOTATION_INPUTS: &str = "quorate.dev/inputs";
 /// On the resource: the voters, by name and with commas between them, whose servers are stopped and stay so, with their volumes as they

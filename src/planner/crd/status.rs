@@ -124,6 +124,9 @@ pub struct Endpoints {
     /// Secret with a certificate for clients: `tls.crt`, `tls.key` and `ca.crt`. Absent if the operator creates none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_secret_ref: Option<SecretReference>,
+    /// Name of the ClusterTrustBundle with the CAs of the members' certificates. Absent if none is published.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster_trust_bundle: Option<String>,
 }
 
 /// A Secret in the namespace of the resource.

@@ -189,6 +189,16 @@ fn each_mistake_is_named_with_its_remedy() {
         ),
         (
             "demo",
+            "{tls: {publishCAs: ClusterTrustBundle, client: {source: Secret, certificateSecretRef: {name: a}}}}",
+            "publishCAs: ClusterTrustBundle is for client.source Operator",
+        ),
+        (
+            "demo",
+            "{tls: {publishCAs: ConfigMap}}",
+            "\"ConfigMap\" is not one of \"Secret\", \"ClusterTrustBundle\"",
+        ),
+        (
+            "demo",
             "{tls: {peer: {extraSANs: ['a b']}}}",
             "extraSANs are host names such as",
         ),

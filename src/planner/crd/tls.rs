@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::labels::{ANNOTATION_ROTATE_CLIENT, ANNOTATION_ROTATE_PEER};
+use super::labels::{ANNOTATION_ROTATE_CLIENT, ANNOTATION_ROTATE_PEER, GROUP};
 use super::schema;
 
 /// TLS of both ports: the client port, and the peer port for the other members and the operator.
@@ -14,6 +14,7 @@ use super::schema;
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("x-kubernetes-validations" = schema::rules(&[
     ("!has(self.peer.issuerRef) || !has(oldSelf.peer.issuerRef) || self.peer.issuerRef == oldSelf.peer.issuerRef || has(self.peer.caSecretRef) && has(oldSelf.peer.caSecretRef)", "peer.issuerRef cannot be changed directly: cert-manager would replace certificate and CA at once, and members would refuse each other. First set peer.caSecretRef to a Secret with both CAs in its ca.crt, then change peer.issuerRef"),
+    ("self.publishCAs != 'ClusterTrustBundle' || self.client.source == 'Operator'", "publishCAs: ClusterTrustBundle is for client.source Operator, where the operator makes the CA: take the field out. Whoever has the CA of another source publishes it once for all that it signs, cert-manager's by trust-manager"),
 ])))]
 pub struct Tls {
     /// Certificates of the client port.
@@ -24,6 +25,10 @@ pub struct Tls {
     pub client_auth: ClientAuth,
     /// Whether the client port also accepts connections without TLS.
     pub plaintext: Plaintext,
+    /// Where clients find the CAs of the client port: in the Secret that `status.endpoints.caSecretRef` names, or also
+    /// in a ClusterTrustBundle.
+    #[serde(rename = "publishCAs")]
+    pub publish_cas: PublishCas,
 }
 
 /// Where the certificates of a port come from.
@@ -131,6 +136,18 @@ pub enum Plaintext {
     Accepted,
 }
 
+/// Where clients find the CAs that verify the client port.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum PublishCas {
+    /// In the Secret, in the namespace of the resource.
+    #[default]
+    Secret,
+    /// In the Secret, and in the ClusterTrustBundle `quorate.dev:NAMESPACE.NAME:client`, which pods of any namespace mount
+    /// without a copy of their own. Kubernetes must serve `certificates.k8s.io/v1beta1` ClusterTrustBundles, and the operator
+    /// must have the rights of the chart's `clusterTrustBundles`.
+    ClusterTrustBundle,
+}
+
 /// One of a member's two ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TlsPort {
@@ -162,6 +179,12 @@ impl TlsPort {
 }
 
 impl Tls {
+    /// Whether the CAs of the client port go into a ClusterTrustBundle.
+    pub fn publishes_bundle(&self) -> bool {
+        self.publish_cas == PublishCas::ClusterTrustBundle
+            && self.client.source == CertificateSource::Operator
+    }
+
     /// The names that the user adds, for both ports.
     pub(super) fn extra_sans(&self) -> impl Iterator<Item = &String> {
         self.client.extra_sans.iter().chain(&self.peer.extra_sans)
@@ -212,6 +235,17 @@ pub fn member_certificate_name(member: &str, port: TlsPort) -> String {
 /// Name of the `Certificate` that is requested from cert-manager, and of the resulting Secret.
 pub fn cert_manager_certificate_name(cluster: &str, port: TlsPort) -> String {
     format!("{cluster}-{}-certificate", port.as_str())
+}
+
+/// The signer that stands for a cluster's CAs, as Kubernetes suggests it for resources of a namespace.
+pub fn signer_name(namespace: &str, cluster: &str) -> String {
+    format!("{GROUP}/{namespace}.{cluster}")
+}
+
+/// Name of the ClusterTrustBundle with the CAs of a cluster's client port: it has to begin with that of its signer.
+pub fn trust_bundle_name(namespace: &str, cluster: &str) -> String {
+    let signer = signer_name(namespace, cluster).replace('/', ":");
+    format!("{signer}:{}", TlsPort::Client.as_str())
 }
 
 /// Name of the Secret with the certificate for clients.

@@ -3,7 +3,9 @@
 
 use super::{Model, Refused};
 use crate::crd::{TlsPort, authority_secret_name};
-use crate::plan::{Certificate, CertificateAction, CertificateFacts, Owner};
+use crate::plan::{
+    Certificate, CertificateAction, CertificateFacts, Owner, TrustBundle, TrustBundleFacts,
+};
 
 const HOUR_MS: u64 = 3_600_000;
 const DAY_MS: u64 = 24 * HOUR_MS;
@@ -31,6 +33,28 @@ impl Model {
                 let mut facts = self.secret(secret)?;
                 facts.trusted.clone_from(trusted);
                 self.write_secret(secret, facts);
+                Ok(())
+            }
+            CertificateAction::PublishAuthorities { trusted, .. } => {
+                let uid = match &self.api.tls.bundle {
+                    TrustBundle::NotServed | TrustBundle::Denied => {
+                        return Refused::changed("ClusterTrustBundles cannot be written");
+                    }
+                    TrustBundle::There(facts) => facts.uid.clone(),
+                    TrustBundle::Unseen | TrustBundle::Missing => self.fresh("bundle"),
+                };
+                self.api.tls.bundle = TrustBundle::There(TrustBundleFacts {
+                    uid,
+                    owner: Owner::Ours,
+                    trusted: trusted.clone(),
+                });
+                Ok(())
+            }
+            CertificateAction::WithdrawAuthorities { uid, .. } => {
+                if matches!(&self.api.tls.bundle, TrustBundle::There(facts) if facts.uid != *uid) {
+                    return Refused::changed("it is another ClusterTrustBundle");
+                }
+                self.api.tls.bundle = TrustBundle::Missing;
                 Ok(())
             }
             CertificateAction::DropCertificate { secret, uid } => self.drop_secret(secret, uid),

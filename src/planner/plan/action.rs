@@ -164,6 +164,20 @@ pub enum CertificateAction {
         /// Fingerprints of the CAs.
         trusted: Vec<String>,
     },
+    /// Write the currently trusted CAs of the client port into the cluster's ClusterTrustBundle.
+    PublishAuthorities {
+        /// The ClusterTrustBundle.
+        bundle: String,
+        /// Fingerprints of the CAs.
+        trusted: Vec<String>,
+    },
+    /// Delete the cluster's ClusterTrustBundle, which is asked for no more.
+    WithdrawAuthorities {
+        /// The ClusterTrustBundle.
+        bundle: String,
+        /// Its UID.
+        uid: String,
+    },
     /// Delete the certificate of a removed member.
     DropCertificate {
         /// The Secret.
@@ -490,6 +504,8 @@ impl CertificateAction {
             Self::RotateAuthority { .. } => "RotateAuthority",
             Self::IssueCertificate { .. } => "IssueCertificate",
             Self::TrustAuthorities { .. } => "TrustAuthorities",
+            Self::PublishAuthorities { .. } => "PublishAuthorities",
+            Self::WithdrawAuthorities { .. } => "WithdrawAuthorities",
             Self::DropCertificate { .. } => "DropCertificate",
         }
     }
@@ -500,6 +516,8 @@ impl CertificateAction {
             Self::MakeAuthority { .. }
             | Self::RotateAuthority { .. }
             | Self::TrustAuthorities { .. }
+            | Self::PublishAuthorities { .. }
+            | Self::WithdrawAuthorities { .. }
             | Self::DropCertificate { .. } => None,
         }
     }

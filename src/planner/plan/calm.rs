@@ -48,7 +48,8 @@ fn is_read_elsewhere(s: &Situation<'_>) -> bool {
     let tls = spec.tls.as_ref();
     let foreign = |tls: &crate::crd::Tls| {
         let mut ports = TlsPort::ALL.into_iter();
-        ports.any(|port| tls.port(port).source != CertificateSource::Operator)
+        tls.publishes_bundle()
+            || ports.any(|port| tls.port(port).source != CertificateSource::Operator)
     };
     tls.is_some_and(foreign)
         || spec.follow().is_some()

@@ -27,6 +27,8 @@ pub struct TlsFacts {
     /// For the user's current and earlier certificates, by fingerprint: the fingerprints of the CAs that signed them,
     /// of all known CAs.
     pub signers: BTreeMap<String, BTreeSet<String>>,
+    /// The ClusterTrustBundle of the client port, if it is asked for or was published.
+    pub bundle: TrustBundle,
 }
 
 impl TlsFacts {
@@ -44,6 +46,43 @@ impl TlsFacts {
             .map(|port| member_certificate_name(member, *port))
             .filter(|secret| !self.is_there(secret))
             .collect()
+    }
+}
+
+/// What is seen of a cluster's ClusterTrustBundle.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum TrustBundle {
+    /// It was not looked for: none is asked for, and none was published.
+    #[default]
+    Unseen,
+    /// The API server does not know the kind.
+    NotServed,
+    /// The operator may not read it.
+    Denied,
+    /// There is none.
+    Missing,
+    /// There is one of its name.
+    There(TrustBundleFacts),
+}
+
+/// A ClusterTrustBundle as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TrustBundleFacts {
+    /// Its UID.
+    pub uid: String,
+    /// Whose it is: another owner's is left alone.
+    pub owner: Owner,
+    /// Fingerprints of its CAs, in order; none if it cannot be read.
+    pub trusted: Vec<String>,
+}
+
+impl TrustBundle {
+    /// One that was published for this resource.
+    pub(super) fn ours(&self) -> Option<&TrustBundleFacts> {
+        match self {
+            TrustBundle::There(facts) if facts.owner == Owner::Ours => Some(facts),
+            _ => None,
+        }
     }
 }
 

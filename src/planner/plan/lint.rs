@@ -10,12 +10,12 @@ mod recovery;
 mod volumes;
 
 use crate::crd::{
-    ClientAuth, NodeReplacement, TlsPort, ValidatedCluster, client_certificate_name, pvc_name,
+    ClientAuth, NodeReplacement, Tls, TlsPort, ValidatedCluster, client_certificate_name, pvc_name,
 };
 use crate::mutants::mutant;
 
 use super::action::{Action, CertificateAction, FirstData, MemberAction, ObjectAction};
-use super::certificates::UserCertificate;
+use super::certificates::{TrustBundle, UserCertificate};
 use super::incarnation;
 use super::observed::{
     Description, MemberView, Observed, Owner, Phase, PodFacts, PvcState, Resize,
@@ -212,6 +212,30 @@ impl Facts<'_> {
                 refuse(
                     self.members().any(|m| Some(m.name.as_str()) == member),
                     "a member shows it",
+                )
+            }
+            Action::Certificate(CertificateAction::PublishAuthorities { .. }) => {
+                let tls = self.cluster.spec.tls.as_ref();
+                refuse(
+                    !tls.is_some_and(Tls::publishes_bundle),
+                    "no ClusterTrustBundle is asked for",
+                )?;
+                refuse(
+                    matches!(&self.o.tls.bundle, TrustBundle::There(facts)
+                        if !matches!(facts.owner, Owner::Ours | Owner::EarlierLife)),
+                    "it belongs to another owner",
+                )
+            }
+            Action::Certificate(CertificateAction::WithdrawAuthorities { uid, .. }) => {
+                let tls = self.cluster.spec.tls.as_ref();
+                let facts = self.o.tls.bundle.ours();
+                refuse(
+                    facts.is_none_or(|facts| facts.uid != *uid),
+                    "it is another ClusterTrustBundle",
+                )?;
+                refuse(
+                    tls.is_some_and(Tls::publishes_bundle),
+                    "the ClusterTrustBundle is asked for",
                 )
             }
             Action::Object(ObjectAction::AdmitSpec { .. }) => refuse(

@@ -330,6 +330,7 @@ fn status(s: &Situation<'_>, draft: &Draft) -> EtcdClusterStatus {
             ip_families: s.o.service_families.clone(),
             ca_secret_ref,
             client_secret_ref,
+            cluster_trust_bundle: certificates::bundle(s),
         }),
         certificates: certificates::rows(s),
         summary: None,

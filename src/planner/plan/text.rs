@@ -53,6 +53,8 @@ impl CertificateAction {
                 replaces: Some(_), ..
             } => Some("CertificateRenewed"),
             Self::IssueCertificate { replaces: None, .. } => Some("CertificateIssued"),
+            Self::PublishAuthorities { .. } => Some("AuthoritiesPublished"),
+            Self::WithdrawAuthorities { .. } => Some("AuthoritiesWithdrawn"),
             Self::TrustAuthorities { .. } | Self::DropCertificate { .. } => None,
         }
     }
@@ -145,6 +147,14 @@ impl fmt::Display for CertificateAction {
                 "let {secret} trust {}",
                 super::report::count(trusted.len(), "CA")
             ),
+            Self::PublishAuthorities { bundle, trusted } => write!(
+                f,
+                "publish {} in ClusterTrustBundle {bundle}",
+                super::report::count(trusted.len(), "CA")
+            ),
+            Self::WithdrawAuthorities { bundle, .. } => {
+                write!(f, "delete ClusterTrustBundle {bundle}")
+            }
             Self::DropCertificate { secret, .. } => write!(f, "delete the certificate {secret}"),
         }
     }

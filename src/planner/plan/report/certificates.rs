@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::crd::ConditionStatus::{False, True};
 use crate::crd::{
     CertificateStatus, ClientAuth, ConditionType, SecretReference, TlsPort, authority_secret_name,
-    client_certificate_name,
+    client_certificate_name, trust_bundle_name,
 };
 use crate::plan::certificates::Certificate;
 use crate::plan::rules::certificates::lagging;
@@ -48,6 +48,12 @@ pub(super) fn references(s: &Situation<'_>) -> (Option<SecretReference>, Option<
         made(authority_secret_name(name, TlsPort::Client)),
         user.and_then(made),
     )
+}
+
+/// The ClusterTrustBundle that clients may mount, also while it is still to be deleted.
+pub(super) fn bundle(s: &Situation<'_>) -> Option<String> {
+    let published = s.o.tls.bundle.ours();
+    published.map(|_| trust_bundle_name(&s.cluster.namespace, &s.cluster.name))
 }
 
 /// TLSReady; `None` for a cluster without TLS.

@@ -23,6 +23,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
     for (port, inputs) in &s.o.tls.wanted {
         keep(s, draft, *port, inputs);
     }
+    super::trust_bundle::withdraw(s, draft);
     drop_surplus(s, draft);
 }
 
@@ -51,6 +52,7 @@ fn keep(s: &Situation<'_>, draft: &mut Draft, port: TlsPort, inputs: &str) {
             draft.step(Rule::Objects, action, "the trusted CAs changed");
         }
     }
+    super::trust_bundle::publish(s, draft, port, authority);
     let doubters = doubters(s, port, &signer.fingerprint);
     make_missing(s, draft, (port, signer), &doubters);
     if let Some(member) = doubters.first() {
@@ -154,7 +156,12 @@ const NAMES: &str = "the names that it is issued for changed";
 
 /// Whether two Secrets trust the same CAs, in any order.
 pub(super) fn trust_alike(one: &CertificateFacts, other: &CertificateFacts) -> bool {
-    let set = |facts: &CertificateFacts| facts.trusted.iter().cloned().collect::<BTreeSet<_>>();
+    same_authorities(&one.trusted, &other.trusted)
+}
+
+/// Whether these are the same fingerprints, in any order.
+pub(super) fn same_authorities(one: &[String], other: &[String]) -> bool {
+    let set = |all: &[String]| all.iter().cloned().collect::<BTreeSet<_>>();
     set(one) == set(other)
 }
 

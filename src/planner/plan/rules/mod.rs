@@ -35,6 +35,7 @@ mod slots;
 mod standby;
 mod timings;
 mod trial;
+mod trust_bundle;
 mod unhealthy;
 pub(super) mod user_certificates;
 mod version;

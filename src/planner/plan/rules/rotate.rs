@@ -45,6 +45,10 @@ pub(super) fn rule(
     if !is_settled(s, port, facts, signer) && !mutant!(SwitchUntrusted) {
         return;
     }
+    // Clients that trust it learn of the next CA by it alone.
+    if !super::trust_bundle::is_settled(s, port, facts) {
+        return;
+    }
     let wanted = asked.filter(|asked| facts.rotated_for.as_ref() != Some(*asked));
     match &facts.next {
         Some(next) if patient(next, CLIENTS_MS) => {

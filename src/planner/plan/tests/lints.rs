@@ -6,7 +6,8 @@ use crate::crd::{
     operator_secret_name, pvc_name,
 };
 use crate::plan::{
-    Action, AlarmKind, Fence, MemberView, PdbLimit, PvcState, Step, Unfit, lint, plan,
+    Action, AlarmKind, Fence, MemberView, Owner, PdbLimit, PvcState, Step, TrustBundle,
+    TrustBundleFacts, Unfit, lint, plan,
 };
 use crate::plan::{
     CertificateAction, FirstData, MemberAction, ObjectAction, ObjectKey, ObjectKind, Staged,
@@ -76,6 +77,42 @@ fn assert_refused(world: &World, action: Action, words: &str) {
         refusal.contains(words),
         "{action}: {refusal:?} does not contain {words:?}"
     );
+}
+
+/// A ClusterTrustBundle is written where it is asked for and nobody else's, and deleted where it is not.
+#[test]
+fn trust_bundles_are_asked_for() {
+    let publish = || {
+        Action::Certificate(CertificateAction::PublishAuthorities {
+            bundle: "b".into(),
+            trusted: Vec::new(),
+        })
+    };
+    let withdraw = |uid: &str| {
+        Action::Certificate(CertificateAction::WithdrawAuthorities {
+            bundle: "b".into(),
+            uid: uid.into(),
+        })
+    };
+    let mut world = World::new(1).with_tls();
+    world.settle(1000);
+    assert_refused(&world, publish(), "no ClusterTrustBundle is asked for");
+    assert_refused(&world, withdraw("1"), "another ClusterTrustBundle");
+    world.publish(true);
+    assert_eq!(refused(&world, &[publish()]), "");
+    let mut there = TrustBundleFacts {
+        uid: "1".into(),
+        owner: Owner::Unowned,
+        trusted: Vec::new(),
+    };
+    world.api.tls.bundle = TrustBundle::There(there.clone());
+    assert_refused(&world, publish(), "another owner");
+    there.owner = Owner::Ours;
+    world.api.tls.bundle = TrustBundle::There(there);
+    assert_refused(&world, withdraw("1"), "is asked for");
+    world.publish(false);
+    assert_eq!(refused(&world, &[withdraw("1")]), "");
+    assert_refused(&world, withdraw("2"), "another ClusterTrustBundle");
 }
 
 #[test]

@@ -25,5 +25,6 @@ mod standby;
 mod tls;
 mod tls_missing;
 mod tls_user_certificates;
+mod trust_bundle;
 mod version;
 mod volumes;

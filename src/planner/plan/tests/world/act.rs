@@ -186,6 +186,13 @@ impl World {
                 let secrets = &self.api.tls.secrets;
                 (secrets.get(secret).map(|facts| &facts.uid), uid)
             }
+            Action::Certificate(CertificateAction::WithdrawAuthorities { uid, .. }) => {
+                let found = match &self.api.tls.bundle {
+                    TrustBundle::There(facts) => Some(&facts.uid),
+                    _ => None,
+                };
+                (found, uid)
+            }
             _ => return,
         };
         assert_eq!(found, Some(uid), "{action}: it is the one that was seen");

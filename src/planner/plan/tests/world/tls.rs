@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{SECOND, World};
 use crate::crd::{
-    CertificateSource, ClientAuth, IssuerRef, PortTls, Tls, TlsPort, UserSecretRef,
+    CertificateSource, ClientAuth, IssuerRef, PortTls, PublishCas, Tls, TlsPort, UserSecretRef,
     cert_manager_certificate_name,
 };
 use crate::plan::*;
@@ -20,6 +20,26 @@ impl World {
     pub(in crate::plan::tests) fn with_tls(mut self) -> World {
         self.cluster.spec.tls = Some(Tls::default());
         self
+    }
+
+    /// The CAs of the client port are to be published, or are to be no more, in a Kubernetes that has ClusterTrustBundles.
+    pub(in crate::plan::tests) fn publish(&mut self, asked: bool) {
+        let tls = self.cluster.spec.tls.as_mut().expect("TLS");
+        tls.publish_cas = match asked {
+            true => PublishCas::ClusterTrustBundle,
+            false => PublishCas::Secret,
+        };
+        if self.api.tls.bundle == TrustBundle::Unseen {
+            self.api.tls.bundle = TrustBundle::Missing;
+        }
+    }
+
+    /// The CAs that are published.
+    pub(in crate::plan::tests) fn published(&self) -> Option<&[String]> {
+        match &self.api.tls.bundle {
+            TrustBundle::There(facts) => Some(&facts.trusted),
+            _ => None,
+        }
     }
 
     /// The inputs of certificates, for the ports whose certificates the operator issues.
