@@ -176,6 +176,13 @@ fn always(kind: Kind, object: &Value) -> Result<(), Refusal> {
         Kind::Pod => pod_spec(kind, name, "spec", &object["spec"]),
         Kind::PersistentVolumeClaim => pvc(object),
         Kind::Service => service(object),
+        Kind::PodDisruptionBudget
+            if object["spec"]["minAvailable"] != Value::Null
+                && object["spec"]["maxUnavailable"] != Value::Null =>
+        {
+            let why = "Invalid value: minAvailable and maxUnavailable cannot be both set";
+            refuse("spec", why)
+        }
         Kind::Event => event(object),
         Kind::Lease => match object::number(object, &["spec", "leaseDurationSeconds"]) {
             Some(seconds) if seconds <= 0 => refuse(

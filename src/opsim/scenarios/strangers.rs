@@ -73,7 +73,7 @@ fn edits(kind: Kind) -> Vec<Value> {
             json!({"metadata": {"annotations": {"quorate.dev/inputs": null}}}),
         ],
         _ => vec![
-            json!({"spec": {"maxUnavailable": 3}}),
+            selector(json!({"matchLabels": {"app": "mine"}})),
             json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": "me"}}}),
         ],
     }
