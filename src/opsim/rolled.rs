@@ -5,8 +5,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde_json::json;
-
 use super::harness::request_faults::lock;
 use super::harness::world::World;
 use super::harness::{Failure, Options};
@@ -66,8 +64,7 @@ pub fn rolled(
         let (reconciles, operating) = (world.reconciles, world.operating);
         let methods = lock(&world.ledger).methods.clone();
         for name in &names {
-            let change = json!({"podTemplate": {"metadata": {"annotations": {"note": "new"}}}});
-            user::edit(&mut world, name, &change);
+            user::change_template(&mut world, name);
         }
         rest(&mut world, clusters).await?;
         if let Some(old) = names.iter().find_map(|name| user::outdated(&world, name)) {

@@ -172,6 +172,18 @@ pub(crate) fn objects(world: &World, kind: Kind) -> Vec<Arc<Value>> {
     all.cloned().collect()
 }
 
+/// Names and UIDs of the objects of a kind that clusters have, in order.
+pub(crate) fn uids(world: &World, kind: Kind) -> Vec<(String, String)> {
+    let both = |one: &Arc<Value>| (object::name(one).to_owned(), object::uid(one).to_owned());
+    objects(world, kind).iter().map(both).collect()
+}
+
+/// Changes the template of members' pods, in what restarts them and does nothing else. Returns whether the API server took it.
+pub(crate) fn change_template(world: &mut World, name: &str) -> bool {
+    let change = json!({"podTemplate": {"metadata": {"annotations": {"note": "new"}}}});
+    edit(world, name, &change)
+}
+
 /// The status of a resource.
 pub(crate) fn status(world: &World, name: &str) -> Value {
     let found = world.api.lock().get(Kind::EtcdCluster, NAMESPACE, name);

@@ -280,17 +280,12 @@ async fn gate(world: &mut World) -> Result<(), Failure> {
     spec["disruption"] = json!({"policy": "Gate"});
     user::create(world, "demo", &spec);
     world.settle(SOON_MS).await?;
-    let uids = |world: &World| -> Vec<String> {
-        let api = world.api.lock();
-        let pods = api.all(Kind::Pod);
-        pods.map(|pod| object::uid(pod).to_owned()).collect()
-    };
-    let before = uids(world);
+    let before = user::uids(world, Kind::Pod);
     let mut scaler = Autoscaler::karpenter("node-a", "node-d");
     in_vain(world, &mut scaler, 600_000).await?;
     user::edit(world, "demo", &json!({"disruption": {"policy": "Auto"}}));
     world.settle(SOON_MS).await?;
-    if uids(world) != before {
+    if user::uids(world, Kind::Pod) != before {
         return Err(world.unexpected("a change of the policy restarted a member"));
     }
     go_on(world, &mut [scaler]).await?;

@@ -1,7 +1,5 @@
 //! Disks that are sound and do not serve for a while: nothing may be done about them.
 
-use serde_json::json;
-
 use crate::opsim::faults;
 use crate::opsim::harness::request_faults::lock;
 use crate::opsim::harness::world::{Failure, World};
@@ -59,8 +57,7 @@ async fn hangs(world: &mut World) -> Result<(), Failure> {
         servers.hung_disks.insert(member, now);
     }
     world.pass_ms(20_000).await?;
-    let change = json!({"podTemplate": {"metadata": {"annotations": {"note": "new"}}}});
-    user::edit(world, "demo", &change);
+    user::change_template(world, "demo");
     world.pass_ms(60_000).await?;
     if pods(world) != before {
         return Err(world.unexpected("a pod was replaced beside a disk that hangs"));

@@ -209,8 +209,7 @@ async fn sick_while_rolled(world: &mut World) -> Result<(), Failure> {
     let node = user::node_of(world, &user::follower(world));
     world.containers.kube.node_down(&node);
     world.pass_ms(20_000).await?;
-    let change = json!({"podTemplate": {"metadata": {"annotations": {"note": "new"}}}});
-    user::edit(world, "demo", &change);
+    user::change_template(world, "demo");
     world.pass_ms(40_000).await?;
     user::unchanged(world, before)?;
     world.containers.kube.node_up(&node);

@@ -24,7 +24,7 @@ pub(super) const SCENARIOS: [Scenario; 3] = [
     },
     Scenario {
         name: "sidecar-crashes",
-        story: "the sidecar of a member crashes, so that its pod is not ready: the status says so, no other member is restarted meanwhile, and none is removed",
+        story: "the sidecar of a member crashes, so that its pod is not ready: the status says so, a changed spec is given to that member first and to no other one before it is ready, and none is removed",
         script: |world| Box::pin(crashes(world)),
     },
 ];
@@ -51,15 +51,11 @@ fn all_have_both(world: &World) -> Result<(), Failure> {
 async fn injected(world: &mut World) -> Result<(), Failure> {
     made(world).await?;
     all_have_both(world)?;
-    let uids = |world: &World| -> Vec<String> {
-        let pods = user::objects(world, Kind::Pod);
-        pods.iter().map(|pod| object::uid(pod).to_owned()).collect()
-    };
-    let before = uids(world);
+    let before = user::uids(world, Kind::Pod);
     let requests = json!({"resources": {"requests": {"cpu": "200m"}}});
     user::edit(world, "demo", &requests);
     world.settle(SOON_MS).await?;
-    if uids(world) != before {
+    if user::uids(world, Kind::Pod) != before {
         return Err(world.unexpected("a pod was made again for its requests".to_owned()));
     }
     for pod in user::objects(world, Kind::Pod) {
@@ -73,9 +69,7 @@ async fn injected(world: &mut World) -> Result<(), Failure> {
     }
     user::edit(world, "demo", &json!({"replicas": 5}));
     world.settle(SOON_MS).await?;
-    let annotations =
-        json!({"podTemplate": {"metadata": {"annotations": {"example.org/roll": "1"}}}});
-    user::edit(world, "demo", &annotations);
+    user::change_template(world, "demo");
     user::roll(world, "demo").await?;
     all_have_both(world)
 }
@@ -117,17 +111,21 @@ async fn crashes(world: &mut World) -> Result<(), Failure> {
             user::reason(world, "demo", "Degraded").as_deref() == Some("SidecarFailing")
         })
         .await?;
-    let uids = |world: &World| -> Vec<String> {
-        let pods = user::objects(world, Kind::Pod).into_iter();
-        let others = pods.filter(|one| object::name(one) != pod);
-        others.map(|pod| object::uid(&pod).to_owned()).collect()
+    // The pod of that member, and those of the others.
+    let pods = |world: &World| {
+        let all = user::uids(world, Kind::Pod).into_iter();
+        all.partition::<Vec<_>, _>(|(name, _)| *name == pod)
     };
-    let before = uids(world);
-    let annotations =
-        json!({"podTemplate": {"metadata": {"annotations": {"example.org/roll": "1"}}}});
-    user::edit(world, "demo", &annotations);
+    let before = pods(world);
+    user::change_template(world, "demo");
+    world
+        .until("it has the changed spec first", 120_000, |world, _| {
+            let (own, _) = pods(world);
+            !own.is_empty() && own != before.0
+        })
+        .await?;
     world.pass_ms(600_000).await?;
-    if uids(world) != before {
+    if pods(world).1 != before.1 {
         return Err(world.unexpected("another member was restarted beside it".to_owned()));
     }
     same_voters(world, &voters)?;

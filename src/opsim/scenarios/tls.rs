@@ -60,22 +60,15 @@ async fn made(world: &mut World) -> Result<(), Failure> {
 
 async fn names(world: &mut World) -> Result<(), Failure> {
     create(world, 3).await?;
-    let pods = uids(world, Kind::Pod);
+    let pods = user::uids(world, Kind::Pod);
     let asked = json!({"tls": {"client": {"extraSANs": ["etcd.example.com"]},
         "peer": {"extraSANs": ["10.0.0.1"]}}});
     user::edit(world, "demo", &asked);
     world.settle(SOON_MS).await?;
-    match uids(world, Kind::Pod) == pods {
+    match user::uids(world, Kind::Pod) == pods {
         true => Ok(()),
         false => Err(world.unexpected("a pod was made anew for a name")),
     }
-}
-
-fn uids(world: &World, kind: Kind) -> Vec<String> {
-    let all = user::objects(world, kind);
-    all.iter()
-        .map(|one| crate::opsim::api::object::uid(one).to_owned())
-        .collect()
 }
 
 async fn switched_on(world: &mut World) -> Result<(), Failure> {

@@ -167,6 +167,14 @@ pub(super) fn behind_ms(s: &Situation<'_>) -> Option<u64> {
     Some(s.o.now_ms.saturating_sub(as_of_ms))
 }
 
+/// The same, also while no member was ever told a time and the status remembers none: since the oldest of its members was made,
+/// which was before it had anything. A cluster that is lost so early would otherwise not be missed.
+pub(super) fn lag_ms(s: &Situation<'_>) -> Option<u64> {
+    let made = s.o.sets.values().map(|set| set.created_ms).min();
+    let since_made = || made.map(|at| s.o.now_ms.saturating_sub(at));
+    behind_ms(s).or_else(since_made)
+}
+
 /// Revisions that are not applied here yet, as far as they are known.
 pub(super) fn lag_revisions(s: &Situation<'_>) -> Option<i64> {
     let (_, leader) = s.view?;

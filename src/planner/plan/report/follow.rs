@@ -74,11 +74,11 @@ fn unseen(s: &Situation<'_>, known: FollowStatus) -> FollowStatus {
         };
     }
     // What it lacks grows, though nobody says how much.
-    let behind_ms = following::behind_ms(s).map(|ms| ms / STEP_MS * STEP_MS);
+    let lag_ms = following::lag_ms(s).map(in_steps);
     FollowStatus {
         message: Some(message),
         lag_revisions: None,
-        lag_seconds: behind_ms.and_then(seconds).or(known.lag_seconds),
+        lag_seconds: lag_ms.and_then(seconds).or(known.lag_seconds),
         ..known
     }
 }
@@ -104,6 +104,8 @@ fn follows(s: &Situation<'_>, phase: FollowPhase, known: FollowStatus) -> Follow
     let source_revision = told.map(|told| told.source_revision).filter(|it| *it > 0);
     let as_of_ms = following::as_of_ms(s).or(known.as_of.as_deref().and_then(milliseconds));
     let problem = told.and_then(|told| told.problem.clone());
+    let lag_ms = following::lag_ms(s);
+    let lag_ms = lag_ms.map(|ms| if as_of_ms.is_some() { ms } else { in_steps(ms) });
     FollowStatus {
         phase,
         source_cluster_id: described.and_then(|it| id(it.source_cluster)),
@@ -111,7 +113,7 @@ fn follows(s: &Situation<'_>, phase: FollowPhase, known: FollowStatus) -> Follow
         source_revision: source_revision.or(known.source_revision),
         lag_revisions: following::lag_revisions(s).or(known.lag_revisions),
         as_of: as_of_ms.map(|at| stepped(at, known.as_of.as_deref())),
-        lag_seconds: as_of_ms.and_then(|at| seconds(s.o.now_ms.saturating_sub(at))),
+        lag_seconds: lag_ms.and_then(seconds),
         frozen_time: described.and_then(|it| it.frozen_ms).map(timestamp),
         cut_over_time: None,
         write_gap_milliseconds: None,
@@ -210,6 +212,11 @@ fn stepped(at_ms: u64, known: Option<&str>) -> String {
         Some((text, before)) if at_ms >= before && at_ms < before + STEP_MS => text.to_owned(),
         _ => timestamp(at_ms),
     }
+}
+
+/// Nobody has said more about it: twice a minute is enough.
+fn in_steps(ms: u64) -> u64 {
+    ms / STEP_MS * STEP_MS
 }
 
 fn seconds(ms: u64) -> Option<i64> {

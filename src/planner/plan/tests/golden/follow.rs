@@ -161,7 +161,52 @@ fn newest_word_counts() {
         .status
         .follow
         .expect("it follows");
-    assert_eq!((status.as_of, status.lag_seconds), (None, None));
+    assert_eq!(status.as_of, None);
+    let made = observed.sets.values().map(|set| set.created_ms).min();
+    let since_made = (observed.now_ms - made.expect("sets")) / 30_000 * 30;
+    assert_eq!(status.lag_seconds, i64::try_from(since_made).ok());
+}
+
+/// The followed cluster is gone, and its Job fails: nobody tells of anything, and the lag grows all the same, whatever was known before. Of
+/// one that was gone before a member was told a time there was no lag at all, and no alert.
+#[test]
+fn lag_grows_without_news() {
+    for was_told in [true, false] {
+        let mut world = follower(3);
+        world.settle(1000);
+        if was_told {
+            told(&mut world, 200, 1_000);
+            world.reconcile();
+        }
+        let following = world.raft.following.as_mut().expect("it follows");
+        (following.as_of_ms, following.source_revision) = (None, 0);
+        following.problem = Some("https://etcd-0.etcd:2379 does not answer".into());
+        world.api.follow = Some(FollowFacts {
+            message: "attempt 3 failed: https://etcd-0.etcd:2379 does not answer".into(),
+            needs_user: true,
+            failure: Some("https://etcd-0.etcd:2379 does not answer".into()),
+            ..FollowFacts::default()
+        });
+        let lag = |world: &World| {
+            let status = world.status.follow.as_ref();
+            status.and_then(|it| it.lag_seconds)
+        };
+        world.reconcile();
+        let before = lag(&world).unwrap_or_default();
+        for _ in 0..300 {
+            world.reconcile();
+        }
+        let after = lag(&world).unwrap_or_default();
+        assert!(after >= before + 270, "told: {was_told}, {before}, {after}");
+        // Nor while no leader is seen.
+        for n in 1..=3 {
+            world.faults.unseen.insert(format!("demo-{n}"));
+        }
+        for _ in 0..120 {
+            world.reconcile();
+        }
+        assert!(lag(&world) >= Some(after + 90), "told: {was_told}");
+    }
 }
 
 /// While nothing is written there, the status changes twice a minute.
