@@ -9,22 +9,13 @@ use crate::plan::Beside;
 
 /// The first one that is not well, in the order in which they start.
 pub(super) fn unwell(pod: &Pod) -> Option<Beside> {
-    let status = pod.status.as_ref()?;
-    let first = status.init_container_statuses.iter().flatten();
-    let first = first.map(|one| (one, true, stays(pod, &one.name)));
-    let beside = status.container_statuses.iter().flatten();
-    let beside = beside.filter(|one| one.name != build::CONTAINER);
-    let mut all = first.chain(beside.map(|one| (one, false, true)));
-    all.find_map(|(one, init, stays)| judge(one, init, stays))
+    let mut all = others(pod);
+    all.find_map(|(one, init)| judge(one, init, !init || stays(pod, &one.name)))
 }
 
 /// When one of them last began to run, or the last one that goes before the server ended.
 pub(super) fn since(pod: &Pod) -> Option<u64> {
-    let status = pod.status.as_ref()?;
-    let beside = status.container_statuses.iter().flatten();
-    let beside = beside.filter(|one| one.name != build::CONTAINER);
-    let first = status.init_container_statuses.iter().flatten();
-    let states = beside.chain(first).filter_map(|one| one.state.as_ref());
+    let states = others(pod).filter_map(|(one, _)| one.state.as_ref());
     let last = states.filter_map(|state| {
         let running = state.running.as_ref();
         let ended = state.terminated.as_ref();
@@ -32,6 +23,19 @@ pub(super) fn since(pod: &Pod) -> Option<u64> {
         at.or_else(|| ended.and_then(|it| it.finished_at.as_ref()))
     });
     last.map(|at| milliseconds(Some(at))).max()
+}
+
+/// All of them in the order in which they start, and whether each is an init container.
+fn others(pod: &Pod) -> impl Iterator<Item = (&ContainerStatus, bool)> {
+    let status = pod.status.iter();
+    let first = status
+        .clone()
+        .flat_map(|it| it.init_container_statuses.iter().flatten());
+    let beside = status.flat_map(|it| it.container_statuses.iter().flatten());
+    let beside = beside.filter(|one| one.name != build::CONTAINER);
+    first
+        .map(|one| (one, true))
+        .chain(beside.map(|one| (one, false)))
 }
 
 /// Whether an init container is a native sidecar, which goes on running. The kubelet calls any that runs started.

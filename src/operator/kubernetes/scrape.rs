@@ -4,6 +4,7 @@
 
 use std::fmt;
 
+use jiff::Timestamp;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt as _;
 use prometheus_client::collector::Collector;
@@ -34,7 +35,10 @@ impl Collector for Scraped {
             return Ok(());
         };
         let caches = &shared.caches;
-        let (all, unreadable) = of_all(&caches.clusters, |cluster| allowed(caches, cluster));
+        let now = i64::try_from(shared.outside.clock.unix_ms()).unwrap_or(i64::MAX);
+        let now = Timestamp::from_millisecond(now).unwrap_or(Timestamp::MAX);
+        let allowed = |cluster: &EtcdCluster| allowed(caches, cluster);
+        let (all, unreadable) = of_all(&caches.clusters, now, allowed);
         clusters::encode(&all, unreadable, &mut encoder)
     }
 }
@@ -42,11 +46,12 @@ impl Collector for Scraped {
 /// The figures of every cluster, and how many could not be read.
 fn of_all(
     clusters: &Cache<Resourceful>,
+    now: Timestamp,
     allowed: impl Fn(&EtcdCluster) -> Option<i64>,
 ) -> (Vec<Figures>, i64) {
     let (mut all, mut unreadable) = (Vec::new(), 0);
     clusters.each(|guard| match &guard.0 {
-        Ok(cluster) => all.push(Figures::of(cluster, allowed(cluster))),
+        Ok(cluster) => all.push(Figures::of(cluster, allowed(cluster), now)),
         Err(_) => unreadable += 1,
     });
     (all, unreadable)

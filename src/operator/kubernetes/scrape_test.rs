@@ -69,7 +69,7 @@ fn unreadable_clusters_are_counted() {
     assert!(bad.0.is_err());
     filler.apply(&mut Event::Apply(good));
     filler.apply(&mut Event::Apply(bad));
-    let (all, unreadable) = of_all(&clusters, |_| None);
+    let (all, unreadable) = of_all(&clusters, Timestamp::UNIX_EPOCH, |_| None);
     assert_eq!((all.len(), unreadable), (1, 1));
 }
 
@@ -91,7 +91,7 @@ fn cost_of_ten_thousand_clusters() {
         filler.apply(&mut Event::Apply(at_rest(&name)));
     }
     let began = Instant::now();
-    let (all, _) = of_all(&cache, |_| Some(1));
+    let (all, _) = of_all(&cache, Timestamp::UNIX_EPOCH, |_| Some(1));
     let read = began.elapsed();
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Given(all)));

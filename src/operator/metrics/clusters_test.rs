@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use jiff::Timestamp;
 use prometheus_client::collector::Collector;
 use prometheus_client::registry::Registry;
 use serde_json::json;
@@ -77,8 +78,8 @@ fn new() -> EtcdCluster {
 #[test]
 fn a_scrape_is_the_golden_text() {
     let text = text(vec![
-        Figures::of(&busy(), Some(1)),
-        Figures::of(&new(), None),
+        Figures::of(&busy(), Some(1), Timestamp::UNIX_EPOCH),
+        Figures::of(&new(), None, Timestamp::UNIX_EPOCH),
     ]);
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         std::fs::write(GOLDEN, &text).expect("written");
@@ -90,7 +91,7 @@ fn a_scrape_is_the_golden_text() {
 /// What the text has is what the table says: each metric, with its labels and its type, and no other.
 #[test]
 fn samples_are_those_of_the_table() {
-    let text = text(vec![Figures::of(&busy(), Some(1))]);
+    let text = text(vec![Figures::of(&busy(), Some(1), Timestamp::UNIX_EPOCH)]);
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     let sampled: BTreeSet<&str> = lines
         .map(|line| line.split(['{', ' ']).next().unwrap_or_default())
@@ -131,8 +132,12 @@ fn a_cluster_at_rest_is_some_kilobytes() {
     status.conditions = conditions;
     let certificate = status.certificates[0].clone();
     status.certificates = vec![certificate; 9];
-    let one = text(vec![Figures::of(&cluster, Some(1))]).len();
-    let two = text(vec![Figures::of(&cluster, Some(1)); 2]).len();
+    let one = text(vec![Figures::of(&cluster, Some(1), Timestamp::UNIX_EPOCH)]).len();
+    let two = text(vec![
+        Figures::of(&cluster, Some(1), Timestamp::UNIX_EPOCH);
+        2
+    ])
+    .len();
     assert!(two - one < 8 << 10, "{} bytes", two - one);
     // Nothing of a cluster but its samples: the descriptions are there once.
     assert_eq!(text(Vec::new()).lines().count(), 4);

@@ -1,12 +1,13 @@
-//! What one EtcdCluster says, as numbers: a function of the resource as a cache has it. Pure; no clock is needed, because
-//! times are given as they are. What the status does not say is absent, and never 0.
+//! What one EtcdCluster says, as numbers: a function of the resource as a cache has it. Pure; times are given as they are, and the one age
+//! among the numbers, the lag behind a followed cluster, grows with the time that is an argument: a status that nobody writes any more
+//! would keep it as it was. What the status does not say is absent, and never 0.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use crate::crd::{
-    ConditionStatus, ConditionType, EtcdCluster, EtcdClusterStatus, FollowPhase, MemberHealth,
-    MemberRole, MemberStatus, StepState, StepStatus,
+    ConditionStatus, ConditionType, EtcdCluster, EtcdClusterStatus, FollowPhase, FollowStatus,
+    MemberHealth, MemberRole, MemberStatus, StepState, StepStatus,
 };
 use crate::mutants::mutant;
 
@@ -21,6 +22,11 @@ pub(super) const HEALTHS: [MemberHealth; 3] = [
     MemberHealth::Unhealthy,
     MemberHealth::Unknown,
 ];
+
+/// To so many seconds the status tells as of when a cluster follows another one.
+const AS_OF_STEP: i64 = 30;
+/// Less than so many seconds are no lag, as in the status.
+const NO_LAG: i64 = 10;
 
 /// The numbers of one cluster. Some hundred bytes: all clusters' are in memory during a scrape.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -93,8 +99,12 @@ pub(super) struct FollowFigure {
 }
 
 impl Figures {
-    /// Those of a resource. `disruptions_allowed`: what Kubernetes counts for its own PDB, if that is what limits evictions.
-    pub(crate) fn of(cluster: &EtcdCluster, disruptions_allowed: Option<i64>) -> Figures {
+    /// Those of a resource, now. `disruptions_allowed`: what Kubernetes counts for its own PDB, if that is what limits evictions.
+    pub(crate) fn of(
+        cluster: &EtcdCluster,
+        disruptions_allowed: Option<i64>,
+        now: Timestamp,
+    ) -> Figures {
         let (meta, spec) = (&cluster.metadata, &cluster.spec);
         let known = Figures {
             namespace: meta.namespace.clone().unwrap_or_default(),
@@ -106,12 +116,12 @@ impl Figures {
             ..Figures::default()
         };
         match &cluster.status {
-            Some(status) => known.with(status),
+            Some(status) => known.with(status, now),
             None => known,
         }
     }
 
-    fn with(self, status: &EtcdClusterStatus) -> Figures {
+    fn with(self, status: &EtcdClusterStatus, now: Timestamp) -> Figures {
         // A status that was computed without asking the members has no voters and lists nobody.
         let observed = status.replicas.is_some();
         let backup = status.backup.as_ref();
@@ -150,7 +160,7 @@ impl Figures {
             follow: status.follow.as_ref().map(|follow| FollowFigure {
                 phase: follow.phase,
                 lag_revisions: follow.lag_revisions,
-                lag_seconds: follow.lag_seconds,
+                lag_seconds: lag_seconds(follow, now),
             }),
             ..self
         }
@@ -194,6 +204,15 @@ fn tolerated(status: &EtcdClusterStatus) -> Option<i64> {
 fn count(rows: &[MemberStatus], fits: impl Fn(&MemberStatus) -> bool) -> i64 {
     let found = rows.iter().filter(|row| fits(row)).count();
     i64::try_from(found).unwrap_or(i64::MAX)
+}
+
+/// The lag as it was written, or what it has become since if that is more: at least the time since everything was here for certain.
+fn lag_seconds(follow: &FollowStatus, now: Timestamp) -> Option<i64> {
+    let written = follow.lag_seconds?;
+    let as_of = follow.as_of.as_deref().and_then(seconds);
+    let since = as_of.map(|at| now.as_second() - at - AS_OF_STEP);
+    let since = since.filter(|since| *since >= NO_LAG);
+    Some(since.map_or(written, |since| since.max(written)))
 }
 
 fn step(step: &StepStatus) -> Option<StepFigure> {

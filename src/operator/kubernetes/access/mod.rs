@@ -12,6 +12,7 @@ mod links;
 mod observe;
 mod status;
 mod triggers;
+mod unreadable;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -119,11 +120,13 @@ impl Accesses {
 
     /// Plans on the cached resource; what is written is planned once more on the live one.
     async fn reconcile_role(&self, key: &Key, name: &str) -> Result<Ended, Failure> {
-        let cached = self.caches.roles.get(&key.0, name);
-        let found = cached.as_ref().map(|role| role.0.is_ok());
-        let Some(cached) = cached.and_then(|role| role.0.as_ref().ok().cloned()) else {
-            self.tell(ROLE, (&key.0, name), found);
+        let Some(cached) = self.caches.roles.get(&key.0, name) else {
+            self.tell(ROLE, (&key.0, name), None);
             return Ok(Ended::Gone);
+        };
+        let Ok(cached) = cached.0.as_ref().cloned() else {
+            self.tell(ROLE, (&key.0, name), Some(false));
+            return self.tell_unreadable::<EtcdRole>((&key.0, name)).await;
         };
         let Some(mut link) = self.links.of(&key.0, &cached.spec.cluster_ref.name) else {
             return Ok(Ended::After(BUSY_MS));
@@ -154,11 +157,13 @@ impl Accesses {
 
     /// The same of a user, whose Secrets are in no cache.
     async fn reconcile_user(&self, key: &Key, name: &str) -> Result<Ended, Failure> {
-        let cached = self.caches.users.get(&key.0, name);
-        let found = cached.as_ref().map(|user| user.0.is_ok());
-        let Some(cached) = cached.and_then(|user| user.0.as_ref().ok().cloned()) else {
-            self.tell(USER, (&key.0, name), found);
+        let Some(cached) = self.caches.users.get(&key.0, name) else {
+            self.tell(USER, (&key.0, name), None);
             return Ok(Ended::Gone);
+        };
+        let Ok(cached) = cached.0.as_ref().cloned() else {
+            self.tell(USER, (&key.0, name), Some(false));
+            return self.tell_unreadable::<EtcdUser>((&key.0, name)).await;
         };
         let Some(mut link) = self.links.of(&key.0, &cached.spec.cluster_ref.name) else {
             return Ok(Ended::After(BUSY_MS));

@@ -1,5 +1,6 @@
 //! Writes the statuses of users and roles, and an event when one becomes Ready or stops being so.
 
+use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 use kube::runtime::events::{Event, EventType};
@@ -104,14 +105,27 @@ impl Accesses {
         let uid = resource.uid().unwrap_or_default();
         let client = &self.shared.client;
         let there = apply_status::<K>(client, (&namespace, &name), &uid, status).await?;
-        if there && let Some(event) = event(before, after) {
-            let about = resource.object_ref(&());
-            // An event that is lost is not worth a failed reconcile.
-            if let Err(error) = self.shared.recorder.publish(&event, &about).await {
-                tracing::warn!(%namespace, %name, %error, "an event was not written");
-            }
+        if there {
+            let (of, about) = ((&*namespace, &*name), resource.object_ref(&()));
+            self.announce(of, &about, (before, after)).await;
         }
         Ok(())
+    }
+
+    /// An event of what has changed, if that is worth one.
+    pub(super) async fn announce(
+        &self,
+        (namespace, name): (&str, &str),
+        about: &ObjectReference,
+        (before, after): (&[Condition], &[Condition]),
+    ) {
+        let Some(event) = event(before, after) else {
+            return;
+        };
+        // An event that is lost is not worth a failed reconcile.
+        if let Err(error) = self.shared.recorder.publish(&event, about).await {
+            tracing::warn!(%namespace, %name, %error, "an event was not written");
+        }
     }
 }
 
