@@ -91,8 +91,11 @@ pub(super) fn restart_voter(s: &Situation<'_>, member: &str) -> Result<(), Strin
 /// The reason.
 pub(super) fn fence_voter(s: &Situation<'_>, member: &str) -> Result<(), String> {
     seen(s)?;
-    let rest = others_healthy(s, member);
-    let needed = quorum(s.voters.len());
+    let others = s.voters.iter().filter(|(name, _)| *name != member);
+    // Its server answers until the end of its grace period.
+    let ends = |name: &String| s.o.pods.get(name).is_some_and(|pod| pod.terminating);
+    let stay = others.filter(|(name, seat)| seat.healthy() && !ends(name));
+    let (rest, needed) = (stay.count(), quorum(s.voters.len()));
     if rest >= needed {
         return Ok(());
     }

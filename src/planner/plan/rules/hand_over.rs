@@ -175,18 +175,21 @@ pub(super) fn settled(
         _ => "leaves its node",
     };
     let least = in_ms(s.cluster.spec.update_strategy.min_ready_seconds);
-    let cut_off = word == "Restart" && s.kept_unready(member).is_some();
+    // Nor does one that retires for its restart serve any, and it does not come back without one.
+    let serves_none = s.kept_unready(member).is_some() || s.retires(member);
+    let cut_off = word == "Restart" && serves_none;
     for (name, seat) in s.voters.iter().filter(|(name, _)| *name != member) {
         if !seat.ours || s.retires(name) {
             // Healthy, which is all that is known of a foreign one; one that retires follows the log
             // and waits for its own turn.
             continue;
         }
-        if cut_off && s.kept_unready(name).is_some() && !s.updated(name) {
-            // What keeps clients from both may be repaired by the change, and this one serves none of them either.
+        let ready = s.description(name).is_some_and(|d| d.ready);
+        if cut_off && ready && s.kept_unready(name).is_some() && !s.updated(name) {
+            // What keeps clients from both may be repaired by the change, and this one serves none of them either. Its server has
+            // caught up.
             continue;
         }
-        let ready = s.description(name).is_some_and(|d| d.ready);
         let since = s.o.pods.get(name).and_then(|pod| pod.ready_since_ms);
         let Some(since) = since.filter(|_| ready) else {
             // As in etcd, no member is ready while it is raised.

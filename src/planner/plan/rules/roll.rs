@@ -57,8 +57,8 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
     }
 }
 
-/// The next member: one that clients are kept from first, then one in progress, then followers, the leader last, with the highest number
-/// first.
+/// The next member: one that is leaving already first, so that no other one goes beside it, then one that clients are kept from, then one in
+/// progress, then followers, the leader last, with the highest number first.
 fn next<'s>(s: &'s Situation<'_>) -> Option<&'s str> {
     let ours = s.voters.iter().filter(|(_, seat)| seat.ours);
     let names = ours.map(|(name, _)| name.as_str());
@@ -76,7 +76,8 @@ fn next<'s>(s: &'s Situation<'_>) -> Option<&'s str> {
         let leads = s.view.is_some_and(|(leader, _)| leader == *name);
         let number = member_number(&s.cluster.name, name);
         let cut_off = s.kept_unready(name).is_some();
-        (!cut_off, !half_way, leads, Reverse(number))
+        let leaving = s.is_leaving(name);
+        (!leaving, !cut_off, !half_way, leads, Reverse(number))
     })
 }
 

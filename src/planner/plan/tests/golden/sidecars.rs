@@ -1,5 +1,7 @@
 //! Another container of a member's pod does not do its work: it is named, and no member is removed for it.
 
+use std::collections::BTreeSet;
+
 use crate::crd::{ConditionStatus, ConditionType};
 use crate::plan::tests::script::{Script, rested, wait};
 use crate::plan::tests::world::World;
@@ -197,4 +199,51 @@ fn one_that_is_not_repaired_holds_the_others() {
         Some("Settling"),
         "{last}"
     );
+}
+
+/// One that was cut off while another one retired for its restart came before that one, so that both had handed over, and then both
+/// were restarted: a server answers until the end of its grace period, and counted as one that stays.
+#[test]
+fn nobody_goes_beside_one_that_retires() {
+    let mut world = rested(3);
+    world
+        .faults
+        .lingering
+        .extend(["demo-1", "demo-2", "demo-3"].map(String::from));
+    world.api.wanted_inputs = "spec-2".into();
+    // Those whose servers have handed over, or whose pods end.
+    let leave = |world: &World| {
+        let observed = world.observe();
+        let retire = observed.descriptions.iter();
+        let retire = retire.filter(|(_, it)| it.retiring_ms.is_some());
+        let end = observed.pods.iter().filter(|(_, pod)| pod.terminating);
+        let all = retire
+            .map(|(name, _)| name)
+            .chain(end.map(|(name, _)| name));
+        all.cloned().collect::<BTreeSet<String>>()
+    };
+    for _ in 0..120 {
+        if leave(&world).contains("demo-3") {
+            break;
+        }
+        pass(&mut world, 1);
+    }
+    assert!(leave(&world).contains("demo-3"), "it hands over first");
+    fails(
+        &mut world,
+        "demo-2",
+        "container mesh-proxy is not ready",
+        false,
+    );
+    let before = world.api.pods["demo-3"].uid.clone();
+    for second in 0..360 {
+        if second == 60 {
+            // The pods end.
+            world.faults.lingering.clear();
+        }
+        let last = pass(&mut world, 1);
+        let gone = leave(&world);
+        assert!(gone.len() <= 1, "{gone:?}\n{last}");
+    }
+    assert_ne!(world.api.pods["demo-3"].uid, before, "it was restarted");
 }
