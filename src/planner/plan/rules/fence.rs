@@ -43,6 +43,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) -> bool {
                 draft.wait("Fence", name, "Settling", text);
             }
             Some(Held::Guard(held)) => draft.guarded("Fence", name, &held),
+            Some(Held::Budget(why)) => wait_for_budget(draft, name, &why),
             None => {
                 stop(s, draft, name);
                 return true;
@@ -77,6 +78,8 @@ enum Held<'s> {
     Leaving(&'s String),
     /// The others would be no quorum now.
     Guard(String),
+    /// The PDB counts too few of the others, so that nobody would let go of it once it has handed over.
+    Budget(String),
 }
 
 fn held<'s>(s: &'s Situation<'_>, name: &str) -> Option<Held<'s>> {
@@ -89,7 +92,10 @@ fn held<'s>(s: &'s Situation<'_>, name: &str) -> Option<Held<'s>> {
         return Some(Held::Refused(text));
     }
     let other = leaving(s, name).map(Held::Leaving);
-    other.or_else(|| guards::fence_voter(s, name).err().map(Held::Guard))
+    let other = other.or_else(|| guards::fence_voter(s, name).err().map(Held::Guard));
+    // Only its restart ends that it retires.
+    let too_few = || pod_disruption_budget::too_few_beside(s, name).filter(|_| !s.retires(name));
+    other.or_else(|| too_few().map(Held::Budget))
 }
 
 fn stop(s: &Situation<'_>, draft: &mut Draft, name: &str) {
@@ -103,17 +109,27 @@ fn stop(s: &Situation<'_>, draft: &mut Draft, name: &str) {
         return;
     }
     match pod_disruption_budget::keeps_too_few_beside(s, name) {
-        Some(why) => {
-            let what = format!("the PDB to count on the others without {name}: {why}");
-            draft.wait("Fence", name, "Budget", what);
-        }
+        Some(why) => wait_for_budget(draft, name, &why),
         None => draft.step(Rule::Fence, s.sleeping_set(name), REASON),
     }
 }
 
-/// Another voter that is to have a pod by its set, and is leaving.
+fn wait_for_budget(draft: &mut Draft, name: &str, why: &str) {
+    let what = format!("the PDB to count on the others without {name}: {why}");
+    draft.wait("Fence", name, "Budget", what);
+}
+
+/// Another voter that is to have a pod by its set, and is leaving. Of one that is not healthy nothing is taken by stopping it.
 fn leaving<'a>(s: &'a Situation<'_>, member: &str) -> Option<&'a String> {
-    let others = s.voters.keys().filter(|name| *name != member);
-    let mut run = others.filter(|name| s.o.sets.get(*name).is_none_or(|set| !set.hibernated));
+    if s.voters.get(member).is_some_and(|seat| !seat.healthy()) {
+        return None;
+    }
+    let others = s
+        .voters
+        .iter()
+        .filter(|(name, seat)| *name != member && seat.ours);
+    let mut run = others
+        .map(|(name, _)| name)
+        .filter(|name| s.o.sets.get(*name).is_none_or(|set| !set.hibernated));
     run.find(|name| s.is_leaving(name))
 }

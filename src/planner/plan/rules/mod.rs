@@ -69,7 +69,7 @@ fn run_in_order(s: &Situation<'_>, draft: &mut Draft) {
     if s.cluster.spec.paused && !mutant!(PauseIgnored) {
         drain::hold_pods(s, draft);
         objects::pdb_only(s, draft);
-        pod_disruption_budget::rule(s, draft);
+        pod_disruption_budget::rule(s, draft, None);
         certificates::rule(s, draft);
         for class in [Class::Membership, Class::Disruption, Class::Objects] {
             draft.hold(class, "paused by spec.paused");
@@ -81,7 +81,7 @@ fn run_in_order(s: &Situation<'_>, draft: &mut Draft) {
     if version::refused(s, draft) || timings::refused(s, draft) {
         drain::hold_pods(s, draft);
         objects::pdb_only(s, draft);
-        pod_disruption_budget::rule(s, draft);
+        pod_disruption_budget::rule(s, draft, None);
         certificates::rule(s, draft);
         return;
     }
@@ -91,7 +91,7 @@ fn run_in_order(s: &Situation<'_>, draft: &mut Draft) {
         if s.o.identity_secret.is_some() {
             drain::hold_pods(s, draft);
             objects::pdb_only(s, draft);
-            pod_disruption_budget::rule(s, draft);
+            pod_disruption_budget::rule(s, draft, None);
             certificates::rule(s, draft);
         }
         return;
@@ -114,7 +114,7 @@ fn run_in_order(s: &Situation<'_>, draft: &mut Draft) {
     drain::hold_pods(s, draft);
     // Objects that need no quorum.
     objects::rule(s, draft);
-    pod_disruption_budget::rule(s, draft);
+    pod_disruption_budget::rule(s, draft, fence::next(s));
     certificates::rule(s, draft);
     // What is left of earlier incarnations.
     earlier::rule(s, draft);

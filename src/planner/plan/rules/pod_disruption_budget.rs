@@ -16,12 +16,10 @@ use crate::plan::pdb::PdbLimit;
 use crate::plan::situation::{Situation, quorum};
 use crate::plan::step::Class;
 
-use super::fence;
-
 const UNCOUNTED: &str = "the PDB's status has not been updated yet";
 
-/// Makes the PDB, raises it or lowers it.
-pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
+/// Makes the PDB, raises it or lowers it. `fenced` is who is fenced next, if anybody may be now.
+pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft, fenced: Option<&String>) {
     let wanted = s.wanted_pdb();
     let Some((key, inputs)) = wanted.filter(|_| s.counts_evictions_by_pdb()) else {
         return;
@@ -40,7 +38,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
         return;
     }
     let members = members(s);
-    let stops = mutant!(DeletedUnasked => 0, else stopping(s));
+    let stops = mutant!(DeletedUnasked => 0, else stopping(s, fenced));
     let wanted = u32::try_from(quorum(members) + stops).unwrap_or(u32::MAX);
     // Lowered only when no pod of a removed member exists any more: until then the PDB could count such a pod as
     // available in place of a voter's.
@@ -94,8 +92,7 @@ fn left(s: &Situation<'_>) -> usize {
 }
 
 /// Pods that end by their sets, and that Kubernetes counts as available until then: of who is fenced next, and of who is fenced already.
-fn stopping(s: &Situation<'_>) -> usize {
-    let next = fence::next(s);
+fn stopping(s: &Situation<'_>, next: Option<&String>) -> usize {
     let fenced = s.fenced.iter().filter(|name| Some(*name) != next);
     let ending = next.into_iter().chain(fenced);
     ending.filter(|name| is_available(s, name)).count()
@@ -105,6 +102,19 @@ fn stopping(s: &Situation<'_>) -> usize {
 fn is_available(s: &Situation<'_>, member: &str) -> bool {
     let pod = s.o.pods.get(member);
     pod.is_some_and(|pod| pod.ready_since_ms.is_some() && !pod.terminating)
+}
+
+/// Why too few of the others are available for a member's pod to end by its set, if the PDB is what counts them.
+pub(super) fn too_few_beside(s: &Situation<'_>, member: &str) -> Option<String> {
+    if !s.counts_evictions_by_pdb() || mutant!(DeletedUnasked) {
+        return None;
+    }
+    let Some(available) = s.o.pdb.unwrap_or_default().available else {
+        return Some(UNCOUNTED.to_owned());
+    };
+    let counts = u32::from(is_available(s, member));
+    let least = u32::try_from(quorum(s.voters.len())).unwrap_or(u32::MAX);
+    too_few(available.saturating_sub(counts), least)
 }
 
 /// Why a member's pod does not end by its set yet, which no PDB counts: an eviction could leave too few beside it.
