@@ -228,6 +228,13 @@ struct Good {
     all: Vec<IpAddr>,
 }
 
+/// Where a connection was made to.
+struct Reached {
+    at: SocketAddr,
+    /// All addresses of the name, if it resolved.
+    all: Option<Vec<IpAddr>>,
+}
+
 /// Reaches peers.
 pub(crate) struct Dialler {
     security: Security,
@@ -250,7 +257,7 @@ impl Dialler {
 
     /// Connects and sends the hello; returns the connection and the reply, which is a welcome.
     pub(crate) async fn greet(&self, to: &Target, hello: &Hello) -> Result<(Io, Reply), DialError> {
-        let mut io = self.connect(&to.at, &to.name).await?;
+        let (mut io, reached) = self.connect(&to.at, &to.name).await?;
         let mut first = BytesMut::from(&PREFACE[..]);
         frame::encode(hello, &mut first);
         within("the hello", async {
@@ -267,26 +274,46 @@ impl Dialler {
             )
         })?;
         match reply.refusal() {
-            Refusal::Welcome => Ok((io, reply)),
+            Refusal::Welcome => {
+                self.remember(&to.at, reached);
+                Ok((io, reply))
+            }
             refusal => Err(DialError::refused(&reply, refusal, &reply.reason)),
         }
     }
 
-    async fn connect(&self, endpoint: &Endpoint, name: &str) -> Result<Io, Error> {
+    /// Notes where the peer was found, which it has proven by now. An IP address needs no DNS, so only names are cached.
+    fn remember(&self, endpoint: &Endpoint, reached: Reached) {
+        if endpoint.host.parse::<IpAddr>().is_ok() {
+            return;
+        }
+        let mut known = self.lock();
+        let last = reached.at;
+        match (known.get_mut(&endpoint.authority()), reached.all) {
+            // The name did not resolve: what is known of it stays.
+            (Some(good), None) => good.last = last,
+            (_, all) => {
+                let all = all.unwrap_or_else(|| vec![last.ip()]);
+                known.insert(endpoint.authority(), Good { last, all });
+            }
+        }
+    }
+
+    async fn connect(&self, endpoint: &Endpoint, name: &str) -> Result<(Io, Reached), Error> {
         let authority = endpoint.authority();
         let mut failure = None;
-        let addresses = self.addresses(&authority).await?;
+        let (addresses, resolved) = self.addresses(&authority).await?;
         for address in addresses.iter().copied() {
             match within("connecting", TcpStream::connect(address)).await {
                 Ok(tcp) => {
                     tcp.set_nodelay(true)?;
-                    // An IP address needs no DNS, so only names are cached.
-                    if endpoint.host.parse::<IpAddr>().is_err() {
-                        let all = addresses.iter().map(SocketAddr::ip).collect();
-                        let good = Good { last: address, all };
-                        self.lock().insert(authority.clone(), good);
-                    }
-                    return self.security.dial(tcp, endpoint, name).await;
+                    let io = self.security.dial(tcp, endpoint, name).await?;
+                    let all = || addresses.iter().map(SocketAddr::ip).collect();
+                    let reached = Reached {
+                        at: address,
+                        all: resolved.then(all),
+                    };
+                    return Ok((io, reached));
                 }
                 // A host where nothing listens refuses. It is not known to be one while another address fails otherwise.
                 Err(error) if error.kind() == ErrorKind::ConnectionRefused && failure.is_some() => {
@@ -298,13 +325,22 @@ impl Dialler {
         Err(failure.unwrap_or_else(none))
     }
 
-    /// The addresses of the name, the last good one first; that one alone if it does not resolve.
-    async fn addresses(&self, authority: &str) -> Result<Vec<SocketAddr>, Error> {
+    /// The addresses of the name, the last good one first, and whether it resolved; if not, those that are known.
+    async fn addresses(&self, authority: &str) -> Result<(Vec<SocketAddr>, bool), Error> {
         let resolved = within("resolving", tokio::net::lookup_host(authority)).await;
-        let good = self.lock().get(authority).map(|good| good.last);
-        match (resolved, good) {
-            (Ok(found), good) => Ok(in_order(found.collect(), good)),
-            (Err(_), Some(address)) => Ok(vec![address]),
+        let known = self.lock().get(authority).cloned();
+        match (resolved, known) {
+            (Ok(found), good) => {
+                let found = found.collect();
+                Ok((in_order(found, good.map(|good| good.last)), true))
+            }
+            (Err(_), Some(Good { last, all })) => {
+                let port = last.port();
+                let all = all
+                    .into_iter()
+                    .map(|address| SocketAddr::new(address, port));
+                Ok((in_order(all.collect(), Some(last)), false))
+            }
             (Err(error), None) => Err(Error::new(
                 error.kind(),
                 format!("cannot resolve {authority}: {error}"),
