@@ -15,8 +15,8 @@ use super::platform::OneCluster;
 use super::resize;
 use crate::build;
 use crate::crd::{
-    ANNOTATION_STORAGE, LABEL_CLAIM_STATE, LABEL_CLUSTER_UID, LABEL_RELEASED, MANAGER,
-    ValidatedCluster, identity_secret_name, operator_secret_name, pod_name,
+    ANNOTATION_INPUTS, ANNOTATION_STORAGE, LABEL_CLAIM_STATE, LABEL_CLUSTER_UID, LABEL_RELEASED,
+    MANAGER, ValidatedCluster, identity_secret_name, operator_secret_name, pod_name,
 };
 use crate::operator::platform::Failure;
 use crate::plan::{ObjectAction, ObjectKey, ObjectKind, PvcState};
@@ -91,6 +91,8 @@ pub(super) async fn apply_action(
         }
         ObjectAction::OwnPvc { pvc, uid, owned } => own_pvc(one, cluster, pvc, uid, *owned).await,
         ObjectAction::MapSlot { slot, member, .. } => {
+            let plain = (!has_its_families(one, cluster)).then(|| build::without_families(cluster));
+            let cluster = plain.as_ref().unwrap_or(cluster);
             let service = build::slot_service(cluster, *slot, member);
             apply_service(one, cluster, service, ours).await
         }
@@ -179,6 +181,20 @@ async fn apply_noted<K: Object>(
 }
 
 /// As [`apply_noted`], of a Service, whose second IP family the API server may have added.
+/// Whether the client Service has the IP families that the resource asks for. Until it has them a slot follows its member
+/// without them: Kubernetes may refuse them, and no member could hand its slot over.
+fn has_its_families(one: &OneCluster, cluster: &ValidatedCluster) -> bool {
+    let wanted = build::client_service(cluster);
+    let inputs = |service: &Service| service.annotations().get(ANNOTATION_INPUTS).cloned();
+    let found = one
+        .shared
+        .caches
+        .services
+        .get(&one.key.0, &wanted.name_any());
+    !cluster.spec.service.names_families()
+        || found.is_some_and(|found| inputs(&found) == inputs(&wanted))
+}
+
 async fn apply_service(
     one: &OneCluster,
     cluster: &ValidatedCluster,

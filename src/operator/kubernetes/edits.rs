@@ -12,7 +12,7 @@ use super::facts;
 use super::observe::limits_pdb;
 use super::platform::OneCluster;
 use crate::build;
-use crate::crd::{ValidatedCluster, operator_secret_name, slot_service_name};
+use crate::crd::{ANNOTATION_INPUTS, ValidatedCluster, operator_secret_name, slot_service_name};
 use crate::plan::{ObjectFacts, ObjectKey, ObjectKind, Owner, PdbLimit, SlotFacts};
 
 /// Whether a PDB of this cluster may have this limit, as far as its policy shows; the plan compares which one.
@@ -54,7 +54,8 @@ impl OneCluster {
                     ours.next().is_some_and(|live| {
                         self.is_edited(cluster, &**live, |cluster| {
                             let service = build::service(cluster, &key.name)?;
-                            Some(build::with_added_family(service, live))
+                            made_from_the_same(&service, live)
+                                .then(|| build::with_added_family(service, live))
                         })
                     })
                 }
@@ -118,7 +119,8 @@ impl OneCluster {
             let edited = live.is_some_and(|live| {
                 self.is_edited(cluster, &**live, |cluster| {
                     let service = build::slot_service(cluster, *slot, &member?);
-                    Some(build::with_added_family(service, live))
+                    made_from_the_same(&service, live)
+                        .then(|| build::with_added_family(service, live))
                 })
             });
             if edited {
@@ -135,4 +137,11 @@ impl OneCluster {
         let clock = &self.shared.outside.clock;
         self.memory.drift.made(rendered, stored, clock);
     }
+}
+
+/// Whether a Service has recorded the inputs that it would be rendered from. One that has others is applied anyway, when its turn
+/// comes, and nobody has edited it for that.
+fn made_from_the_same(rendered: &Service, live: &Service) -> bool {
+    let inputs = |service: &Service| service.annotations().get(ANNOTATION_INPUTS).cloned();
+    inputs(rendered) == inputs(live)
 }

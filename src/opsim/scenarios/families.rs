@@ -131,11 +131,14 @@ async fn dual_stack(world: &mut World) -> Result<(), Failure> {
 }
 
 async fn families_refused(world: &mut World) -> Result<(), Failure> {
-    for node in ["node-d", "node-e", "node-f", "node-g", "node-h"] {
+    // So many that a reconcile would give up if each of their Services were refused.
+    for node in [
+        "node-d", "node-e", "node-f", "node-g", "node-h", "node-i", "node-j",
+    ] {
         world.containers.kube.add_node(node, "zone-1");
     }
     world.api.lock().set_ip_families(&["IPv4"]);
-    made(world, 7).await?;
+    made(world, 9).await?;
     user::edit(
         world,
         "demo",
@@ -147,7 +150,7 @@ async fn families_refused(world: &mut World) -> Result<(), Failure> {
     world
         .until("a replacement", 300_000, |world, _| {
             let voters = user::voters(world);
-            voters.len() == 7 && !voters.contains(&victim)
+            voters.len() == 9 && !voters.contains(&victim)
         })
         .await?;
     world

@@ -80,6 +80,6 @@ pub use secret::{
 pub use server::{container_arguments, container_image, server_facts, server_flags};
 pub use service::{
     client_service, families_of, peers_service, service, slot_member, slot_service,
-    with_added_family,
+    with_added_family, without_families,
 };
 pub use trust_bundle::{TRUST_BUNDLES, owner_of_trust_bundle, trust_bundle, trust_bundle_of};

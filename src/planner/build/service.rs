@@ -99,6 +99,15 @@ pub fn slot_service(cluster: &ValidatedCluster, slot: u32, member: &str) -> Serv
     }
 }
 
+/// The same cluster, without what it asks of its Services' IP families.
+#[must_use]
+pub fn without_families(cluster: &ValidatedCluster) -> ValidatedCluster {
+    let mut plain = cluster.clone();
+    plain.spec.service.ip_family_policy = None;
+    plain.spec.service.ip_families.clear();
+    plain
+}
+
 /// Nothing where the resource says nothing: what the API server has chosen is not ours then.
 fn policy(cluster: &ValidatedCluster) -> Option<String> {
     let policy = cluster.spec.service.ip_family_policy?;

@@ -25,7 +25,7 @@ pub struct ServiceOptions {
     pub annotations: BTreeMap<String, String>,
     /// How many IP families the client Service, the slots and the Service of the members' names have, as in Kubernetes:
     /// core/v1 ServiceSpec. A change restarts nobody. By default Kubernetes decides: one family when a Service is created,
-    /// and afterwards what the Service has. So a field that is taken out leaves the Services as they are.
+    /// and afterwards what the Service has. So a field that is taken out leaves those with an address as they are.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ip_family_policy: Option<IpFamilyPolicy>,
     /// Their IP families, the first one first, as in Kubernetes: core/v1 ServiceSpec. The first one of a Service with an

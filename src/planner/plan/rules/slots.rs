@@ -34,6 +34,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
                 Some(_) if facts.inputs.as_ref() == Some(&s.o.wanted_slot_inputs) => continue,
                 Some(member) => {
                     let service = slot_service_name(&s.cluster.name, slot);
+                    // It follows its member meanwhile, without what the client Service has not taken.
                     if facts.inputs.is_some() && s.waits_for_client_service(&service) {
                         continue;
                     }
