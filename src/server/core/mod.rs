@@ -104,7 +104,7 @@ impl Core {
         let background =
             Worker::start("background", Some((shared, Thread::Background))).map_err(failed)?;
         // Requests come first: a checkpoint of a million keys is most of a second's work, on each member at about the same
-        // time. If it is too far behind, writes wait for it.
+        // time.
         background.run(host_facts::step_back);
         let segments = Worker::start("segments", None).map_err(failed)?;
         let reader = Worker::start("log-reader", None).map_err(failed)?;

@@ -27,12 +27,12 @@ const NICE: libc::c_int = 10;
 /// Lowers the priority of this thread below the others of this process, permanently.
 #[expect(
     unsafe_code,
-    reason = "setpriority has no safe wrapper in the standard library"
+    reason = "nice has no safe wrapper in the standard library"
 )]
 pub(in crate::server) fn step_back() {
-    // SAFETY: it takes three numbers and touches no memory of ours. If the kernel refuses, nothing
-    // is lost.
-    let _ = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
+    // SAFETY: it takes a number and touches no memory of ours. On Linux it is of the calling thread alone. If the kernel refuses,
+    // nothing is lost.
+    let _ = unsafe { libc::nice(NICE) };
     set_slice(SLICE);
 }
 
