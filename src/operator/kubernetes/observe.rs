@@ -202,7 +202,7 @@ impl OneCluster {
         let valid = cluster.as_ref().ok();
         self.read_user_certificates(valid, &pods).await?;
         self.read_cert_manager(valid).await?;
-        self.read_trust_bundle(valid, &status).await?;
+        self.read_trust_bundle(valid, &status).await;
         let tls = self.tls(valid, &found, resource);
         let (addresses, secure) = self.reached(valid, &pods, &found.sets, life);
         let made = facts::made_of(&pods, &addresses);
@@ -529,18 +529,17 @@ impl OneCluster {
         &mut self,
         cluster: Option<&ValidatedCluster>,
         status: &EtcdClusterStatus,
-    ) -> Result<(), Failure> {
+    ) {
         let Some(cluster) = cluster else {
-            return Ok(());
+            return;
         };
         let (bundles, clock) = (
             Api::all(self.shared.client.clone()),
             &self.shared.outside.clock,
         );
         let known = &mut self.memory.trust_bundle;
-        known.read(&bundles, cluster, status, clock).await?;
+        known.read(&bundles, cluster, status, clock).await;
         self.remember();
-        Ok(())
     }
 
     /// What the cluster's Secrets hold of certificates.

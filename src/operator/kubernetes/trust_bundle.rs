@@ -47,17 +47,17 @@ impl Known {
         cluster: &ValidatedCluster,
         status: &EtcdClusterStatus,
         clock: &Clock,
-    ) -> Result<(), Failure> {
+    ) {
         let asked = cluster.spec.tls.as_ref().is_some_and(Tls::publishes_bundle);
         let endpoints = status.endpoints.as_ref();
         let shown = endpoints.is_some_and(|it| it.cluster_trust_bundle.is_some());
         // Also what was published last, and is not in the status yet.
         if !asked && !shown && !matches!(self.found, TrustBundle::There(_)) {
             *self = Known::default();
-            return Ok(());
+            return;
         }
         if (self.read.as_ref()).is_some_and(|read| read.elapsed() < READ_EVERY) {
-            return Ok(());
+            return;
         }
         let name = trust_bundle_name(&cluster.namespace, &cluster.name);
         self.found = match bundles.get_opt(&name).await {
@@ -66,12 +66,13 @@ impl Known {
             // Not of the name, but of the whole kind.
             Err(kube::Error::Api(status)) if status.code == 404 => TrustBundle::NotServed,
             Err(kube::Error::Api(status)) if status.code == 403 => TrustBundle::Denied,
-            // Errors of the API server do not remove earlier observations.
-            Err(_) if self.found != TrustBundle::Unseen => return Ok(()),
-            Err(error) => return Err(failure("read", &name, &error)),
+            // Errors of the API server do not remove earlier observations. What was never seen holds a rotation, and nothing else.
+            Err(error) => {
+                tracing::warn!(bundle = %name, %error, "cannot read the ClusterTrustBundle");
+                return;
+            }
         };
         self.read = Some(clock.now());
-        Ok(())
     }
 
     pub(super) fn facts(&self) -> TrustBundle {
