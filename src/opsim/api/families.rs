@@ -25,6 +25,13 @@ pub(super) fn settle(
         let why = format!("Invalid value: {why}");
         Err(Refusal::invalid(Kind::Service, &name, field, &why))
     };
+    let cluster_ip = |service: &Value| object::text(service, &["spec", "clusterIP"]).to_owned();
+    if let Some(was) = old.map(cluster_ip).filter(|was| !was.is_empty()) {
+        let is = cluster_ip(service);
+        if !is.is_empty() && is != was {
+            return refuse("spec.clusterIP", "field is immutable");
+        }
+    }
     let had = old.map(Stacks::of);
     let mut has = Stacks::of(service);
     if let Some(had) = &had {

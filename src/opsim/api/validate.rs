@@ -99,10 +99,8 @@ pub(super) fn on_update(
             }
         }
         Kind::Pod => pod_change(old, object)?,
-        Kind::ClusterTrustBundle => {
-            if old["spec"]["signerName"] != object["spec"]["signerName"] {
-                return refuse("spec.signerName", "Invalid value: field is immutable");
-            }
+        Kind::ClusterTrustBundle if old["spec"]["signerName"] != object["spec"]["signerName"] => {
+            return refuse("spec.signerName", "Invalid value: field is immutable");
         }
         Kind::StorageClass => {
             for field in [

@@ -73,7 +73,8 @@ fn edits(kind: Kind) -> Vec<Value> {
             json!({"metadata": {"annotations": {"quorate.dev/inputs": null}}}),
         ],
         _ => vec![
-            selector(json!({"matchLabels": {"app": "mine"}})),
+            // At rest, where it has this field.
+            json!({"spec": {"minAvailable": 3}}),
             json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": "me"}}}),
         ],
     }
