@@ -9,7 +9,7 @@
 #                              sim-operator below 200, nor e2e
 #   ONLY=sim tests/soak.sh     one part: sim raft node store plan operator sim-operator properties
 #                              differential older java full fuzz robustness chart release kubeadm
-#                              e2e alerts
+#                              e2e newest alerts
 #   BASE=n                     the first seed of a part that takes one (default: days since 1970
 #                              times a million, so that each day uses other seeds)
 set -euo pipefail
@@ -105,6 +105,9 @@ if [ "$only" = e2e ] || { [ -z "$only" ] && [ "$(uname -s)" = Linux ] && [ "$(id
 elif [ -z "$only" ]; then
   echo "soak: the end-to-end scenarios are left out: they need Linux and root"
 fi
+if [ -z "$only" ] || [ "$only" = newest ]; then KUBERNETES=newest tests/kubernetes/build.sh; fi
+part newest "the newest kube-apiserver on a cluster, with nothing but a connection Secret; it streams its lists" \
+  env KUBERNETES=newest QUORATE_REQUIRE_INTEROP=1 QUORATE_REQUIRE_KUBERNETES=1 cargo test --locked --test interop kube_apiserver
 part alerts "alerts under a real Prometheus, by faults between an operator and an API server" make --no-print-directory alerts-live
 n=$(seeds 1500)
 part fuzz "every decoder under libFuzzer, $n s in all" tests/fuzz.sh "$n"

@@ -5,7 +5,7 @@ token=$(openssl rand -hex 16)
 
 # The image of kube-apiserver and its companions, onto a node.
 hosted_image() { # hosted_image NODE-NUMBER
-  [ -e "$work/kube.tar" ] || tests/kubernetes/image.sh localhost/kube:1 "$PWD/target/kubernetes/bin/kube" "$work/kube.tar"
+  [ -e "$work/kube.tar" ] || tests/kubernetes/image.sh localhost/kube:1 "$(readlink -f "$(command -v kube-apiserver)")" "$work/kube.tar"
   tests/kubernetes/cluster.sh import "$1" "$work/kube.tar"
 }
 kubeconfig_for() { # kubeconfig_for ADDRESS

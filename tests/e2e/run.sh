@@ -37,7 +37,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 top=$PWD
 . tests/e2e/lib.sh
-export PATH=$top/target/kubernetes/bin:$PATH
+export PATH=$top/target/kubernetes${KUBERNETES:+-$KUBERNETES}/bin:$PATH
 export QUORATE_E2E_DIR=${QUORATE_E2E_DIR:-/tmp/quorate-e2e}
 
 lanes=${E2E_LANES:-2}

@@ -30,7 +30,7 @@ set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 top=$(cd "$here/../.." && pwd)
-bin=$top/target/kubernetes/bin
+bin=$top/target/kubernetes${KUBERNETES:+-$KUBERNETES}/bin
 dir=${QUORATE_E2E_DIR:-/tmp/quorate-e2e}
 images=$dir/images
 bridge=qrt0

@@ -5,7 +5,7 @@
 #                             yet, if the chart has changed since it was rendered
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-helm=target/kubernetes/bin/helm
+helm=target/kubernetes${KUBERNETES:+-$KUBERNETES}/bin/helm
 # The hash of names and contents, in an order that no locale changes.
 chart() { (cd charts/quorate && find . -type f | LC_ALL=C sort | xargs sha256sum | sha256sum | cut -d ' ' -f 1); }
 render() {

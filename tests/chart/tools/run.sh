@@ -13,7 +13,7 @@ out=$top/target/chart
 bin=$out/bin
 only=${1:-}
 # The newest patch of each minor version from Chart.yaml's kubeVersion on; 1.34.4 is the one that the end-to-end tests build.
-versions="1.33.13 1.34.4 1.35.4 1.36.3"
+versions="1.33.13 1.34.4 1.35.4 1.36.3 1.37.2"
 [ -n "$only" ] || versions=1.34.4
 case $only in '' | all | kubeconform | kube-score | checkov) ;; *) echo "run.sh takes all, kubeconform, kube-score or checkov, not \"$only\"" >&2; exit 2 ;; esac
 ran=0

@@ -64,7 +64,7 @@ hosted_apiserver 1 http://store:2379
 hosted_kubectl create namespace moved >/dev/null
 map() { hosted_kubectl -n moved create configmap "$1" --from-literal=n=1 >/dev/null; }
 map before
-target/kubernetes/bin/test-informer "$hosted" moved >"$work/informer" 2>&1 &
+test-informer "$hosted" moved >"$work/informer" 2>&1 &
 informer=$!
 knows() { tail -1 "$work/informer" | grep -q " $1@"; }
 eventually 30 "the informer has its cache" knows before

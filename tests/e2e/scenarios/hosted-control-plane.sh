@@ -42,7 +42,7 @@ restarts() { kubectl -n "$ns" get pods hosted controllers -o jsonpath='{.items[*
 # --- the load without any drain, then the same with drains
 
 show() { sed "s/^/          $1: /" "$2"; }
-target/kubernetes/bin/test-load "$hosted" 60 >"$work/control" 2>&1 || { show control "$work/control"; die "requests failed without any drain"; }
+test-load "$hosted" 60 >"$work/control" 2>&1 || { show control "$work/control"; die "requests failed without any drain"; }
 show control "$work/control"
 
 # The number of ready members out of three, sampled all the time: never fewer than a quorum.
@@ -57,7 +57,7 @@ sample() {
   done
 }
 loaded=$EPOCHREALTIME
-LOAD_SERIES="$work/series" target/kubernetes/bin/test-load "$hosted" >"$work/drains" 2>&1 &
+LOAD_SERIES="$work/series" test-load "$hosted" >"$work/drains" 2>&1 &
 loader=$!
 echo second,event >"$work/events"
 # happened WHAT: for the plot, in seconds since the load began (its first second is used for preparations)

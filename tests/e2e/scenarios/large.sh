@@ -156,7 +156,7 @@ sample &
 sampler=$!
 hosted_setup
 hosted_apiserver $hosted_node "$(slot_endpoints demo)"
-target/kubernetes/bin/test-load "$hosted" >"$work/load" 2>&1 &
+test-load "$hosted" >"$work/load" 2>&1 &
 loader=$!
 goes_on() { # goes_on WHEN: the load ends by itself only if it cannot go on
   kill -0 $loader 2>/dev/null || { show load "$work/load"; die "the load ended $1"; }

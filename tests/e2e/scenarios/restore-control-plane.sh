@@ -23,7 +23,7 @@ hosted_kubectl create namespace restored >/dev/null
 map() { hosted_kubectl -n restored create configmap "$1" --from-literal=n=1 >/dev/null; }
 map before
 map changed
-target/kubernetes/bin/test-informer "$hosted" restored >"$work/informer" 2>&1 &
+test-informer "$hosted" restored >"$work/informer" 2>&1 &
 informer=$!
 knows() { tail -1 "$work/informer" | grep -q " $1@"; }
 eventually 30 "the informer has its cache" knows before

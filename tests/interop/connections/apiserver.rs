@@ -19,9 +19,14 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const TOKEN: &str = "0123456789abcdef";
 
 /// The folder of Kubernetes' programs; `None`, with a message, if they have not been built. They take minutes, so
-/// `QUORATE_REQUIRE_INTEROP` does not ask for them, and `QUORATE_REQUIRE_KUBERNETES=1` does.
+/// `QUORATE_REQUIRE_INTEROP` does not ask for them, and `QUORATE_REQUIRE_KUBERNETES=1` does. `KUBERNETES=newest` is as for
+/// `tests/kubernetes/build.sh`.
 fn kubernetes(test: &str) -> Option<PathBuf> {
-    let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/kubernetes/bin");
+    let folder = match newest() {
+        true => "target/kubernetes-newest/bin",
+        false => "target/kubernetes/bin",
+    };
+    let built = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
     if built.join("kube-apiserver").is_file() && built.join("kubectl").is_file() {
         return Some(built);
     }
@@ -30,6 +35,11 @@ fn kubernetes(test: &str) -> Option<PathBuf> {
     assert!(!required, "{test}: {reason}");
     report_skipped(test, reason);
     None
+}
+
+/// Whether it is the newest Kubernetes, and not the one of the end-to-end tests.
+fn newest() -> bool {
+    std::env::var("KUBERNETES").is_ok_and(|value| value == "newest")
 }
 
 struct ApiServer {
@@ -154,4 +164,27 @@ fn a_connection_secret_is_enough_for_kube_apiserver() {
     );
     let log = server.process.output();
     assert!(!log.contains("ermission denied"), "{log}");
+    if newest() {
+        lists_are_streamed(&server);
+    }
+}
+
+/// From 1.37 on an API server reads whole kinds by `RangeStream`, and by pages if that was refused; its metrics tell which.
+fn lists_are_streamed(server: &ApiServer) {
+    let metrics = server.must(&["get", "--raw", "/metrics"]);
+    let of = |metric: &str, operation: &str| -> Vec<String> {
+        let operation = format!("operation=\"{operation}\"");
+        let lines = metrics.lines().filter(|line| line.starts_with(metric));
+        let lines = lines.filter(|line| line.contains(&operation));
+        lines.map(str::to_owned).collect()
+    };
+    let streamed = of("etcd_request_duration_seconds_count", "listStream");
+    assert!(streamed.len() > 10, "{streamed:?}");
+    for (metric, operation) in [
+        ("etcd_request_errors_total", "listStream"),
+        ("etcd_request_duration_seconds_count", "list"),
+    ] {
+        let none = of(metric, operation);
+        assert!(none.is_empty(), "{none:?}");
+    }
 }
