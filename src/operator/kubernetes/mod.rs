@@ -6,6 +6,7 @@ mod act;
 mod backup_notes;
 pub(crate) mod backups;
 mod beside;
+mod bundles;
 pub mod cache;
 pub(crate) mod callers;
 mod cert_manager;

@@ -14,6 +14,7 @@ use kube::{Api, Resource, ResourceExt};
 
 use super::backups::deletion::{is_due, is_held};
 use super::backups::source::is_source_waived;
+use super::bundles::Bundles;
 use super::cert_manager;
 use super::certificates::{self, Way};
 use super::drift;
@@ -534,7 +535,7 @@ impl OneCluster {
             return;
         };
         let (bundles, clock) = (
-            Api::all(self.shared.client.clone()),
+            Bundles::new(&self.shared.client),
             &self.shared.outside.clock,
         );
         let known = &mut self.memory.trust_bundle;

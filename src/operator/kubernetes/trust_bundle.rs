@@ -6,10 +6,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::certificates::v1beta1::ClusterTrustBundle;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions};
+use kube::api::{DeleteParams, ListParams, PatchParams, Preconditions};
 use kube::{Api, Client, Resource, ResourceExt};
 
+use super::bundles::{Bundle, Bundles, is_not_found};
 use super::cache::Namespaces;
 use super::certificates::few_authorities_of;
 use super::context::{Context, Resourceful};
@@ -29,8 +29,6 @@ use crate::plan::{Owner, TrustBundle, TrustBundleFacts};
 const READ_EVERY: Duration = Duration::from_secs(30);
 /// Between two looks for those whose resource is gone.
 pub(crate) const SWEEP_EVERY: Duration = Duration::from_secs(300);
-
-type Bundles = Api<ClusterTrustBundle>;
 
 /// What was read of a cluster's ClusterTrustBundle.
 #[derive(Clone, Debug, Default)]
@@ -60,11 +58,11 @@ impl Known {
             return;
         }
         let name = trust_bundle_name(&cluster.namespace, &cluster.name);
-        self.found = match bundles.get_opt(&name).await {
+        self.found = match bundles.get(&name).await {
             Ok(Some(found)) => TrustBundle::There(facts(&found, &cluster.uid)),
             Ok(None) => TrustBundle::Missing,
             // Not of the name, but of the whole kind.
-            Err(kube::Error::Api(status)) if status.code == 404 => TrustBundle::NotServed,
+            Err(error) if is_not_found(&error) => TrustBundle::NotServed,
             Err(kube::Error::Api(status)) if status.code == 403 => TrustBundle::Denied,
             // Errors of the API server do not remove earlier observations. What was never seen holds a rotation, and nothing else.
             Err(error) => {
@@ -90,11 +88,11 @@ impl Known {
     }
 }
 
-fn facts(found: &ClusterTrustBundle, uid: &str) -> TrustBundleFacts {
+fn facts(found: &Bundle, uid: &str) -> TrustBundleFacts {
     let trusted = few_authorities_of(&found.spec.trust_bundle).unwrap_or_default();
     TrustBundleFacts {
         uid: found.uid().unwrap_or_default(),
-        owner: build::owner_of_trust_bundle(&found.metadata, uid),
+        owner: build::owner_of_trust_bundle(found.meta(), uid),
         trusted: trusted.into_iter().map(|one| one.sha256).collect(),
     }
 }
@@ -126,11 +124,11 @@ pub(super) async fn publish(
         }
     }
     let mut wanted = build::trust_bundle(cluster, pems.concat());
-    let bundles: Bundles = Api::all(one.shared.client.clone());
+    let bundles = Bundles::new(&one.shared.client);
     let name = wanted.name_any();
-    let found = bundles.get_opt(&name).await;
+    let found = bundles.get(&name).await;
     if let Some(found) = found.map_err(|error| failure("read", &name, &error))? {
-        if build::owner_of_trust_bundle(&found.metadata, &cluster.uid) == Owner::Unowned {
+        if build::owner_of_trust_bundle(found.meta(), &cluster.uid) == Owner::Unowned {
             return Err(Failure::NameConflict {
                 kind: "ClusterTrustBundle".to_owned(),
                 name,
@@ -141,11 +139,8 @@ pub(super) async fn publish(
         wanted.metadata.uid = found.uid();
     }
     let parameters = PatchParams::apply(MANAGER).force();
-    let change = Patch::Apply(&wanted);
-    let applied = bundles.patch(&name, &parameters, &change).await;
-    applied
-        .map(|_| ())
-        .map_err(|error| failure("apply", &name, &error))
+    let applied = bundles.apply(&wanted, &parameters).await;
+    applied.map_err(|error| failure("apply", &name, &error))
 }
 
 /// Deletes the one with this name and UID, and no other.
@@ -158,7 +153,7 @@ async fn delete(
     name: &str,
     (uid, version): (&str, Option<String>),
 ) -> Result<(), Failure> {
-    let bundles: Bundles = Api::all(client.clone());
+    let bundles = Bundles::new(client);
     let parameters = DeleteParams {
         preconditions: Some(Preconditions {
             uid: Some(uid.to_owned()),
@@ -167,7 +162,7 @@ async fn delete(
         ..DeleteParams::default()
     };
     match bundles.delete(name, &parameters).await {
-        Ok(_) => Ok(()),
+        Ok(()) => Ok(()),
         Err(kube::Error::Api(status)) if status.code == 404 || status.code == 409 => Ok(()),
         Err(error) => Err(failure("delete", name, &error)),
     }
@@ -185,9 +180,9 @@ impl Context {
             return;
         }
         let name = trust_bundle_name(&key.0, &key.1);
-        let bundles: Bundles = Api::all(self.client.clone());
+        let bundles = Bundles::new(&self.client);
         let done = async {
-            let found = bundles.get_opt(&name).await;
+            let found = bundles.get(&name).await;
             match found.map_err(|error| failure("read", &name, &error))? {
                 Some(found) => self.drop_if_left(&found).await,
                 None => Ok(()),
@@ -200,11 +195,11 @@ impl Context {
 
     /// Deletes the ClusterTrustBundles of clusters that are gone, in the namespaces that are served.
     pub(crate) async fn sweep_trust_bundles(&self, namespaces: &Namespaces) {
-        let bundles: Bundles = Api::all(self.client.clone());
+        let bundles = Bundles::new(&self.client);
         let (label, value) = build::TRUST_BUNDLES;
         let ours = ListParams::default().labels(&format!("{label}={value}"));
         let found = match bundles.list(&ours).await {
-            Ok(found) => found.items,
+            Ok(found) => found,
             // Most API servers do not serve the kind, and most operators have no rights to it.
             Err(error) => {
                 tracing::debug!(%error, "cannot see the ClusterTrustBundles");
@@ -212,7 +207,7 @@ impl Context {
             }
         };
         for bundle in found {
-            let of = build::trust_bundle_of(&bundle.metadata);
+            let of = build::trust_bundle_of(bundle.meta());
             if !of.is_some_and(|(namespace, ..)| namespaces.has(namespace)) {
                 continue;
             }
@@ -224,8 +219,8 @@ impl Context {
 
     /// Deletes a ClusterTrustBundle if no resource with the UID that it was published for is there any more. That of a
     /// later resource of the name has another one, and takes it over where it asks for one.
-    async fn drop_if_left(&self, bundle: &ClusterTrustBundle) -> Result<(), Failure> {
-        let Some((namespace, cluster, uid)) = build::trust_bundle_of(&bundle.metadata) else {
+    async fn drop_if_left(&self, bundle: &Bundle) -> Result<(), Failure> {
+        let Some((namespace, cluster, uid)) = build::trust_bundle_of(bundle.meta()) else {
             return Ok(());
         };
         let clusters: Api<Resourceful> = Api::namespaced(self.client.clone(), namespace);

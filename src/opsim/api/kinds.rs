@@ -287,6 +287,11 @@ pub(super) fn target(path: &str) -> Option<Target> {
     })
 }
 
+/// Whether a path is of a version that only a later Kubernetes serves, and that we ask for first.
+pub(super) fn is_newer(path: &str) -> bool {
+    path.starts_with("/apis/certificates.k8s.io/v1/clustertrustbundles")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

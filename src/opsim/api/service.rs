@@ -276,6 +276,10 @@ fn unescape(text: &str) -> String {
 impl Asked {
     fn read(parts: &http::request::Parts, body: &[u8]) -> Result<Self, Refusal> {
         let Some(target) = kinds::target(parts.uri.path()) else {
+            if kinds::is_newer(parts.uri.path()) {
+                // No reason, which only an object that is not there has.
+                return Err(Refusal::new(404, "", "404 page not found"));
+            }
             let text = format!("{} {}", parts.method, parts.uri.path());
             return Err(Refusal::not_modelled(text));
         };

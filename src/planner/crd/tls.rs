@@ -143,8 +143,8 @@ pub enum PublishCas {
     #[default]
     Secret,
     /// In the Secret, and in the ClusterTrustBundle `quorate.dev:NAMESPACE.NAME:client`, which pods of any namespace mount
-    /// without a copy of their own. Kubernetes must serve `certificates.k8s.io/v1beta1` ClusterTrustBundles, and the operator
-    /// must have the rights of the chart's `clusterTrustBundles`.
+    /// without a copy of their own. Kubernetes must serve the kind, and the operator must have the rights that the chart's
+    /// `clusterTrustBundles` gives it.
     ClusterTrustBundle,
 }
 

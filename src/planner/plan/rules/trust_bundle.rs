@@ -13,7 +13,7 @@ use crate::plan::situation::Situation;
 use super::certificates::same_authorities;
 
 /// What has to be switched on, in one place: it is in a message and in the documentation.
-const SWITCHES: &str = "start kube-apiserver with --runtime-config=certificates.k8s.io/v1beta1/clustertrustbundles=true, and it and the kubelets with --feature-gates=ClusterTrustBundle=true,ClusterTrustBundleProjection=true";
+const SWITCHES: &str = "before Kubernetes 1.37, start kube-apiserver with --runtime-config=certificates.k8s.io/v1beta1/clustertrustbundles=true, and it and the kubelets with --feature-gates=ClusterTrustBundle=true,ClusterTrustBundleProjection=true";
 
 /// Publishes the CAs of a port, as they are in its CA's Secret.
 pub(super) fn publish(
@@ -31,7 +31,7 @@ pub(super) fn publish(
         TrustBundle::NotServed => draft.stall(
             "ClusterTrustBundleNotServed",
             format!(
-                "this Kubernetes does not serve certificates.k8s.io/v1beta1 ClusterTrustBundles, which tls.publishCAs asks for: {SWITCHES}; or set tls.publishCAs: Secret. The cluster runs without it"
+                "this Kubernetes does not serve ClusterTrustBundles of certificates.k8s.io, which tls.publishCAs asks for: {SWITCHES}; or set tls.publishCAs: Secret. The cluster runs without it"
             ),
         ),
         TrustBundle::Denied => draft.stall(
