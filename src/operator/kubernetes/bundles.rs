@@ -73,9 +73,15 @@ impl Bundles {
     /// # Errors
     /// Of the API; 404 if the kind is not served.
     pub(super) async fn get(&self, name: &str) -> Result<Option<Bundle>, Error> {
-        match self.api(Version::Stable).get_opt(name).await {
-            Err(error) if is_not_found(&error) => self.api(Version::Beta).get_opt(name).await,
+        let got = match self.api(Version::Stable).get(name).await {
+            Err(error) if is_not_found(&error) && !names(&error, name) => {
+                self.api(Version::Beta).get(name).await
+            }
             got => got,
+        };
+        match got {
+            Err(error) if names(&error, name) => Ok(None),
+            got => got.map(Some),
         }
     }
 
@@ -142,4 +148,14 @@ impl Bundles {
 /// Of the whole kind, or, where it is deleted, perhaps of the name.
 pub(super) fn is_not_found(error: &Error) -> bool {
     matches!(error, Error::Api(status) if status.code == 404)
+}
+
+/// Whether what is not found is the object of this name, and not the kind: both have the same code and reason, and only the
+/// first one says which.
+fn names(error: &Error, name: &str) -> bool {
+    let Error::Api(status) = error else {
+        return false;
+    };
+    let details = status.details.as_ref();
+    status.code == 404 && details.is_some_and(|details| details.name == name)
 }

@@ -277,8 +277,9 @@ impl Asked {
     fn read(parts: &http::request::Parts, body: &[u8]) -> Result<Self, Refusal> {
         let Some(target) = kinds::target(parts.uri.path()) else {
             if kinds::is_newer(parts.uri.path()) {
-                // No reason, which only an object that is not there has.
-                return Err(Refusal::new(404, "", "404 page not found"));
+                // Without a name, which only an object that is not there has.
+                let text = "the server could not find the requested resource";
+                return Err(Refusal::new(404, "NotFound", text));
             }
             let text = format!("{} {}", parts.method, parts.uri.path());
             return Err(Refusal::not_modelled(text));
