@@ -48,10 +48,10 @@ export PATH=$bin:$PATH KUBECONFIG=$dir/kubeconfig
 
 fail() { echo "cluster.sh: $*" >&2; exit 1; }
 
-# Every process that this script starts is recorded by its id, and only those are ever ended: all of them have a
-# file of $dir on their command line, which an unrelated process that reused the id does not.
 dual() { [ "$families" = dual ]; }
 
+# Every process that this script starts is recorded by its id, and only those are ever ended: all of them have a
+# file of $dir on their command line, which an unrelated process that reused the id does not.
 ours() { grep -qaF "$dir/" "/proc/$1/cmdline" 2>/dev/null; }
 
 start() {

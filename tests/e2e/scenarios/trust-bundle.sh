@@ -1,4 +1,5 @@
 # shellcheck shell=bash
+# soak
 # own cluster
 # the CAs for clients in a ClusterTrustBundle: reported while the operator has no rights, then mounted by a client in another namespace that is served before, during and after a rotation of the CA; it goes with the cluster
 
