@@ -188,15 +188,16 @@ async fn full_volume_is_served_and_compacted() {
     for number in 0..sizes.values {
         server.put(&format!("key-{number}"), &value).await.unwrap();
     }
-    // The alarm is raised while there is space.
+    // The alarm is raised while there is space: for a checkpoint, which holds all values, and for two segments.
     let needed = 2 * sizes.segment + sizes.values * VALUE;
     volume.fill(needed as u64 - MIB as u64);
     until("NOSPACE is raised", &server, async || {
         (!alarms(&server).await?.is_empty()).then_some(())
     })
     .await;
+    // Less is left where the checkpoint of the last values, at low priority, and the next segment were only now written.
     let free = volume.free();
-    assert!(free > 2 * sizes.segment as u64, "{free} bytes are free");
+    assert!(free > sizes.segment as u64 / 2, "{free} bytes are free");
     // With no byte free, reads are served, and writes are refused with a reason.
     volume.fill(0);
     let holds = async |server: &Server| {
