@@ -112,9 +112,14 @@ pub(super) fn too_few_beside(s: &Situation<'_>, member: &str) -> Option<String> 
     let Some(available) = s.o.pdb.unwrap_or_default().available else {
         return Some(UNCOUNTED.to_owned());
     };
-    let counts = u32::from(is_available(s, member));
-    let least = u32::try_from(quorum(s.voters.len())).unwrap_or(u32::MAX);
+    let (counts, least) = beside(s, member);
     too_few(available.saturating_sub(counts), least)
+}
+
+/// As how many pods Kubernetes counts a member's own, and how many have to be available beside it.
+fn beside(s: &Situation<'_>, member: &str) -> (u32, u32) {
+    let least = u32::try_from(quorum(s.voters.len())).unwrap_or(u32::MAX);
+    (u32::from(is_available(s, member)), least)
 }
 
 /// Why a member's pod does not end by its set yet, which no PDB counts: an eviction could leave too few beside it.
@@ -122,17 +127,15 @@ pub(super) fn keeps_too_few_beside(s: &Situation<'_>, member: &str) -> Option<St
     if !s.counts_evictions_by_pdb() || mutant!(DeletedUnasked) {
         return None;
     }
-    let pdb = s.o.pdb.unwrap_or_default();
-    let (Some(kept), Some(available)) = (pdb.min_available(), pdb.available) else {
+    let Some(kept) = s.o.pdb.unwrap_or_default().min_available() else {
         return Some(UNCOUNTED.to_owned());
     };
-    let counts = u32::from(is_available(s, member));
-    let least = u32::try_from(quorum(s.voters.len())).unwrap_or(u32::MAX);
+    let (counts, least) = beside(s, member);
     if kept < least + counts {
         let required = least + counts;
         return Some(format!("it keeps {kept} available, required: {required}"));
     }
-    too_few(available.saturating_sub(counts), least)
+    too_few_beside(s, member)
 }
 
 /// Stops a voter's pod that nothing else protects: evicted under a PDB, deleted otherwise. Reason and number are those
