@@ -8,6 +8,7 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
+use super::edits::made_from_the_same;
 use super::facts;
 use super::objects::{Object, Owned, apply, apply_where, create, delete, evict, failure};
 use super::observe::read_identity_secret;
@@ -15,8 +16,8 @@ use super::platform::OneCluster;
 use super::resize;
 use crate::build;
 use crate::crd::{
-    ANNOTATION_INPUTS, ANNOTATION_STORAGE, LABEL_CLAIM_STATE, LABEL_CLUSTER_UID, LABEL_RELEASED,
-    MANAGER, ValidatedCluster, identity_secret_name, operator_secret_name, pod_name,
+    ANNOTATION_STORAGE, LABEL_CLAIM_STATE, LABEL_CLUSTER_UID, LABEL_RELEASED, MANAGER,
+    ValidatedCluster, identity_secret_name, operator_secret_name, pod_name,
 };
 use crate::operator::platform::Failure;
 use crate::plan::{ObjectAction, ObjectKey, ObjectKind, PvcState};
@@ -180,21 +181,19 @@ async fn apply_noted<K: Object>(
     Ok(())
 }
 
-/// As [`apply_noted`], of a Service, whose second IP family the API server may have added.
 /// Whether the client Service has the IP families that the resource asks for. Until it has them a slot follows its member
 /// without them: Kubernetes may refuse them, and no member could hand its slot over.
 fn has_its_families(one: &OneCluster, cluster: &ValidatedCluster) -> bool {
+    if !cluster.spec.service.names_families() {
+        return true;
+    }
     let wanted = build::client_service(cluster);
-    let inputs = |service: &Service| service.annotations().get(ANNOTATION_INPUTS).cloned();
-    let found = one
-        .shared
-        .caches
-        .services
-        .get(&one.key.0, &wanted.name_any());
-    !cluster.spec.service.names_families()
-        || found.is_some_and(|found| inputs(&found) == inputs(&wanted))
+    let services = &one.shared.caches.services;
+    let found = services.get(&one.key.0, &wanted.name_any());
+    found.is_some_and(|found| made_from_the_same(&wanted, &found))
 }
 
+/// As [`apply_noted`], of a Service, whose second IP family the API server may have added.
 async fn apply_service(
     one: &OneCluster,
     cluster: &ValidatedCluster,

@@ -141,7 +141,7 @@ impl OneCluster {
 
 /// Whether a Service has recorded the inputs that it would be rendered from. One that has others is applied anyway, when its turn
 /// comes, and nobody has edited it for that.
-fn made_from_the_same(rendered: &Service, live: &Service) -> bool {
-    let inputs = |service: &Service| service.annotations().get(ANNOTATION_INPUTS).cloned();
+pub(super) fn made_from_the_same(rendered: &Service, live: &Service) -> bool {
+    let inputs = |service: &Service| facts::annotation(&service.metadata, ANNOTATION_INPUTS);
     inputs(rendered) == inputs(live)
 }
