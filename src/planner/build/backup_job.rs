@@ -368,7 +368,7 @@ fn failure_policy() -> PodFailurePolicy {
                 action: "Ignore".to_owned(),
                 on_pod_conditions: Some(vec![PodFailurePolicyOnPodConditionsPattern {
                     type_: "DisruptionTarget".to_owned(),
-                    status: "True".to_owned(),
+                    status: Some("True".to_owned()),
                 }]),
                 ..PodFailurePolicyRule::default()
             },
