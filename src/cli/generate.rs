@@ -105,7 +105,8 @@ fn write_files(arguments: &Arguments) -> Result<(), String> {
 
 /// Every generated file: its path in the repository and its text.
 fn files() -> Result<Vec<(String, String)>, String> {
-    let [namespaced, cluster, lease, bundles] = build::rules_yaml(crd::OPERATOR_LEASE)?;
+    let [namespaced, cluster, lease, bundles, requests, signer] =
+        build::rules_yaml(crd::OPERATOR_LEASE)?;
     let mut files = Vec::new();
     for definition in crd::definitions() {
         let path = format!("crds/quorate.dev_{}.yaml", definition.spec.names.plural);
@@ -117,6 +118,8 @@ fn files() -> Result<Vec<(String, String)>, String> {
         ("charts/quorate/files/rules-cluster.yaml", cluster),
         ("charts/quorate/files/rules-lease.yaml", lease),
         ("charts/quorate/files/rules-trust-bundles.yaml", bundles),
+        ("charts/quorate/files/rules-pod-certificates.yaml", requests),
+        ("charts/quorate/files/rules-signer.yaml", signer),
         ("docs/server-flags.md", flags()),
         ("docs/api-reference.md", api_reference::page()?),
         ("docs/api-reference-backups.md", api_reference::backups()?),

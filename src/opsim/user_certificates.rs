@@ -19,7 +19,7 @@ const DAY_MS: u64 = 86_400_000;
 pub(crate) const READ_EVERY_MS: u64 = 30_000;
 
 /// Number of Secrets that a resource names and the operator does not create, of Certificates that it requests, and of
-/// ClusterTrustBundles that it asks for: what is in no cache.
+/// ClusterTrustBundles that it asks for, and a list of what kubelets request: what is in no cache.
 pub(crate) fn read_live(resource: &Value) -> usize {
     let name = |port: &str, field: &str| {
         let path = ["spec", "tls", port, field, "name"];
@@ -29,10 +29,15 @@ pub(crate) fn read_live(resource: &Value) -> usize {
     let cert_manager =
         |port: &str| object::text(resource, &["spec", "tls", port, "source"]) == "CertManager";
     let asked = 2 * ports.clone().filter(|port| cert_manager(port)).count();
+    let source = |port: &str| object::text(resource, &["spec", "tls", port, "source"]);
+    let requests = ports.clone().any(|port| source(port) == "PodCertificate");
     let names = ports
         .flat_map(|port| ["certificateSecretRef", "caSecretRef"].map(|field| name(port, field)));
     let bundle = object::text(resource, &["spec", "tls", "publishCAs"]) == "ClusterTrustBundle";
-    names.flatten().collect::<BTreeSet<String>>().len() + asked + BUNDLE_READS * usize::from(bundle)
+    names.flatten().collect::<BTreeSet<String>>().len()
+        + asked
+        + BUNDLE_READS * usize::from(bundle)
+        + usize::from(requests)
 }
 
 /// A ClusterTrustBundle is asked for in two versions, of which the first one is not served.

@@ -14,6 +14,7 @@ use super::facts;
 use super::kept_secret::KeptSecret;
 use super::objects::{Owned, apply, create, delete, failure};
 use super::platform::OneCluster;
+use super::pod_certificates;
 use crate::build;
 use crate::crd::{
     LABEL_CLUSTER, LABEL_MEMBER, TlsPort, ValidatedCluster, authority_secret_name,
@@ -153,32 +154,41 @@ pub(super) fn few_authorities_of(text: &str) -> Option<Vec<Certificate>> {
     few.then_some(all)
 }
 
-/// The certificate of a Secret, if it is valid PEM and its key exists.
-fn held(secret: &Secret, trusted: &[Certificate]) -> Option<crate::plan::Certificate> {
+/// The certificate of a Secret, if it is valid PEM and its key exists, or is not to be there.
+pub(super) fn held(secret: &Secret, trusted: &[Certificate]) -> Option<crate::plan::Certificate> {
     let certificate = build::secret_text(secret, build::CERTIFICATE)?;
+    if secret.type_.as_deref() == Some(build::POD_KEY) {
+        return Some(shown(&few_of(&certificate)?, trusted));
+    }
     let key = build::secret_text(secret, build::CERTIFICATE_KEY)
         .or_else(|| build::secret_text(secret, build::CA_KEY))?;
     pair(&certificate, &key, trusted)
 }
 
 fn pair(certificate: &str, key: &str, trusted: &[Certificate]) -> Option<crate::plan::Certificate> {
+    let chain = few_of(certificate)?;
+    chain.fits(key).then(|| shown(&chain, trusted))
+}
+
+/// A chain, if it is no longer than those of ours.
+fn few_of(certificate: &str) -> Option<Chain> {
     if certificate.len() > MOST_CHAIN_BYTES {
         return None;
     }
-    let chain = Chain::read(certificate).ok()?;
-    if !chain.fits(key) {
-        return None;
-    }
+    Chain::read(certificate).ok()
+}
+
+fn shown(chain: &Chain, trusted: &[Certificate]) -> crate::plan::Certificate {
     let issuer = trusted
         .iter()
         .find(|one| chain.leads_to(std::slice::from_ref(*one)));
     let ms = |at: i64| u64::try_from(at).unwrap_or(0);
-    Some(crate::plan::Certificate {
+    crate::plan::Certificate {
         fingerprint: chain.leaf.sha256.clone(),
         not_before_ms: ms(chain.leaf.not_before_ms),
         not_after_ms: ms(chain.leaf.not_after_ms),
         issuer: issuer.map(|one| one.sha256.clone()),
-    })
+    }
 }
 
 /// How a member's peer port is dialled.
@@ -266,6 +276,29 @@ pub(super) async fn apply_action(
                 build::certificate_secret(cluster, port, member, certificate, key, &signer.trusted);
             apply(client, namespace, &secret, ours).await.map(|_| ())
         }
+        CertificateAction::MakeTrust { port, member, .. } => {
+            pod_certificates::make_trust(one, cluster, *port, member).await
+        }
+        CertificateAction::SignRequest {
+            port,
+            member,
+            secret,
+            request,
+            uid,
+            authority,
+            replaces,
+            ..
+        } => {
+            let wanted = pod_certificates::Request {
+                port: *port,
+                member,
+                request: (request, uid),
+                secret,
+                authority,
+                replaces: replaces.as_deref(),
+            };
+            pod_certificates::sign(one, cluster, &wanted).await
+        }
         CertificateAction::TrustAuthorities { port, secret, .. } => {
             trust(one, cluster, *port, secret).await
         }
@@ -291,13 +324,13 @@ pub(super) async fn live(one: &OneCluster, name: &str) -> Result<Option<Secret>,
 }
 
 /// A CA as currently in its Secret.
-struct Signer {
-    certificate: Certificate,
-    authority: Authority,
-    trusted: String,
+pub(super) struct Signer {
+    pub(super) certificate: Certificate,
+    pub(super) authority: Authority,
+    pub(super) trusted: String,
 }
 
-async fn signer(
+pub(super) async fn signer(
     one: &OneCluster,
     cluster: &ValidatedCluster,
     port: TlsPort,
@@ -475,6 +508,18 @@ async fn rotate(
     apply(client, &one.key.0, &secret, ours).await.map(|_| ())
 }
 
+/// The CAs that are trusted now, PEM, as in a CA's Secret.
+pub(super) async fn trusted(
+    one: &OneCluster,
+    cluster: &ValidatedCluster,
+    port: TlsPort,
+) -> Result<String, Failure> {
+    let authority = authority_secret_name(&cluster.name, port);
+    let from = live(one, &authority).await?;
+    let trusted = from.and_then(|from| build::secret_text(&from, build::CA_CERTIFICATES));
+    trusted.ok_or_else(|| Failure::Changed(format!("Secret {authority} is another by now")))
+}
+
 /// Writes the currently trusted CAs of a CA's Secret next to a certificate.
 async fn trust(
     one: &OneCluster,
@@ -483,21 +528,24 @@ async fn trust(
     name: &str,
 ) -> Result<(), Failure> {
     let changed = |name: &str| Failure::Changed(format!("Secret {name} is another by now"));
-    let authority = authority_secret_name(&cluster.name, port);
-    let from = live(one, &authority).await?;
-    let trusted = from.and_then(|from| build::secret_text(&from, build::CA_CERTIFICATES));
-    let trusted = trusted.ok_or_else(|| changed(&authority))?;
+    let trusted = trusted(one, cluster, port).await?;
     let found = live(one, name).await?.ok_or_else(|| changed(name))?;
     let text = |key| build::secret_text(&found, key).ok_or_else(|| changed(name));
     let member = facts::label(&found.metadata, LABEL_MEMBER);
-    let mut secret = build::certificate_secret(
-        cluster,
-        port,
-        member.as_deref(),
-        &text(build::CERTIFICATE)?,
-        &text(build::CERTIFICATE_KEY)?,
-        &trusted,
-    );
+    let mut secret = match member.as_deref() {
+        Some(member) if found.type_.as_deref() == Some(build::POD_KEY) => {
+            let certificate = build::secret_text(&found, build::CERTIFICATE);
+            build::pod_key_secret(cluster, port, member, certificate.as_deref(), &trusted)
+        }
+        member => build::certificate_secret(
+            cluster,
+            port,
+            member,
+            &text(build::CERTIFICATE)?,
+            &text(build::CERTIFICATE_KEY)?,
+            &trusted,
+        ),
+    };
     // Its recorded inputs do not change: the certificate is not a new one.
     if let (Some(now), Some(new)) = (
         facts::annotation(&found.metadata, crate::crd::ANNOTATION_INPUTS),

@@ -24,6 +24,7 @@ use super::drift;
 use super::judged::Judged;
 use super::kept_secret::KeptSecret;
 use super::lease::Leadership;
+use super::pod_certificates;
 use super::revisions;
 use super::trust_bundle;
 use super::user_certificates;
@@ -100,6 +101,8 @@ pub(super) struct Memory {
     pub(super) cert_manager: cert_manager::Known,
     /// Its ClusterTrustBundle.
     pub(super) trust_bundle: trust_bundle::Known,
+    /// What kubelets request for its members.
+    pub(super) pod_certificates: pod_certificates::Known,
     /// What was judged of its resource.
     pub(super) judged: Judged,
     /// The specification that was last admitted.

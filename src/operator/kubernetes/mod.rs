@@ -29,6 +29,8 @@ mod observe;
 mod ours;
 mod packed;
 pub(crate) mod platform;
+mod pod_certificate_requests;
+mod pod_certificates;
 pub mod probes;
 pub mod pruned;
 mod recoveries;

@@ -204,6 +204,7 @@ impl OneCluster {
         self.read_user_certificates(valid, &pods).await?;
         self.read_cert_manager(valid).await?;
         self.read_trust_bundle(valid, &status).await;
+        self.read_pod_certificates(valid, &pods).await;
         let tls = self.tls(valid, &found, resource);
         let (addresses, secure) = self.reached(valid, &pods, &found.sets, life);
         let made = facts::made_of(&pods, &addresses);
@@ -543,6 +544,21 @@ impl OneCluster {
         self.remember();
     }
 
+    /// Reads what kubelets request, if the cluster needs it, and it is time.
+    async fn read_pod_certificates(
+        &mut self,
+        cluster: Option<&ValidatedCluster>,
+        pods: &BTreeMap<String, Arc<Pod>>,
+    ) {
+        let Some(cluster) = cluster else {
+            return;
+        };
+        let (client, clock) = (&self.shared.client, &self.shared.outside.clock);
+        let known = &mut self.memory.pod_certificates;
+        known.read(client, cluster, pods, clock).await;
+        self.remember();
+    }
+
     /// What the cluster's Secrets hold of certificates.
     fn tls(
         &mut self,
@@ -567,6 +583,9 @@ impl OneCluster {
             wanted: build::wanted_certificates(cluster),
             rotate: rotate.collect(),
             secrets,
+            pod_keys: build::ports_with_pod_keys(cluster),
+            requests: self.memory.pod_certificates.facts(),
+            requests_refused: self.memory.pod_certificates.is_refused(),
             user_certificates,
             signers: self.memory.user_certificates.signers(),
             bundle: self.memory.trust_bundle.facts(),

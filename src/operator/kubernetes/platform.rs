@@ -150,6 +150,12 @@ impl Platform for OneCluster {
             self.memory.trust_bundle.look_again();
             self.remember();
         }
+        if let Action::Certificate(CertificateAction::SignRequest { port, member, .. }) =
+            &act.action
+        {
+            self.memory.pod_certificates.look_again(member, *port);
+            self.remember();
+        }
         let outcome = match &done {
             Ok(()) => "done",
             Err(Failure::Changed(_) | Failure::Terminating { .. }) => "overtaken",

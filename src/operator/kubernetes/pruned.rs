@@ -215,6 +215,8 @@ impl Prune for Pod {
 fn pod_spec(spec: PodSpec) -> PodSpec {
     PodSpec {
         node_name: spec.node_name,
+        // Whom a kubelet's requests for its certificates have to name.
+        service_account_name: spec.service_account_name,
         containers: spec.containers.into_iter().map(container).collect(),
         init_containers: spec
             .init_containers

@@ -122,7 +122,7 @@ fn pod() -> Pod {
             "labels": {LABEL_CLUSTER_UID: "c1", LABEL_MEMBER: "demo-1", LABEL_RELEASED: "5", "team": "a"},
             "annotations": {ANNOTATION_INPUTS: "h"}},
         "spec": {
-            "nodeName": "node-a", "serviceAccountName": "unread-account",
+            "nodeName": "node-a", "serviceAccountName": "an-account",
             "tolerations": [{"key": "unread-toleration", "operator": "Exists"}],
             "containers": [
                 {"name": "istio", "image": "mesh", "args": ["--listen-peer-urls=http://x"]},
@@ -174,9 +174,14 @@ fn pods_keep_their_facts() {
     );
     let ip = |pod: &Pod| pod.status.as_ref().and_then(|status| status.pod_ip.clone());
     assert_eq!(ip(&kept), ip(&whole));
+    let spec = |pod: &Pod| {
+        pod.spec
+            .as_ref()
+            .map(|spec| spec.service_account_name.clone())
+    };
+    assert_eq!(spec(&kept), Some(Some("an-account".to_owned())));
 
     let unread = [
-        "unread-account",
         "unread-toleration",
         "UNREAD_VARIABLE",
         "/unread",

@@ -48,6 +48,8 @@ pub enum Kind {
     Certificate,
     /// `certificates.k8s.io/v1beta1`.
     ClusterTrustBundle,
+    /// `certificates.k8s.io/v1`.
+    PodCertificateRequest,
 }
 
 /// What is fixed about a kind.
@@ -100,7 +102,7 @@ impl Facts {
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::EtcdCluster,
         Self::EtcdRecovery,
         Self::EtcdBackupStore,
@@ -123,6 +125,7 @@ impl Kind {
         Self::Event,
         Self::Certificate,
         Self::ClusterTrustBundle,
+        Self::PodCertificateRequest,
     ];
 
     pub(super) const fn facts(self) -> Facts {
@@ -185,6 +188,13 @@ impl Kind {
                 "clustertrustbundles",
             )
             .of_the_cluster(),
+            Self::PodCertificateRequest => facts(
+                "certificates.k8s.io",
+                "v1",
+                "PodCertificateRequest",
+                "podcertificaterequests",
+            )
+            .with_status(),
             Self::Certificate => facts("cert-manager.io", "v1", "Certificate", "certificates")
                 .with_status()
                 .with_generation(),

@@ -70,7 +70,7 @@ impl Selector {
 }
 
 /// Whether an object fits a field selector. `metadata.name` and `metadata.namespace` are known for
-/// every kind, `spec.nodeName` for pods.
+/// every kind, `spec.nodeName` for pods, `spec.signerName` for requests of certificates.
 ///
 /// # Errors
 /// Another field is not modelled.
@@ -87,6 +87,7 @@ pub(super) fn field_selector_fits(selector: &str, of: &Value) -> Result<bool, Re
             "metadata.name" => object::name(of),
             "metadata.namespace" => object::namespace(of),
             "spec.nodeName" => object::text(of, &["spec", "nodeName"]),
+            "spec.signerName" => object::text(of, &["spec", "signerName"]),
             _ => return Err(Refusal::not_modelled(format!("field selector {field:?}"))),
         };
         if (found == value) == differs {

@@ -69,6 +69,7 @@ pub(super) fn list(kind: Kind, path: &str) -> Option<ListShape> {
         | Kind::PodDisruptionBudget
         | Kind::Lease
         | Kind::Event => None,
+        Kind::PodCertificateRequest => (path == "status.conditions").then_some(TYPE),
         // As in networking/v1: every list of a policy is atomic.
         Kind::NetworkPolicy => Some(ListShape::Atomic),
         // Resource definitions state how each list is merged; these do not.

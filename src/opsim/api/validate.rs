@@ -193,6 +193,56 @@ fn always(kind: Kind, object: &Value) -> Result<(), Refusal> {
     }
 }
 
+/// An answer to a kubelet: once, and as the certificate in it says.
+pub(super) fn pod_certificate_request(
+    now_ms: u64,
+    old: &Value,
+    object: &Value,
+) -> Result<(), Refusal> {
+    let kind = Kind::PodCertificateRequest;
+    let refuse =
+        |field: &str, why: &str| Err(Refusal::invalid(kind, object::name(old), field, why));
+    let answered = ["Issued", "Denied", "Failed"];
+    if answered.iter().any(|it| object::holds(old, it)) && old["status"] != object["status"] {
+        return refuse("status", "Invalid value: immutable after it is answered");
+    }
+    if !object::holds(object, "Issued") || object::holds(old, "Issued") {
+        return Ok(());
+    }
+    let chain = object::text(object, &["status", "certificateChain"]);
+    let Ok(leaf) = Certificate::first(chain) else {
+        return refuse("status.certificateChain", "Invalid value: no certificate");
+    };
+    if leaf.names.iter().any(|name| name.contains("..")) {
+        let why = "Invalid value: leaf certificate's DNSName should not contain '..'";
+        return refuse("status.certificateChain", why);
+    }
+    let time = |field: &str| {
+        let at = object::time_ms(object, &["status", field]);
+        at.and_then(|at| i64::try_from(at).ok()).unwrap_or_default()
+    };
+    let (begin, end, refresh) = (time("notBefore"), time("notAfter"), time("beginRefreshAt"));
+    if (begin, end) != (leaf.not_before_ms, leaf.not_after_ms) {
+        return refuse("status.notBefore", "Invalid value: not that of the leaf");
+    }
+    let now = i64::try_from(now_ms).unwrap_or(i64::MAX);
+    if (now - begin).abs() > 300_000 {
+        let why = "Invalid value: must be set to within 5 minutes of kube-apiserver's current time";
+        return refuse("status.notBefore", why);
+    }
+    let most = object::number(object, &["spec", "maxExpirationSeconds"]).unwrap_or(86_400);
+    if !(3_600_000..=most * 1000).contains(&(end - begin)) {
+        return refuse("status.certificateChain", "Invalid value: its lifetime");
+    }
+    if refresh < begin + 600_000 || refresh > end - 600_000 {
+        return refuse(
+            "status.beginRefreshAt",
+            "Invalid value: too early or too late",
+        );
+    }
+    Ok(())
+}
+
 /// A signer's ClusterTrustBundle: its name, and CAs that are each there once.
 fn trust_bundle(object: &Value) -> Result<(), Refusal> {
     let kind = Kind::ClusterTrustBundle;

@@ -230,6 +230,22 @@ impl ApiServer {
         }
     }
 
+    /// Whether a merge patch would be taken, and what it would make: nothing is written.
+    pub(super) fn try_patch(
+        &mut self,
+        kind: Kind,
+        part: Part,
+        (namespace, name): (&str, &str),
+        patch: Value,
+    ) -> Result<Value, Refusal> {
+        let stored = self.stored(kind, namespace, name).cloned();
+        let stored = stored.ok_or_else(|| Refusal::not_found(kind, name))?;
+        let mut object = (*stored.object).clone();
+        merge(&mut object, patch);
+        check_name(kind, (namespace, name), &object)?;
+        self.prepare(kind, part, &stored, object)
+    }
+
     fn apply(
         &mut self,
         writer: Writer<'_>,
@@ -315,6 +331,9 @@ impl ApiServer {
             }
             schema::fill(kind, &mut whole);
             schema::check(kind, &whole)?;
+            if kind == Kind::PodCertificateRequest {
+                validate::pod_certificate_request(self.now_ms(), old, &whole)?;
+            }
             return Ok(whole);
         }
         if kind.facts().status {

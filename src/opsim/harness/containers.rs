@@ -105,7 +105,9 @@ impl Containers {
             let version = object::text(secret, &["metadata", "resourceVersion"]);
             (object::name(secret).to_owned(), version.to_owned())
         };
-        let now: Vec<_> = api.all(Kind::Secret).map(version).collect();
+        let signed = self.kube.pod_certificates();
+        let signed = signed.map(|(name, (chain, trusted))| (name, format!("{chain}{trusted}")));
+        let now: Vec<_> = (api.all(Kind::Secret).map(version)).chain(signed).collect();
         if now == self.mounted {
             return;
         }
@@ -116,7 +118,18 @@ impl Containers {
             };
             (object::name(secret).to_owned(), texts)
         };
-        let all = api.all(Kind::Secret).map(of);
+        let signed = self
+            .kube
+            .pod_certificates()
+            .map(|(name, (chain, trusted))| {
+                let (certificate, trusted) = (chain.to_owned(), trusted.to_owned());
+                let texts = Texts {
+                    certificate,
+                    trusted,
+                };
+                (name, texts)
+            });
+        let all = api.all(Kind::Secret).map(of).chain(signed);
         servers.mount(
             all.filter(|(_, texts)| *texts != Texts::default())
                 .collect(),

@@ -20,6 +20,7 @@ pub(super) fn enforce(
 ) {
     let (mut rules, lease) = (build::every_rule(), build::lease_rules(LEASE.1));
     rules.extend(build::trust_bundle_rules());
+    rules.extend(build::pod_certificate_rules());
     rules.retain(|rule| {
         let mut of = rule.resources.iter().flatten();
         !of.any(|kind| without.contains(&kind.as_str()))

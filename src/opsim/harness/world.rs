@@ -317,12 +317,8 @@ impl World {
         rights::enforce(&self.api, self.ledger.clone(), &["endpointslices"], &[]);
     }
 
-    /// Whether the API server serves ClusterTrustBundles from now on.
-    pub(crate) fn serve_trust_bundles(&mut self, served: bool) {
-        let unserved: &[Kind] = match served {
-            true => &[],
-            false => &[Kind::ClusterTrustBundle],
-        };
+    /// The API server serves all kinds but these from now on.
+    pub(crate) fn unserve(&mut self, unserved: &'static [Kind]) {
         rights::enforce(&self.api, self.ledger.clone(), &[], unserved);
     }
 

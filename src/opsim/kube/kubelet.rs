@@ -12,6 +12,7 @@ use crate::opsim::api::{ApiServer, Delete, Kind, SIDECAR, SIDECAR_INIT};
 use super::contents::{arguments, environment, mounted, runs_once};
 use super::nodes::SimulatedNode;
 use super::place::{OUT_OF_SERVICE, asks_too_much};
+use super::pod_certificates::{self, mount_name};
 use super::{Kube, Sidecar, volumes};
 
 /// A process that ran this long is not taken for one that crashes, in milliseconds.
@@ -154,6 +155,10 @@ impl Container {
         };
     }
 
+    pub(super) fn is_on(&self, node: &str) -> bool {
+        self.node == node
+    }
+
     fn holds_disk(&self) -> bool {
         matches!(self.state, State::Runs { .. } | State::Stops { .. })
     }
@@ -228,7 +233,8 @@ impl Kube {
             State::BacksOff { until_ms, .. } | State::Stops { until_ms, .. } => until_ms <= now_ms,
             State::Runs { .. } | State::Off | State::Ended => false,
         };
-        self.stirred || self.containers.values().any(due)
+        let requests = pod_certificates::is_due(&self.credentials, now_ms);
+        self.stirred || requests || self.containers.values().any(due)
     }
 
     /// A round of every kubelet. Tells whether a container started, stopped or is about to.
@@ -244,6 +250,9 @@ impl Kube {
                 self.attend(api, pod);
             }
         }
+        let there = |uid: &String| pods.iter().any(|pod| object::uid(pod) == uid);
+        self.credentials.retain(|(uid, _), _| there(uid));
+        pod_certificates::clean(api);
         // What the API server does not know any more is killed by a node that hears so.
         let heard = |one: &Container| {
             self.machines
@@ -308,6 +317,11 @@ impl Kube {
         let now_ms = api.now_ms();
         let uid = object::uid(pod);
         let deleting = object::is_deleting(pod);
+        let certified = deleting || pod_certificates::attend(&mut self.credentials, api, pod);
+        if !certified && !self.containers.contains_key(uid) {
+            let creating = ("ContainerCreating".to_owned(), String::new());
+            return self.write_status(api, pod, Some(creating));
+        }
         if !self.containers.contains_key(uid) && !deleting {
             match self.start(api, pod) {
                 Ok(container) => drop(self.containers.insert(uid.to_owned(), container)),
@@ -435,7 +449,17 @@ impl Kube {
             image: image.to_owned(),
             args: arguments(pod, container),
             secrets: (secrets.into_iter())
-                .map(|(volume, all)| (volume, all.into_iter().map(|(name, _)| name).collect()))
+                .map(|(volume, all)| {
+                    let signed = pod_certificates::volumes(pod).into_iter();
+                    let mut signed = signed.filter(|(name, _)| *name == volume);
+                    let signed = signed.next();
+                    let signed = signed.map(|(name, _)| mount_name(object::uid(pod), name));
+                    let names: Vec<String> = match signed {
+                        Some(signed) => vec![signed],
+                        None => all.into_iter().map(|(name, _)| name).collect(),
+                    };
+                    (volume, names)
+                })
                 .collect(),
             environment,
             once: runs_once(pod),

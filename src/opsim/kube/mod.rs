@@ -14,6 +14,7 @@ mod kubelet;
 mod nodes;
 mod pdbs;
 mod place;
+mod pod_certificates;
 mod schedule;
 mod sets;
 pub(crate) mod slices;
@@ -79,6 +80,8 @@ pub struct Kube {
     full_nodes: BTreeSet<String>,
     /// Sidecars that are not well, by the name of their pod.
     sidecars: BTreeMap<String, Sidecar>,
+    /// Certificates that kubelets requested for pods.
+    credentials: pod_certificates::Credentials,
     priority_classes: BTreeSet<String>,
     next_address: u32,
     volumes: u64,
@@ -111,6 +114,7 @@ impl Kube {
             bad_images: BTreeSet::new(),
             full_nodes: BTreeSet::new(),
             sidecars: BTreeMap::new(),
+            credentials: BTreeMap::new(),
             priority_classes: BTreeSet::new(),
             next_address: 0,
             volumes: 0,
@@ -211,6 +215,19 @@ impl Kube {
     /// A number that rises whenever what [`Kube::running`] lists may have changed.
     pub fn turn(&self) -> u64 {
         self.turn
+    }
+
+    /// What volumes with keys of kubelets have, a certificate and the CAs, by the names that [`Running::secrets`] has for it.
+    pub fn pod_certificates(&self) -> impl Iterator<Item = (String, (&str, &str))> {
+        pod_certificates::mounted(&self.credentials)
+    }
+
+    /// Restarts the kubelet of a node: its containers go on, and what it kept in memory is gone.
+    pub fn restart_kubelet(&mut self, node: &str) {
+        let of = self.containers.iter().filter(|(_, one)| one.is_on(node));
+        let pods: Vec<String> = of.map(|(uid, _)| uid.clone()).collect();
+        pod_certificates::forget(&mut self.credentials, &pods);
+        self.stir();
     }
 
     fn stir(&mut self) {

@@ -17,6 +17,7 @@ mod life;
 mod more;
 mod nodes;
 mod pdb;
+mod pod_certificates;
 mod recoveries;
 mod resizes;
 pub(super) mod restores;
@@ -57,6 +58,7 @@ pub fn all() -> Vec<Scenario> {
         &tls::SCENARIOS[..],
         &tls_user_certificates::SCENARIOS[..],
         &trust_bundles::SCENARIOS[..],
+        &pod_certificates::SCENARIOS[..],
         &volumes::SCENARIOS[..],
         &told::SCENARIOS[..],
         &backups::SCENARIOS[..],

@@ -94,7 +94,7 @@ async fn published(world: &mut World) -> Result<(), Failure> {
 }
 
 async fn unserved(world: &mut World) -> Result<(), Failure> {
-    world.serve_trust_bundles(false);
+    world.unserve(&[Kind::ClusterTrustBundle]);
     world.start_operator("operator-1");
     user::create(world, "demo", &asking());
     let reported = |world: &World, _: &_| {
@@ -102,7 +102,7 @@ async fn unserved(world: &mut World) -> Result<(), Failure> {
         reason.as_deref() == Some("ClusterTrustBundleNotServed") && user::voters(world).len() == 3
     };
     world.until("what is missing", SOON_MS, reported).await?;
-    world.serve_trust_bundles(true);
+    world.unserve(&[]);
     world.settle(SOON_MS).await?;
     as_trusted(world)
 }

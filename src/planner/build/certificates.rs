@@ -5,15 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{
-    KeyToPath, PodSpec, ProjectedVolumeSource, Secret, SecretProjection, SecretVolumeSource,
-    Volume, VolumeMount, VolumeProjection,
+    KeyToPath, PodCertificateProjection, PodSpec, ProjectedVolumeSource, Secret, SecretProjection,
+    SecretVolumeSource, Volume, VolumeMount, VolumeProjection,
 };
 use serde_json::{Value, json};
 
 use crate::crd::{
-    CertificateSource, ClientAuth, LABEL_MEMBER, Plaintext, TlsPort, ValidatedCluster,
-    authority_secret_name, client_certificate_name, client_service_name, member_certificate_name,
-    peers_service_name, pod_name, slot_service_name,
+    ANNOTATION_REQUEST_PORT, ClientAuth, LABEL_MEMBER, MEMBER_SIGNER, Plaintext, TlsPort,
+    ValidatedCluster, authority_secret_name, client_certificate_name, client_service_name,
+    member_certificate_name, peers_service_name, pod_name, slot_service_name,
 };
 
 use super::common::{hash, labels, metadata};
@@ -38,6 +38,11 @@ pub const ANNOTATION_ROTATED: &str = "quorate.dev/rotated-for";
 pub const CERTIFICATE_KEY: &str = "tls.key";
 /// Accepts both kinds of connections on the peer port while TLS is being enabled.
 pub const TRANSITION: &str = "--peer-tls-transition";
+/// Type of the Secrets of [`pod_key_secret`].
+pub const POD_KEY: &str = "quorate.dev/pod-key";
+/// How long a certificate for the key of a kubelet holds at most, in seconds: 30 days. The kubelet asks for the next one after
+/// two thirds of that, so that CAs are rotated within three weeks although nobody can make it ask.
+pub const POD_CERTIFICATE_SECONDS: i32 = 30 * 86_400;
 /// Of the files in pods: for the server's user and group alone.
 const FILE_MODE: i32 = 0o440;
 /// Slots that a cluster can have at most: a certificate names them all, so that growing changes none.
@@ -60,9 +65,18 @@ pub fn wanted_certificates(cluster: &ValidatedCluster) -> BTreeMap<TlsPort, Stri
     let inputs = |port: TlsPort| {
         let asked = tls.port(port);
         let hash = hash(&json!({"extraSANs": asked.extra_sans}));
-        (asked.source == CertificateSource::Operator).then_some((port, hash))
+        (asked.source.is_signed_by_operator()).then_some((port, hash))
     };
     TlsPort::ALL.into_iter().filter_map(inputs).collect()
+}
+
+/// The ports for which kubelets make the members' keys.
+pub fn ports_with_pod_keys(cluster: &ValidatedCluster) -> BTreeSet<TlsPort> {
+    let Some(tls) = &cluster.spec.tls else {
+        return BTreeSet::new();
+    };
+    let all = TlsPort::ALL.into_iter();
+    all.filter(|port| tls.has_pod_keys(*port)).collect()
 }
 
 /// What a member's pod depends on, apart from its Secrets' contents.
@@ -73,6 +87,9 @@ pub(super) fn pod_inputs(cluster: &ValidatedCluster) -> Option<Value> {
         // Left out otherwise: the inputs of existing members stay what they were.
         if let Some((certificate, trusted)) = tls.user_secrets(&cluster.name, port) {
             inputs[port.as_str()] = json!({"certificate": certificate, "trusted": trusted});
+        }
+        if tls.has_pod_keys(port) {
+            inputs[port.as_str()] = json!({"signer": MEMBER_SIGNER});
         }
     }
     Some(inputs)
@@ -186,6 +203,23 @@ pub fn certificate_secret(
     secret(cluster, name, member, &inputs, "kubernetes.io/tls", &data)
 }
 
+/// The Secret of a member whose key for a port a kubelet makes: the trusted CAs, which its pod mounts, and the last certificate
+/// that was signed for it, if there was one, which is kept as a record alone.
+pub fn pod_key_secret(
+    cluster: &ValidatedCluster,
+    port: TlsPort,
+    member: &str,
+    certificate: Option<&str>,
+    trusted: &str,
+) -> Secret {
+    let name = member_certificate_name(member, port);
+    let inputs = wanted_certificates(cluster).remove(&port);
+    let inputs = inputs.filter(|_| certificate.is_some()).unwrap_or_default();
+    let mut data = vec![(CA_CERTIFICATES, trusted)];
+    data.extend(certificate.map(|certificate| (CERTIFICATE, certificate)));
+    secret(cluster, name, Some(member), &inputs, POD_KEY, &data)
+}
+
 fn secret(
     cluster: &ValidatedCluster,
     name: String,
@@ -259,6 +293,7 @@ pub(super) fn volumes(cluster: &ValidatedCluster, member: &str) -> Vec<Volume> {
         ..Volume::default()
     };
     let volume = |port: TlsPort| match tls.user_secrets(&cluster.name, port) {
+        None if tls.has_pod_keys(port) => pod_key_volume(port, member),
         None => made(port),
         Some((certificate, trusted)) => user_certificate_volume(port, &certificate, &trusted),
     };
@@ -279,22 +314,55 @@ fn volume_name(port: TlsPort) -> String {
 
 /// Files of up to two Secrets in one folder: first the certificate's, then the trusted CAs'.
 fn user_certificate_volume(port: TlsPort, certificate: &str, trusted: &str) -> Volume {
-    let source = |name: &str, keys: &[&str]| VolumeProjection {
+    let sources = vec![
+        of_secret(certificate, &[CERTIFICATE, CERTIFICATE_KEY]),
+        of_secret(trusted, &[CA_CERTIFICATES]),
+    ];
+    projected(port, sources)
+}
+
+/// A key that the kubelet makes, the certificate that it requests for it, and the trusted CAs from the member's Secret. All in one
+/// folder, which is exchanged as a whole: a key is never seen with the certificate of another one.
+fn pod_key_volume(port: TlsPort, member: &str) -> Volume {
+    let requested = PodCertificateProjection {
+        signer_name: MEMBER_SIGNER.to_owned(),
+        key_type: "ECDSAP256".to_owned(),
+        max_expiration_seconds: Some(POD_CERTIFICATE_SECONDS),
+        certificate_chain_path: Some(CERTIFICATE.to_owned()),
+        key_path: Some(CERTIFICATE_KEY.to_owned()),
+        user_annotations: Some(BTreeMap::from([(
+            ANNOTATION_REQUEST_PORT.to_owned(),
+            port.as_str().to_owned(),
+        )])),
+        ..PodCertificateProjection::default()
+    };
+    let sources = vec![
+        VolumeProjection {
+            pod_certificate: Some(requested),
+            ..VolumeProjection::default()
+        },
+        of_secret(&member_certificate_name(member, port), &[CA_CERTIFICATES]),
+    ];
+    projected(port, sources)
+}
+
+fn of_secret(name: &str, keys: &[&str]) -> VolumeProjection {
+    VolumeProjection {
         secret: Some(SecretProjection {
             name: name.to_owned(),
             items: Some(keys.iter().map(|key| item(key)).collect()),
             optional: None,
         }),
         ..VolumeProjection::default()
-    };
+    }
+}
+
+fn projected(port: TlsPort, sources: Vec<VolumeProjection>) -> Volume {
     Volume {
         name: volume_name(port),
         projected: Some(ProjectedVolumeSource {
             default_mode: Some(FILE_MODE),
-            sources: Some(vec![
-                source(certificate, &[CERTIFICATE, CERTIFICATE_KEY]),
-                source(trusted, &[CA_CERTIFICATES]),
-            ]),
+            sources: Some(sources),
         }),
         ..Volume::default()
     }

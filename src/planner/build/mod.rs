@@ -49,9 +49,10 @@ pub use cert_manager::{
 };
 pub use certificates::{
     ANNOTATION_ROTATED, AuthorityContent, CA_CERTIFICATES, CA_KEY, CERTIFICATE,
-    CERTIFICATE_COMPONENT, CERTIFICATE_KEY, NEXT_CERTIFICATE, NEXT_KEY, TRANSITION,
-    authority_secret, certificate_names, certificate_secret, mounted_user_secrets, secret_text,
-    speaks_tls, takes_plain_peers, wanted_certificates,
+    CERTIFICATE_COMPONENT, CERTIFICATE_KEY, NEXT_CERTIFICATE, NEXT_KEY, POD_CERTIFICATE_SECONDS,
+    POD_KEY, TRANSITION, authority_secret, certificate_names, certificate_secret,
+    mounted_user_secrets, pod_key_secret, ports_with_pod_keys, secret_text, speaks_tls,
+    takes_plain_peers, wanted_certificates,
 };
 pub use common::{
     BUILDER, CLIENT_PORT, METRICS_PORT, PEER_PORT, Settings, USER, owner, resource_objects,
@@ -68,7 +69,10 @@ pub use network::network_policy;
 pub use pdb::{pdb, pdb_without_evictions};
 pub use pod::{CONTAINER, SetOptions, stateful_set};
 pub use pvc::{PvcSize, asked_storage, pvc, read_asked_storage, size_in_words};
-pub use rbac::{cluster_role_yaml, every_rule, lease_rules, rules, rules_yaml, trust_bundle_rules};
+pub use rbac::{
+    cluster_role_yaml, every_rule, lease_rules, pod_certificate_rules, rules, rules_yaml,
+    signer_rules, trust_bundle_rules,
+};
 pub use resize::{
     lacks_room, resize_asked, resize_change, resize_done, resize_infeasible, resize_is_asked,
     resize_of, resize_refused,

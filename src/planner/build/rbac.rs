@@ -4,7 +4,7 @@
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use crate::crd::GROUP;
+use crate::crd::{GROUP, MEMBER_SIGNER};
 
 /// Read and follow.
 const WATCH: &[&str] = &["get", "list", "watch"];
@@ -138,6 +138,23 @@ pub fn trust_bundle_rules() -> Vec<PolicyRule> {
     ]
 }
 
+/// What `tls.source: PodCertificate` needs in the namespaces that are served: to see what kubelets request, and to answer it.
+/// The API server takes answers only from who may sign for the signer: [`signer_rules`].
+pub fn pod_certificate_rules() -> Vec<PolicyRule> {
+    let group = "certificates.k8s.io";
+    vec![
+        rule(group, &["podcertificaterequests"], &["get", "list"]),
+        rule(group, &["podcertificaterequests/status"], &["patch"]),
+    ]
+}
+
+/// And what it needs of the cluster, since signers belong to no namespace: to sign for our signer, and for no other one.
+pub fn signer_rules() -> Vec<PolicyRule> {
+    let mut sign = rule("certificates.k8s.io", &["signers"], &["sign"]);
+    sign.resource_names = Some(vec![MEMBER_SIGNER.to_owned()]);
+    vec![sign]
+}
+
 /// All that an operator of every namespace may do, but for its Lease.
 pub fn every_rule() -> Vec<PolicyRule> {
     rules().into_iter().chain(cluster_rules()).collect()
@@ -174,11 +191,11 @@ pub fn cluster_role_yaml() -> Result<String, String> {
 }
 
 /// The rules alone, as YAML lists for a chart: those of a namespace, those of the cluster, those of the Lease by this
-/// name, and those of ClusterTrustBundles.
+/// name, those of ClusterTrustBundles, and those of certificates that kubelets request: in a namespace, and of the cluster.
 ///
 /// # Errors
 /// A text when they cannot be written as YAML.
-pub fn rules_yaml(lease: &str) -> Result<[String; 4], String> {
+pub fn rules_yaml(lease: &str) -> Result<[String; 6], String> {
     let yaml =
         |rules: Vec<PolicyRule>| serde_saphyr::to_string(&rules).map_err(|error| error.to_string());
     Ok([
@@ -186,5 +203,7 @@ pub fn rules_yaml(lease: &str) -> Result<[String; 4], String> {
         yaml(cluster_rules())?,
         yaml(lease_rules(lease))?,
         yaml(trust_bundle_rules())?,
+        yaml(pod_certificate_rules())?,
+        yaml(signer_rules())?,
     ])
 }

@@ -202,6 +202,25 @@ fn pods_mount_what_the_user_gives() {
     assert_eq!(mounted_user_secrets(pod.as_ref(), TlsPort::Peer), None);
 }
 
+/// What has to be as the operator reads it again: the signer, the port in an annotation, the type of the record, and no key.
+#[test]
+fn pods_mount_what_kubelets_make() {
+    let own = cluster(
+        "spec: {tls: {client: {source: PodCertificate}, peer: {source: PodCertificate, extraSANs: [a.example.com]}}}",
+    );
+    let set = stateful_set(&own, &settings(), "demo-1", how(false));
+    let first = pod_key_secret(&own, TlsPort::Peer, "demo-1", None, "ca");
+    let next = pod_key_secret(&own, TlsPort::Peer, "demo-1", Some("c"), "ca");
+    golden("tls-pod-keys.yaml", &yaml(&[&first, &next, &set]));
+    assert_eq!(ports_with_pod_keys(&own), TlsPort::ALL.into());
+    assert_eq!(wanted_certificates(&own).len(), 2);
+    let pod = set.spec.and_then(|spec| spec.template.spec);
+    assert_eq!(mounted_user_secrets(pod.as_ref(), TlsPort::Peer), None);
+    let made = cluster("spec: {tls: {}}");
+    assert!(ports_with_pod_keys(&made).is_empty());
+    assert_ne!(wanted_inputs(&own), wanted_inputs(&made));
+}
+
 /// Changes that affect no pod change only certificates: no member is restarted for a name.
 #[test]
 fn further_names_restart_no_member() {

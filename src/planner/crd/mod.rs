@@ -74,8 +74,9 @@ pub use status::{
     NoteStatus, RestorePhase, RestoreStatus, SecretReference, StepState, StepStatus,
 };
 pub use tls::{
-    CertificateSource, ClientAuth, IssuerRef, Plaintext, PortTls, PublishCas, Tls, TlsPort,
-    UserSecretRef, authority_secret_name, cert_manager_certificate_name, client_certificate_name,
-    is_named, member_certificate_name, signer_name, trust_bundle_name,
+    ANNOTATION_REQUEST_PORT, CertificateSource, ClientAuth, IssuerRef, MEMBER_SIGNER, Plaintext,
+    PortTls, PublishCas, Tls, TlsPort, UserSecretRef, authority_secret_name,
+    cert_manager_certificate_name, client_certificate_name, is_named, member_certificate_name,
+    signer_name, trust_bundle_name,
 };
 pub use validate::{Invalid, ValidatedCluster, validate};

@@ -147,7 +147,7 @@ pub(super) fn alternative_names(_: &mut SchemaGenerator) -> Schema {
             "minLength": 1,
             "maxLength": 253,
             "x-kubernetes-validations": rules(&[(
-                "self.matches('^([*][.])?[a-zA-Z0-9]([-a-zA-Z0-9.]*[a-zA-Z0-9])?$') || self.matches('^[0-9a-fA-F:]*:[0-9a-fA-F:]+$')",
+                "self.matches('^([*][.])?[a-zA-Z0-9]([-a-zA-Z0-9.]*[a-zA-Z0-9])?$') && !self.contains('..') || self.matches('^[0-9a-fA-F:]*:[0-9a-fA-F:]+$')",
                 "extraSANs are host names such as etcd.example.com or *.example.com, and IP addresses",
             )]),
         },

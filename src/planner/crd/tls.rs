@@ -14,7 +14,7 @@ use super::schema;
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("x-kubernetes-validations" = schema::rules(&[
     ("!has(self.peer.issuerRef) || !has(oldSelf.peer.issuerRef) || self.peer.issuerRef == oldSelf.peer.issuerRef || has(self.peer.caSecretRef) && has(oldSelf.peer.caSecretRef)", "peer.issuerRef cannot be changed directly: cert-manager would replace certificate and CA at once, and members would refuse each other. First set peer.caSecretRef to a Secret with both CAs in its ca.crt, then change peer.issuerRef"),
-    ("self.publishCAs != 'ClusterTrustBundle' || self.client.source == 'Operator'", "publishCAs: ClusterTrustBundle is for client.source Operator, where the operator makes the CA: take the field out. Whoever has the CA of another source publishes it once for all that it signs, cert-manager's by trust-manager"),
+    ("self.publishCAs != 'ClusterTrustBundle' || self.client.source in ['Operator', 'PodCertificate']", "publishCAs: ClusterTrustBundle is for client.source Operator and PodCertificate, where the operator makes the CA: take the field out. Whoever has the CA of another source publishes it once for all that it signs, cert-manager's by trust-manager"),
 ])))]
 pub struct Tls {
     /// Certificates of the client port.
@@ -37,7 +37,7 @@ pub struct Tls {
 #[schemars(extend("x-kubernetes-validations" = schema::rules(&[
     ("self.source != 'Secret' || has(self.certificateSecretRef)", "source Secret needs certificateSecretRef: name the Secret with tls.crt and tls.key"),
     ("self.source == 'Secret' || !has(self.certificateSecretRef)", "certificateSecretRef is of source Secret alone: take it out, or set source: Secret"),
-    ("self.source != 'Operator' || !has(self.caSecretRef)", "caSecretRef is not for source Operator, which makes an authority of its own: take it out, or set source: Secret or CertManager"),
+    ("!(self.source in ['Operator', 'PodCertificate']) || !has(self.caSecretRef)", "caSecretRef is not for source Operator or PodCertificate, where the operator makes an authority of its own: take it out, or set source: Secret or CertManager"),
     ("(self.source == 'CertManager') == has(self.issuerRef)", "source CertManager needs issuerRef, and no other source takes it: name the Issuer or ClusterIssuer that signs, or take the field out"),
     ("self.source != 'Secret' || !has(self.extraSANs)", "extraSANs are not for source Secret, where the names are those of your certificate: take the field out"),
     ("self.source == oldSelf.source", "the source of a port's certificates cannot change for a cluster that exists: set it back, or make a new cluster and copy the data (`etcdctl make-mirror`, or a snapshot)"),
@@ -77,6 +77,17 @@ pub enum CertificateSource {
     /// cert-manager: the operator requests one certificate for all members by a `Certificate`, and checks and watches
     /// the resulting Secret like one of the user's.
     CertManager,
+    /// The operator, with a CA as for Operator, for keys that the kubelet of a member's node makes and keeps in memory: no
+    /// Secret holds the key of a member. Needs Kubernetes 1.37, and the rights that the chart's `podCertificates` gives the
+    /// operator. A pod starts only once the operator has signed its request.
+    PodCertificate,
+}
+
+impl CertificateSource {
+    /// Whether the operator signs the certificates of members, with a CA of its own.
+    pub fn is_signed_by_operator(self) -> bool {
+        matches!(self, Self::Operator | Self::PodCertificate)
+    }
 }
 
 /// The issuer for cert-manager.
@@ -182,12 +193,17 @@ impl Tls {
     /// Whether the CAs of the client port go into a ClusterTrustBundle.
     pub fn publishes_bundle(&self) -> bool {
         self.publish_cas == PublishCas::ClusterTrustBundle
-            && self.client.source == CertificateSource::Operator
+            && self.client.source.is_signed_by_operator()
     }
 
     /// The names that the user adds, for both ports.
     pub(super) fn extra_sans(&self) -> impl Iterator<Item = &String> {
         self.client.extra_sans.iter().chain(&self.peer.extra_sans)
+    }
+
+    /// Whether kubelets make the members' keys for this port.
+    pub fn has_pod_keys(&self, port: TlsPort) -> bool {
+        self.port(port).source == CertificateSource::PodCertificate
     }
 
     /// The settings of this port.
@@ -203,7 +219,7 @@ impl Tls {
     pub fn user_secrets(&self, cluster: &str, port: TlsPort) -> Option<(String, String)> {
         let asked = self.port(port);
         let certificate = match asked.source {
-            CertificateSource::Operator => return None,
+            CertificateSource::Operator | CertificateSource::PodCertificate => return None,
             CertificateSource::Secret => asked.certificate_secret_ref.as_ref()?.name.clone(),
             CertificateSource::CertManager => cert_manager_certificate_name(cluster, port),
         };
@@ -241,6 +257,11 @@ pub fn cert_manager_certificate_name(cluster: &str, port: TlsPort) -> String {
 pub fn signer_name(namespace: &str, cluster: &str) -> String {
     format!("{GROUP}/{namespace}.{cluster}")
 }
+
+/// The signer of the certificates that kubelets request for members' keys.
+pub const MEMBER_SIGNER: &str = "quorate.dev/member";
+/// Annotation of such a request: the port, as [`TlsPort::as_str`] has it.
+pub const ANNOTATION_REQUEST_PORT: &str = "quorate.dev/port";
 
 /// Name of the ClusterTrustBundle with the CAs of a cluster's client port: it has to begin with that of its signer.
 pub fn trust_bundle_name(namespace: &str, cluster: &str) -> String {

@@ -27,6 +27,20 @@ impl Model {
                 authority,
                 replaces,
             } => self.issue_certificate((*port, member.clone()), secret, authority, replaces),
+            CertificateAction::MakeTrust {
+                port,
+                member,
+                secret,
+            } => self.make_trust(*port, member, secret),
+            CertificateAction::SignRequest {
+                port,
+                member,
+                secret,
+                uid,
+                authority,
+                replaces,
+                ..
+            } => self.sign_request((*port, member, uid), secret, authority, replaces),
             CertificateAction::TrustAuthorities {
                 secret, trusted, ..
             } => {
@@ -80,6 +94,46 @@ impl Model {
         let certificate = self.certificate(days, Some(authority.to_owned()));
         let facts = self.new_secret((port, member), certificate, signer.trusted);
         self.write_secret(secret, facts);
+        Ok(())
+    }
+
+    fn make_trust(&mut self, port: TlsPort, member: &str, secret: &str) -> Result<(), Refused> {
+        let trusted = self.secret(&self.authority_of(port))?.trusted;
+        let facts = CertificateFacts {
+            uid: self.fresh("secret"),
+            owner: Owner::Ours,
+            terminating: false,
+            inputs: None,
+            member: Some(member.to_owned()),
+            certificate: None,
+            trusted,
+            next: None,
+            rotated_for: None,
+        };
+        self.write_secret(secret, facts);
+        Ok(())
+    }
+
+    fn sign_request(
+        &mut self,
+        (port, member, uid): (TlsPort, &str, &str),
+        secret: &str,
+        authority: &str,
+        replaces: &Option<String>,
+    ) -> Result<(), Refused> {
+        let requests = self.api.tls.requests.as_ref();
+        let request = requests.and_then(|all| all.get(&(member.to_owned(), port)));
+        let Some(request) = request.filter(|request| request.uid == uid) else {
+            return Refused::changed("nobody requests it");
+        };
+        let pod_uid = request.pod_uid.clone();
+        self.issue_certificate((port, Some(member.to_owned())), secret, authority, replaces)?;
+        if let Some(requests) = &mut self.api.tls.requests {
+            requests.remove(&(member.to_owned(), port));
+        }
+        if let Some(signed) = self.api.tls.secrets.get(secret).and_then(fingerprint) {
+            self.signed.insert((pod_uid, port), signed);
+        }
         Ok(())
     }
 

@@ -39,7 +39,7 @@ impl Model {
         self.resize_pods();
         let awake = self.api.sets.iter().filter(|(_, set)| !set.hibernated);
         let members: Vec<String> = awake.map(|(name, _)| name.clone()).collect();
-        for member in members {
+        for member in members.clone() {
             let found = self.api.pods.contains_key(&member);
             if !found && self.faults.podless.contains(&member) {
                 continue;
@@ -47,6 +47,9 @@ impl Model {
             if !found {
                 self.make_pod(&member);
             }
+        }
+        self.request_certificates();
+        for member in members {
             self.start(&member);
         }
         let uids: BTreeSet<&String> = self.api.pods.values().map(|pod| &pod.uid).collect();

@@ -23,8 +23,8 @@ impl Model {
         server.is_some_and(|server| server.plain_peers)
     }
 
-    /// Whether the pod of a member finds the Secrets that it mounts.
-    pub fn has_certificates(&self, member: &str) -> bool {
+    /// Whether the Secrets that the pod of a member mounts are there.
+    pub fn has_secrets(&self, member: &str) -> bool {
         let has = |port| match self.api.tls.user_certificates.get(&port) {
             Some(user_certificate) => user_certificate.unfit.is_none(),
             None => {
@@ -33,6 +33,17 @@ impl Model {
             }
         };
         !self.speaks_tls() || TlsPort::ALL.into_iter().all(has)
+    }
+
+    /// Whether the pod of a member has all that it mounts: also what its kubelet requests.
+    pub(super) fn has_certificates(&self, member: &str) -> bool {
+        let pod = self.api.pods.get(member);
+        let signed = |port: &TlsPort| {
+            let signed = pod.and_then(|pod| self.signed_for(&pod.uid, *port));
+            signed.is_some()
+        };
+        let complete = self.api.tls.pod_keys.iter().all(signed);
+        self.has_secrets(member) && (complete || !self.speaks_tls())
     }
 
     /// Servers load what their kubelets have mounted; one that starts, the current content.
@@ -68,6 +79,11 @@ impl Model {
                     user_certificate.certificate.as_ref().filter(|_| current)?,
                     &user_certificate.trusted,
                 )
+            }
+            None if self.api.tls.pod_keys.contains(&port) => {
+                let facts = self.api.tls.secrets.get(&secret)?;
+                let signed = self.signed_for(&pod.uid, port)?;
+                (self.issued.get(signed)?, &facts.trusted)
             }
             None => {
                 let facts = self.api.tls.secrets.get(&secret)?;

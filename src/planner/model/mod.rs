@@ -18,6 +18,7 @@ mod links;
 mod members;
 mod objects;
 mod observe;
+mod pod_certificates;
 mod pods;
 mod pvcs;
 mod raft;
@@ -31,7 +32,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use crate::crd::{ValidatedCluster, pvc_name};
+use crate::crd::{TlsPort, ValidatedCluster, pvc_name};
 use crate::plan::{Action, Certificate, Observed, StatusMemory};
 
 pub use alarms::Health;
@@ -62,6 +63,8 @@ pub struct Model {
     written_ms: BTreeMap<String, u64>,
     /// Every certificate that ever was, by fingerprint.
     pub issued: BTreeMap<String, Certificate>,
+    /// What was signed for keys of kubelets, by the UID of the pod: fingerprints.
+    signed: BTreeMap<(String, TlsPort), String>,
     /// Versions of servers, by the UID of their pods, or by its inputs.
     pub versions: BTreeMap<String, String>,
     /// The version of all other servers.

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use super::kubelets::{Server, is_up};
 use super::{Disk, Faults, Health, Model, Pace, Raft, Template};
+use crate::crd::TlsPort;
 use crate::plan::{
     CONTACT_MS, Certificate, Description, MemberView, Observed, Phase, PodFacts, Resize,
 };
@@ -32,6 +33,7 @@ impl Model {
             health: health(o, known.map(|(_, description)| description)),
             written_ms: BTreeMap::new(),
             issued: issued(o),
+            signed: signed(o),
             versions: versions(o),
             version: version.cloned().unwrap_or_default(),
             readable_since: readable_since(o, known),
@@ -129,6 +131,19 @@ impl Model {
             }
         }
     }
+}
+
+/// What was signed for the keys that kubelets made for the pods that run: what their servers have loaded.
+fn signed(o: &Observed) -> BTreeMap<(String, TlsPort), String> {
+    let of = |member: &String| {
+        let uid = &o.pods.get(member)?.uid;
+        let loaded = &o.descriptions.get(member)?.security;
+        let kept = |(port, _): &(&TlsPort, _)| o.tls.pod_keys.contains(port);
+        let all = loaded.iter().filter(kept);
+        let all = all.map(|(port, one)| ((uid.clone(), *port), one.fingerprint.clone()));
+        Some(all.collect::<Vec<_>>())
+    };
+    o.pods.keys().filter_map(of).flatten().collect()
 }
 
 /// The member with the most recent knowledge: a leader with the highest term, or one that has seen the last

@@ -155,6 +155,34 @@ pub enum CertificateAction {
         /// Fingerprint of the existing certificate; `None` if none exists, or it is unreadable.
         replaces: Option<String>,
     },
+    /// Create the Secret of a member whose key a kubelet makes, with the currently trusted CAs.
+    MakeTrust {
+        /// The port.
+        port: TlsPort,
+        /// The member.
+        member: String,
+        /// The Secret.
+        secret: String,
+    },
+    /// Sign a certificate for a key that a kubelet has made, record it, and answer the kubelet's request with it.
+    SignRequest {
+        /// The port that it is for.
+        port: TlsPort,
+        /// The member.
+        member: String,
+        /// The Secret that records it.
+        secret: String,
+        /// The PodCertificateRequest.
+        request: String,
+        /// Its UID.
+        uid: String,
+        /// UID of the pod that it is for.
+        pod_uid: String,
+        /// Fingerprint of the CA that signs it.
+        authority: String,
+        /// Fingerprint of the recorded certificate, if there is one.
+        replaces: Option<String>,
+    },
     /// Write the currently trusted CAs next to a certificate; the certificate is not changed.
     TrustAuthorities {
         /// The port.
@@ -503,6 +531,8 @@ impl CertificateAction {
             Self::MakeAuthority { .. } => "MakeAuthority",
             Self::RotateAuthority { .. } => "RotateAuthority",
             Self::IssueCertificate { .. } => "IssueCertificate",
+            Self::MakeTrust { .. } => "MakeTrust",
+            Self::SignRequest { .. } => "SignRequest",
             Self::TrustAuthorities { .. } => "TrustAuthorities",
             Self::PublishAuthorities { .. } => "PublishAuthorities",
             Self::WithdrawAuthorities { .. } => "WithdrawAuthorities",
@@ -513,6 +543,7 @@ impl CertificateAction {
     fn member(&self) -> Option<&str> {
         match self {
             Self::IssueCertificate { member, .. } => member.as_deref(),
+            Self::MakeTrust { member, .. } | Self::SignRequest { member, .. } => Some(member),
             Self::MakeAuthority { .. }
             | Self::RotateAuthority { .. }
             | Self::TrustAuthorities { .. }

@@ -21,6 +21,12 @@ pub struct TlsFacts {
     pub rotate: BTreeMap<TlsPort, String>,
     /// The Secrets with certificates that carry this cluster's name, by their names.
     pub secrets: BTreeMap<String, CertificateFacts>,
+    /// The ports for which kubelets make the members' keys.
+    pub pod_keys: BTreeSet<TlsPort>,
+    /// What kubelets request for these and nobody has answered, by member and port; `None` where that is not known.
+    pub requests: Option<BTreeMap<(String, TlsPort), RequestFacts>>,
+    /// It is not known because the API server does not show such requests.
+    pub requests_refused: bool,
     /// The certificates that the operator does not issue, of the user or of cert-manager, by port; absent for a port with
     /// source Operator.
     pub user_certificates: BTreeMap<TlsPort, UserCertificate>,
@@ -32,21 +38,47 @@ pub struct TlsFacts {
 }
 
 impl TlsFacts {
-    /// Whether a Secret exists and contains a certificate: otherwise a pod that mounts it does not start.
-    pub(super) fn is_there(&self, secret: &str) -> bool {
-        let facts = self.secrets.get(secret);
-        facts.is_some_and(|facts| facts.certificate.is_some())
+    /// Whether a member's Secret for a port exists and contains what its pod mounts: otherwise it does not start. That is a
+    /// certificate, or, where a kubelet makes the key, only the CAs.
+    pub(super) fn is_there(&self, member: &str, port: TlsPort) -> bool {
+        let facts = self.secrets.get(&member_certificate_name(member, port));
+        facts.is_some_and(|facts| match self.pod_keys.contains(&port) {
+            true => !facts.trusted.is_empty(),
+            false => facts.certificate.is_some(),
+        })
+    }
+
+    /// Whether kubelets make keys, and what they request cannot be answered: a pod that starts now would wait for ever.
+    pub(super) fn is_unanswerable(&self) -> bool {
+        !self.pod_keys.is_empty() && self.requests.is_none()
+    }
+
+    /// What the kubelet of a member's node requests for a port.
+    pub(super) fn request(&self, member: &str, port: TlsPort) -> Option<&RequestFacts> {
+        let requests = self.requests.as_ref()?;
+        requests.get(&(member.to_owned(), port))
     }
 
     /// The missing Secrets that a member's pod mounts. Those of the user are checked before anything is created:
     /// `rules::user_certificates`.
     pub(super) fn missing(&self, member: &str) -> Vec<String> {
-        let secrets = self.wanted.keys();
-        secrets
+        let ports = self.wanted.keys();
+        ports
+            .filter(|port| !self.is_there(member, **port))
             .map(|port| member_certificate_name(member, *port))
-            .filter(|secret| !self.is_there(secret))
             .collect()
     }
+}
+
+/// A kubelet's request for a certificate, of the pod that a member has now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestFacts {
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+    /// UID of the pod.
+    pub pod_uid: String,
 }
 
 /// What is seen of a cluster's ClusterTrustBundle.
@@ -166,9 +198,14 @@ pub struct PortSecurity {
 
 impl Certificate {
     /// Whether two thirds of its life are over: time for the next one.
-    pub(super) fn is_due(&self, now_ms: u64) -> bool {
+    pub(crate) fn is_due(&self, now_ms: u64) -> bool {
+        now_ms >= self.due_ms()
+    }
+
+    /// When that is.
+    pub(super) fn due_ms(&self) -> u64 {
         let life = self.not_after_ms.saturating_sub(self.not_before_ms);
-        now_ms >= self.not_before_ms + life / 3 * 2
+        self.not_before_ms + life / 3 * 2
     }
 
     /// Whether four fifths of its lifetime are over: time for a rotation.

@@ -4,6 +4,7 @@
 use crate::mutants::mutant;
 
 use super::alarms;
+use super::rules::certificates;
 use super::situation::{Situation, quorum};
 
 /// Whether a learner may be added now.
@@ -81,6 +82,12 @@ pub(super) fn restart_voter(s: &Situation<'_>, member: &str) -> Result<(), Strin
     // Its next pod would not start.
     if let Some(secret) = s.o.tls.missing(member).first() {
         return Err(format!("its Secret {secret} is not there"));
+    }
+    if s.o.tls.is_unanswerable() {
+        return Err("its kubelet's request for a certificate could not be answered".to_owned());
+    }
+    if let Some(why) = certificates::withheld(s, Some(member)) {
+        return Err(why);
     }
     fence_voter(s, member)
 }

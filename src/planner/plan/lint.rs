@@ -214,6 +214,26 @@ impl Facts<'_> {
                     "a member shows it",
                 )
             }
+            Action::Certificate(CertificateAction::SignRequest {
+                port,
+                member,
+                uid,
+                pod_uid,
+                ..
+            }) => {
+                let requests = self.o.tls.requests.as_ref();
+                let found = requests.and_then(|all| all.get(&(member.clone(), *port)));
+                let earlier = self.o.earlier.pods.get(member);
+                let pod = self.o.pods.get(member).or(earlier);
+                refuse(
+                    found.is_none_or(|found| found.uid != *uid),
+                    "nobody requests it",
+                )?;
+                refuse(
+                    pod.is_none_or(|pod| pod.uid != *pod_uid || pod.terminating),
+                    "it is not for the pod that the member has",
+                )
+            }
             Action::Certificate(CertificateAction::PublishAuthorities { .. }) => {
                 let tls = self.cluster.spec.tls.as_ref();
                 refuse(
@@ -245,6 +265,7 @@ impl Facts<'_> {
             Action::Object(ObjectAction::ApplyObject(_))
             | Action::Certificate(CertificateAction::MakeAuthority { .. })
             | Action::Certificate(CertificateAction::IssueCertificate { .. })
+            | Action::Certificate(CertificateAction::MakeTrust { .. })
             | Action::Certificate(CertificateAction::RotateAuthority { .. })
             | Action::Certificate(CertificateAction::TrustAuthorities { .. })
             | Action::Object(ObjectAction::RecordStorage { .. })

@@ -38,7 +38,7 @@ mod tests;
 pub use action::*;
 pub use alarms::CLOSED_BY;
 pub use certificates::{
-    Certificate, CertificateFacts, NOT_ISSUED, PortSecurity, TlsFacts, TrustBundle,
+    Certificate, CertificateFacts, NOT_ISSUED, PortSecurity, RequestFacts, TlsFacts, TrustBundle,
     TrustBundleFacts, Unfit, UserCertificate,
 };
 pub use evidence::SYNC_MS;

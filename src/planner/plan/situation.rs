@@ -4,12 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::crd::{
-    DataSource, DisruptionPolicy, EtcdRecoverySpec, FollowedCluster, Spread, Survivor, UpdateType,
-    ValidatedCluster, VolumeMobility, member_number, pvc_name,
+    DataSource, DisruptionPolicy, EtcdRecoverySpec, FollowedCluster, Spread, Survivor, TlsPort,
+    UpdateType, ValidatedCluster, VolumeMobility, member_number, pvc_name,
 };
 use crate::mutants::mutant;
 
 use super::action::{Action, ObjectAction};
+use super::certificates::CertificateFacts;
 use super::evidence::{Verdict, verdict};
 use super::fence;
 use super::nodes::Way;
@@ -357,6 +358,13 @@ impl<'a> Situation<'a> {
         let class = storage.storage_class_name.as_deref().unwrap_or("-");
         let (inputs, size) = (&self.o.wanted_inputs, &storage.size);
         format!("{inputs}-{patience}s-{size}-{class}")
+    }
+
+    /// Whether a record is of a key that is gone with its pod: the next pod gets another certificate.
+    pub(super) fn binds_nobody(&self, port: TlsPort, facts: &CertificateFacts) -> bool {
+        let member = facts.member.as_ref();
+        let gone = member.is_some_and(|member| !self.o.pods.contains_key(member));
+        gone && self.o.tls.pod_keys.contains(&port)
     }
 
     /// Whether a member's pod was created from the current inputs, as far as recorded.

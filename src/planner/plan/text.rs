@@ -52,10 +52,16 @@ impl CertificateAction {
             Self::IssueCertificate {
                 replaces: Some(_), ..
             } => Some("CertificateRenewed"),
-            Self::IssueCertificate { replaces: None, .. } => Some("CertificateIssued"),
+            Self::SignRequest {
+                replaces: Some(_), ..
+            } => Some("CertificateRenewed"),
+            Self::IssueCertificate { replaces: None, .. }
+            | Self::SignRequest { replaces: None, .. } => Some("CertificateIssued"),
             Self::PublishAuthorities { .. } => Some("AuthoritiesPublished"),
             Self::WithdrawAuthorities { .. } => Some("AuthoritiesWithdrawn"),
-            Self::TrustAuthorities { .. } | Self::DropCertificate { .. } => None,
+            Self::MakeTrust { .. }
+            | Self::TrustAuthorities { .. }
+            | Self::DropCertificate { .. } => None,
         }
     }
 }
@@ -140,6 +146,10 @@ impl fmt::Display for CertificateAction {
                 Rotation::Forget => write!(f, "forget the earlier CAs of {secret}"),
             },
             Self::IssueCertificate { secret, .. } => write!(f, "issue the certificate {secret}"),
+            Self::MakeTrust { secret, .. } => write!(f, "create {secret} with the trusted CAs"),
+            Self::SignRequest { secret, .. } => {
+                write!(f, "sign what the kubelet requests for {secret}")
+            }
             Self::TrustAuthorities {
                 secret, trusted, ..
             } => write!(

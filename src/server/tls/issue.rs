@@ -7,9 +7,11 @@ use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use jiff::{Span, Timestamp};
 use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose,
+    BasicConstraints, CertificateParams, CertificateSigningRequestParams, DnType,
+    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
 };
+
+use rustls_pki_types::CertificateSigningRequestDer;
 
 use super::certificates::{Certificate, CertificateError};
 
@@ -174,6 +176,31 @@ impl Authority {
             certificate: certificate.pem(),
             key: key.serialize_pem(),
         })
+    }
+}
+
+impl Authority {
+    /// A certificate for the key of this request (PKCS #10, DER), and of nothing else in it. PEM.
+    ///
+    /// # Errors
+    /// A request that cannot be read, or that its key did not sign.
+    pub fn issue_for(
+        &self,
+        name: &str,
+        hosts: &[String],
+        purpose: Purpose,
+        validity: Validity,
+        request: &[u8],
+    ) -> Result<String, IssueError> {
+        let refused = |source| refusal(name, source);
+        let request = CertificateSigningRequestDer::from(request);
+        let asked = CertificateSigningRequestParams::from_der(&request).map_err(refused)?;
+        let mut params = params(name, hosts, validity)?;
+        params.use_authority_key_identifier_extension = true;
+        leaf(&mut params, purpose);
+        let issuer = Issuer::from_params(&self.params, &self.key);
+        let certificate = params.signed_by(&asked.public_key, &issuer);
+        Ok(certificate.map_err(refused)?.pem())
     }
 }
 

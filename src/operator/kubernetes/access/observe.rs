@@ -14,7 +14,7 @@ use crate::access_plan::{
     ClusterView, HeldRole, HeldUser, ObservedRole, ObservedUser, ResourceFacts,
 };
 use crate::crd::access::{DeletionPolicy, EtcdRole, EtcdUser, KeyAccess, KeySpan};
-use crate::crd::{CertificateSource, ClientAuth, EtcdCluster, FINALIZER_ACCESS, ValidatedCluster};
+use crate::crd::{ClientAuth, EtcdCluster, FINALIZER_ACCESS, ValidatedCluster};
 use crate::operator::kubernetes::workers::Key;
 use crate::operator::platform::Failure;
 use crate::wire::member as proto;
@@ -273,10 +273,10 @@ fn issues(cluster: Option<&ValidatedCluster>) -> Result<(), String> {
             "members of this cluster ask clients for no certificate (tls.clientAuth: None): give spec.password instead of spec.certificate".into(),
         );
     }
-    match tls.client.source {
-        CertificateSource::Operator => Ok(()),
-        _ => Err(
-            "certificates of this cluster's client port are not issued by the operator: take spec.certificate out, and have your CA sign one with the user as its common name".into(),
-        ),
+    if tls.client.source.is_signed_by_operator() {
+        return Ok(());
     }
+    Err(
+        "certificates of this cluster's client port are not issued by the operator: take spec.certificate out, and have your CA sign one with the user as its common name".into(),
+    )
 }

@@ -22,9 +22,9 @@ impl Facts<'_> {
             let mut earlier = earlier.iter().map(|step| &step.action);
             earlier.any(|action| makes(action, secret))
         };
-        for secret in self.certificates_of(member) {
+        for (port, secret) in self.certificates_of(member) {
             refuse(
-                !self.holds_certificate(&secret) && !made(&secret),
+                !self.holds_what_is_mounted(port, &secret) && !made(&secret),
                 &format!("its pod mounts Secret {secret}, which does not exist"),
             )?;
         }
@@ -43,29 +43,41 @@ impl Facts<'_> {
     pub(super) fn returns(&self, member: &str) -> Result<(), String> {
         let mut secrets = self.certificates_of(member);
         refuse(
-            secrets.any(|secret| !self.holds_certificate(&secret)),
+            !self.o.tls.pod_keys.is_empty() && self.o.tls.requests.is_none(),
+            "its next pod's kubelet gets no certificate",
+        )?;
+        refuse(
+            secrets.any(|(port, secret)| !self.holds_what_is_mounted(port, &secret)),
             "its next pod mounts a Secret that is not there",
         )
     }
 
     /// The Secrets with a member's certificates, of those that the operator makes.
-    fn certificates_of(&self, member: &str) -> impl Iterator<Item = String> {
+    fn certificates_of(&self, member: &str) -> impl Iterator<Item = (TlsPort, String)> {
         let tls = self.cluster.spec.tls.is_some();
         let user_certificates = &self.o.tls.user_certificates;
         let ports = TlsPort::ALL.into_iter();
         let made = ports.filter(move |port| tls && !user_certificates.contains_key(port));
-        made.map(move |port| member_certificate_name(member, port))
+        made.map(move |port| (port, member_certificate_name(member, port)))
     }
 
-    fn holds_certificate(&self, secret: &str) -> bool {
+    /// A certificate, or, where kubelets make the keys, the CAs.
+    fn holds_what_is_mounted(&self, port: TlsPort, secret: &str) -> bool {
         let facts = self.o.tls.secrets.get(secret);
-        facts.is_some_and(|facts| facts.certificate.is_some())
+        let pod_keys = self.o.tls.pod_keys.contains(&port);
+        facts.is_some_and(|facts| match pod_keys {
+            true => !facts.trusted.is_empty(),
+            false => facts.certificate.is_some(),
+        })
     }
 }
 
 fn makes(action: &Action, wanted: &str) -> bool {
     match action {
-        Action::Certificate(CertificateAction::IssueCertificate { secret, .. }) => secret == wanted,
+        Action::Certificate(
+            CertificateAction::IssueCertificate { secret, .. }
+            | CertificateAction::MakeTrust { secret, .. },
+        ) => secret == wanted,
         Action::Object(ObjectAction::ApplyObject(key)) => key.name == wanted,
         _ => false,
     }

@@ -140,6 +140,7 @@ pub(super) fn ready(s: &Situation<'_>) -> Option<ConditionInput> {
 /// Every certificate by its Secret; one that both ports use only once.
 fn all<'a>(s: &Situation<'a>) -> impl Iterator<Item = (&'a str, &'a Certificate)> + use<'a> {
     let secrets = s.o.tls.secrets.iter();
+    let secrets = secrets.filter(|(name, facts)| !s.binds_nobody(port_of(s, name), facts));
     let made =
         secrets.filter_map(|(name, facts)| Some((name.as_str(), facts.certificate.as_ref()?)));
     let user_certificates = s.o.tls.user_certificates.values();

@@ -27,6 +27,40 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
     drop_surplus(s, draft);
 }
 
+/// Answers what kubelets request, where the rules above were not run: nothing else is done there.
+pub(super) fn answer(s: &Situation<'_>, draft: &mut Draft) {
+    for port in &s.o.tls.pod_keys {
+        let Some(signer) = signer(s, *port) else {
+            continue;
+        };
+        let doubters = doubters(s, *port, &signer.fingerprint);
+        super::pod_certificates::sign(s, draft, (*port, signer), &doubters);
+    }
+}
+
+/// What signs for a port now, if it can be read.
+fn signer<'a>(s: &Situation<'a>, port: TlsPort) -> Option<&'a Certificate> {
+    let secret = authority_secret_name(&s.cluster.name, port);
+    let facts = s.o.tls.secrets.get(&secret);
+    facts
+        .filter(|facts| !facts.terminating && facts.owner == Owner::Ours)?
+        .certificate
+        .as_ref()
+}
+
+/// Why the next pod of a member would wait for its certificate: another member that runs does not trust the CA that signs yet.
+pub(in crate::plan) fn withheld(s: &Situation<'_>, member: Option<&str>) -> Option<String> {
+    let mut ports = s.o.tls.pod_keys.iter();
+    ports.find_map(|port| {
+        let signer = signer(s, *port)?;
+        let doubters = doubters(s, *port, &signer.fingerprint);
+        let others = doubters.iter().filter(|one| Some(**one) != member);
+        let mut waited_for = others.filter(|one| is_waited_for(s, *port, one));
+        let first = waited_for.next()?;
+        Some(format!("{first} does not trust the new CA of the {} port yet, and its next pod would wait for that", port.as_str()))
+    })
+}
+
 /// Certificates that a server has not loaded yet; reported last.
 pub(super) fn waits(s: &Situation<'_>, draft: &mut Draft) {
     let waits = TlsPort::ALL.into_iter();
@@ -43,7 +77,9 @@ fn keep(s: &Situation<'_>, draft: &mut Draft, port: TlsPort, inputs: &str) {
     // Trust first: it is the precondition for issuing a certificate of a new CA.
     for (name, facts) in certificates(s, port) {
         let behind = !trust_alike(facts, authority);
-        if behind && facts.certificate.is_some() && !facts.terminating {
+        let pod_keys = facts.member.is_some() && s.o.tls.pod_keys.contains(&port);
+        let kept = facts.certificate.is_some() || pod_keys;
+        if behind && kept && !facts.terminating {
             let action = Action::Certificate(CertificateAction::TrustAuthorities {
                 port,
                 secret: name,
@@ -55,12 +91,17 @@ fn keep(s: &Situation<'_>, draft: &mut Draft, port: TlsPort, inputs: &str) {
     super::trust_bundle::publish(s, draft, port, authority);
     let doubters = doubters(s, port, &signer.fingerprint);
     make_missing(s, draft, (port, signer), &doubters);
+    super::pod_certificates::sign(s, draft, (port, signer), &doubters);
     if let Some(member) = doubters.first() {
         let text = format!("{member} does not trust the new CA of this port yet");
         draft.note("RotatingAuthority", text);
         return;
     }
-    make_anew(s, draft, (port, signer), inputs);
+    if s.o.tls.pod_keys.contains(&port) {
+        super::pod_certificates::tell_of_earlier(s, draft, (port, signer));
+    } else {
+        make_anew(s, draft, (port, signer), inputs);
+    }
     let secret = authority_secret_name(&s.cluster.name, port);
     super::rotate::rule(s, draft, port, &secret, (authority, signer));
     if has_user(s, port) {
@@ -76,13 +117,14 @@ fn make_missing(
     (port, signer): (TlsPort, &Certificate),
     doubters: &[&str],
 ) {
-    let waits = doubters
-        .iter()
-        .any(|doubter| is_waited_for(s, port, doubter));
+    if s.o.tls.pod_keys.contains(&port) {
+        return super::pod_certificates::make_trust(s, draft, port);
+    }
+    let waits = is_any_waited_for(s, port, doubters);
     for member in members(s) {
         let secret = member_certificate_name(member, port);
-        if gone(draft, &secret, s.o.tls.secrets.get(&secret)) || s.o.tls.is_there(&secret) || waits
-        {
+        let there = s.o.tls.is_there(member, port);
+        if gone(draft, &secret, s.o.tls.secrets.get(&secret)) || there || waits {
             continue;
         }
         let action = issue((port, signer), secret, Some(member), None);
@@ -207,7 +249,7 @@ fn authority<'a>(
 }
 
 /// Whether a Secret is being deleted, which has to finish first.
-fn gone(draft: &mut Draft, secret: &str, facts: Option<&CertificateFacts>) -> bool {
+pub(super) fn gone(draft: &mut Draft, secret: &str, facts: Option<&CertificateFacts>) -> bool {
     let goes = facts.is_some_and(|facts| facts.terminating);
     if goes {
         let text = format!("Secret {secret} to be deleted");
@@ -286,12 +328,24 @@ fn doubters<'a>(s: &Situation<'a>, port: TlsPort, authority: &str) -> Vec<&'a st
         .collect()
 }
 
+/// Whether one of these blocks issuing the missing certificates.
+pub(super) fn is_any_waited_for(s: &Situation<'_>, port: TlsPort, doubters: &[&str]) -> bool {
+    doubters
+        .iter()
+        .any(|doubter| is_waited_for(s, port, doubter))
+}
+
 /// Whether a member that does not trust a CA yet blocks issuing the missing certificates: it would refuse them. Not one
 /// that can learn the CA only with its own certificate, which is missing as well; nor one whose node does not report
 /// and does not update Secrets, as long as it does not lead.
-fn is_waited_for(s: &Situation<'_>, port: TlsPort, doubter: &str) -> bool {
-    let secret = member_certificate_name(doubter, port);
-    let can_learn = s.o.tls.is_there(&secret) || mutant!(MissingWaits);
+pub(super) fn is_waited_for(s: &Situation<'_>, port: TlsPort, doubter: &str) -> bool {
+    // A kubelet that has forgotten the key exchanges nothing in the volume before its request is answered, not even the CAs; one
+    // that renews a certificate does.
+    let secret = s.o.tls.secrets.get(&member_certificate_name(doubter, port));
+    let recorded = secret.and_then(|facts| facts.certificate.as_ref());
+    let renews = recorded.is_some_and(|recorded| recorded.is_due(s.o.now_ms));
+    let frozen = s.o.tls.request(doubter, port).is_some() && !renews;
+    let can_learn = s.o.tls.is_there(doubter, port) && !frozen || mutant!(MissingWaits);
     let leads = s.view.is_some_and(|(leader, _)| leader == doubter);
     can_learn && (leads || !is_cut_off(s, doubter))
 }
@@ -337,8 +391,16 @@ fn due<'a>(s: &Situation<'a>, member: &str, port: TlsPort) -> Option<Due<'a>> {
 
 /// A member that answers and has not loaded what its Secret holds, and what it is to load.
 pub(in crate::plan) fn lagging<'a>(s: &Situation<'a>, port: TlsPort) -> Option<(&'a str, String)> {
+    all_lagging(s, port).next()
+}
+
+/// All of these.
+pub(super) fn all_lagging<'a>(
+    s: &Situation<'a>,
+    port: TlsPort,
+) -> impl Iterator<Item = (&'a str, String)> {
     let asks = asks(s, port);
-    loaded(s, port).find_map(|(member, security)| {
+    loaded(s, port).filter_map(move |(member, security)| {
         let due = due(s, member, port)?;
         if due.certificate.fingerprint != security.fingerprint {
             let secret = due.secret;

@@ -124,6 +124,13 @@ fn by_spec(s: &Situation<'_>) -> Option<Closed> {
     if let Some(change) = refused.filter(|change| change.of_certificate) {
         return lasting("CertificateRefused", change.text.clone());
     }
+    if s.o.tls.is_unanswerable() {
+        let why = "the API server shows no PodCertificateRequests, and the next pod would not start without";
+        return lasting("CertificateRefused", why);
+    }
+    if let Some(why) = super::certificates::withheld(s, None) {
+        return lasting("CertificateRefused", why);
+    }
     if s.o.nodes.is_empty() {
         let why = "the operator cannot read Nodes, and would not see a drain";
         return lasting("NodesUnknown", why);

@@ -24,6 +24,7 @@ mod learner;
 mod leftovers;
 mod missing_set;
 mod objects;
+mod pod_certificates;
 mod pod_disruption_budget;
 mod recovery;
 mod restore;
@@ -52,6 +53,8 @@ use super::step::Class;
 /// Runs every rule in order.
 pub(super) fn run(s: &Situation<'_>, draft: &mut Draft) {
     run_in_order(s, draft);
+    // Whatever ended the rules: a pod that restarts meanwhile needs its certificates.
+    certificates::answer(s, draft);
     recovery::held(s, draft);
     follow::rule(s, draft);
     certificates::waits(s, draft);

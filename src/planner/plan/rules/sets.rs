@@ -35,5 +35,7 @@ fn lacking(s: &Situation<'_>, draft: &Draft, member: &str) -> Vec<String> {
 }
 
 fn makes(action: &Action, wanted: &str) -> bool {
-    matches!(action, Action::Certificate(CertificateAction::IssueCertificate { secret, .. }) if secret == wanted)
+    matches!(action, Action::Certificate(
+        CertificateAction::IssueCertificate { secret, .. } | CertificateAction::MakeTrust { secret, .. },
+    ) if secret == wanted)
 }

@@ -14,6 +14,7 @@ mod hibernate;
 mod nodes;
 mod objects;
 mod pdb;
+mod pod_certificates;
 pub(super) mod recovery;
 mod resizes;
 mod server;

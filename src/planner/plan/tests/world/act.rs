@@ -76,7 +76,7 @@ impl World {
             } => {
                 let claimed = self.api.pvcs.contains_key(pvc);
                 assert!(claimed || *hibernated, "a set without its PVC");
-                let certified = self.has_certificates(member);
+                let certified = self.has_secrets(member);
                 assert!(certified || *hibernated, "a set without its certificates");
             }
             ObjectAction::ReleasePod { member, .. } => {

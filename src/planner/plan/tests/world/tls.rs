@@ -22,6 +22,29 @@ impl World {
         self
     }
 
+    /// TLS with keys that kubelets make, for both ports.
+    pub(in crate::plan::tests) fn with_pod_keys(mut self) -> World {
+        let port = PortTls {
+            source: CertificateSource::PodCertificate,
+            ..PortTls::default()
+        };
+        self.cluster.spec.tls = Some(Tls {
+            client: port.clone(),
+            peer: port,
+            ..Tls::default()
+        });
+        self.api.tls.pod_keys = TlsPort::ALL.into();
+        self.api.tls.requests = Some(BTreeMap::new());
+        self
+    }
+
+    /// The API server shows what kubelets request, or shows it no more.
+    pub(in crate::plan::tests) fn show_requests(&mut self, shown: bool) {
+        let tls = &mut self.api.tls;
+        tls.requests_refused = !shown;
+        tls.requests = shown.then(BTreeMap::new);
+    }
+
     /// The CAs of the client port are to be published, or are to be no more, in a Kubernetes that has ClusterTrustBundles.
     pub(in crate::plan::tests) fn publish(&mut self, asked: bool) {
         let tls = self.cluster.spec.tls.as_mut().expect("TLS");
