@@ -108,6 +108,10 @@ fi
 if [ -z "$only" ] || [ "$only" = newest ]; then KUBERNETES=newest tests/kubernetes/build.sh; fi
 part newest "the newest kube-apiserver on a cluster, with nothing but a connection Secret; it streams its lists" \
   env KUBERNETES=newest QUORATE_REQUIRE_INTEROP=1 QUORATE_REQUIRE_KUBERNETES=1 cargo test --locked --test interop kube_apiserver
+if [ "$only" = newest ] || { [ -z "$only" ] && [ "$(uname -s)" = Linux ] && [ "$(id -u)" = 0 ]; }; then
+  part newest "keys that kubelets make, and CAs in a ClusterTrustBundle, on the newest Kubernetes" \
+    env KUBERNETES=newest tests/e2e/run.sh pod-certificates trust-bundle
+fi
 part alerts "alerts under a real Prometheus, by faults between an operator and an API server" make --no-print-directory alerts-live
 n=$(seeds 1500)
 part fuzz "every decoder under libFuzzer, $n s in all" tests/fuzz.sh "$n"

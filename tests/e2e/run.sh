@@ -20,6 +20,10 @@
 #
 #   # dual stack    the test cluster has them for the whole run
 #
+# and one that needs more than the Kubernetes of continuous integration has
+#
+#   # newest        run with KUBERNETES=newest, and left out otherwise
+#
 # The operator is shared. Its death is what most scenarios test and all must tolerate; only one scenario kills it
 # at a time, while it acts and no scenario is querying it (with_operator in lib.sh). The first failure ends the
 # run, and the scenario beside it.
@@ -49,11 +53,12 @@ wanted=("$@")
 if [ ${#wanted[@]} -eq 0 ]; then
   for file in tests/e2e/scenarios/*.sh; do
     name=$(basename "$file" .sh)
-    { marked "$name" soak && [ -z "${E2E_SOAK:-}" ]; } || wanted+=("$name")
+    { marked "$name" soak && [ -z "${E2E_SOAK:-}" ]; } || { marked "$name" newest && [ -z "${KUBERNETES:-}" ]; } || wanted+=("$name")
   done
 fi
 for name in "${wanted[@]}"; do
   [ -f "tests/e2e/scenarios/$name.sh" ] || { echo "no scenario \"$name\"; there are: $(cd tests/e2e/scenarios && echo *.sh | sed 's/\.sh//g')" >&2; exit 2; }
+  if marked "$name" newest && [ -z "${KUBERNETES:-}" ]; then echo "$name needs the newest Kubernetes: KUBERNETES=newest make kubernetes, then KUBERNETES=newest tests/e2e/run.sh $name" >&2; exit 2; fi
 done
 # Those that change the chart's values come first: the second half runs without the chart.
 scenarios=()
@@ -111,7 +116,7 @@ install_by_manifest() {
 }
 
 # the title: the first line of a scenario's head that is not a mark
-title() { grep -m1 -vE '^# (shellcheck |alone$|own cluster$|by chart$|dual stack$|soak$)' "tests/e2e/scenarios/$1.sh" | sed 's/^# //'; }
+title() { grep -m1 -vE '^# (shellcheck |alone$|own cluster$|by chart$|dual stack$|newest$|soak$)' "tests/e2e/scenarios/$1.sh" | sed 's/^# //'; }
 
 start() { # start NAME beside|alone: its output goes to a file, that of one alone is printed as it comes too
   local name=$1 namespace=e2e-$1 out

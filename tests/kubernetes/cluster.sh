@@ -5,6 +5,7 @@
 #   cluster.sh node N       one more node, N from 1 to 9
 #   cluster.sh import N ARCHIVE  an image more on node N
 #   cluster.sh lose N       node N loses power: kubelet, containerd and every container die at once
+#   cluster.sh restart-kubelet N   the kubelet of node N is restarted; its containers go on
 #   cluster.sh revive N     a lost node boots again: kubelet, containerd, new sandboxes for its pods
 #   cluster.sh forget N     removes the rest of a lost node: its Node object, namespace, files
 #   cluster.sh kill-pod NAMESPACE POD  the processes of a pod's containers die by SIGKILL, its sandbox stays
@@ -258,6 +259,7 @@ EOF
   cat >"$d/kubelet.yaml" <<EOF
 apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
+failCgroupV1: false
 authentication: {anonymous: {enabled: true}, webhook: {enabled: false}}
 authorization: {mode: AlwaysAllow}
 cgroupDriver: cgroupfs
@@ -288,16 +290,22 @@ node() {
 }
 
 node_processes() {
-  local n=$1 ns=$2 ip=$3 d=$4 archive ip6= range6=
-  if dual; then ip6=,${nodes6}:1$n range6=,$pods6::/32; fi
+  local n=$1 ns=$2 ip=$3 d=$4 archive range6=
+  if dual; then range6=,$pods6::/32; fi
   local enter=(nsenter --net=/var/run/netns/$ns) # not ip netns exec: that would hide the cgroups
   start "node$n-containerd" "${enter[@]}" containerd -c "$d/containerd.toml"
   wait_for 30 "containerd of node $n" ctr -a "$d/containerd.sock" version
   for archive in "$images"/*.tar; do import "$n" "$archive"; done
-  start "node$n-kubelet" "${enter[@]}" kubelet --config="$d/kubelet.yaml" --kubeconfig="$KUBECONFIG" --root-dir="$d/kubelet" \
-    --hostname-override="$ns" --node-ip="$ip$ip6"
+  start_kubelet "$n" "$ns" "$ip" "$d"
   start "node$n-proxy" "${enter[@]}" kube-proxy --kubeconfig="$KUBECONFIG" --hostname-override="$ns" \
     --cluster-cidr="$pods.0.0/16$range6" --conntrack-max-per-core=0
+}
+
+start_kubelet() {
+  local n=$1 ns=$2 ip=$3 d=$4 ip6=
+  if dual; then ip6=,${nodes6}:1$n; fi
+  start "node$n-kubelet" nsenter --net=/var/run/netns/"$ns" kubelet --config="$d/kubelet.yaml" --kubeconfig="$KUBECONFIG" \
+    --root-dir="$d/kubelet" --hostname-override="$ns" --node-ip="$ip$ip6"
 }
 
 # As after a boot: the disks are present, the state in memory is lost.
@@ -307,6 +315,15 @@ revive() {
   for mount in $(awk -v d="$d/run/" 'index($2, d) == 1 {print $2}' /proc/mounts | sort -r); do umount -l "$mount" || true; done
   rm -rf "$d/run" "$d/containerd.sock" "$d/containerd.sock.ttrpc"
   node_processes "$n" "$prefix$n" "10.99.0.1$n" "$d"
+}
+
+# Its pods go on; what it has in memory is lost.
+restart_kubelet() {
+  local n=$1 d=$dir/node$1 file=$dir/pids/node$1-kubelet
+  [ -f "$file" ] || fail "node $n has no kubelet"
+  stop "$file"
+  wait_for 30 "the end of the kubelet of node $n" sh -c "! kill -0 $(cat "$file")"
+  start_kubelet "$n" "$prefix$n" "10.99.0.1$n" "$d"
 }
 
 import() { # import NODE ARCHIVE
@@ -499,6 +516,7 @@ case ${1:-} in
   node) node "${2:?number of the node}" ;;
   import) import "${2:?number of the node}" "${3:?archive}" ;;
   lose) lose "${2:?number of the node}" ;;
+  restart-kubelet) restart_kubelet "${2:?number of the node}" ;;
   revive) revive "${2:?number of the node}" ;;
   forget) forget "${2:?number of the node}" ;;
   kill-pod) kill_pod "${2:?namespace}" "${3:?name of the pod}" ;;
