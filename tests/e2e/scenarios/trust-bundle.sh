@@ -3,7 +3,7 @@
 # own cluster
 # the CAs for clients in a ClusterTrustBundle: reported while the operator has no rights, then mounted by a client in another namespace that is served before, during and after a rotation of the CA; it goes with the cluster
 
-bundle=quorate.dev:$ns.published:client other=$ns-clients
+bundle=quorate.dev:$ns.published:client signer=quorate.dev/$ns.published other=$ns-clients
 leave() {
   kubectl delete clusterrole,clusterrolebinding quorate-trust-bundles --ignore-not-found >/dev/null 2>&1 || true
   kubectl delete namespace "$other" --ignore-not-found --wait=false >/dev/null 2>&1 || true
@@ -59,12 +59,13 @@ eventually 60 "the CA is published" has_authorities 1
 named() { [ "$(status published endpoints.clusterTrustBundle)" = "$bundle" ]; }
 eventually 60 "the name is in the status" named
 
-# --- a client in another namespace, which has nothing of the cluster but this
+# --- a client in another namespace, which has nothing of the cluster but this. By the signer: of a bundle that is mounted by its
+# name a kubelet keeps what it had for up to five minutes.
 client() { # client CLUSTER ARGUMENT...
   local cluster=$1 pod=etcdctl-$BASHPID-${EPOCHREALTIME//[.,]/} home=$ns; shift
-  jq -n --arg pod "$pod" --arg image "$etcdctl_image" --arg bundle "$bundle" '{apiVersion: "v1", kind: "Pod", metadata: {name: $pod},
+  jq -n --arg pod "$pod" --arg image "$etcdctl_image" --arg signer "$signer" '{apiVersion: "v1", kind: "Pod", metadata: {name: $pod},
     spec: {restartPolicy: "Never", securityContext: {runAsNonRoot: true, runAsUser: 65532, seccompProfile: {type: "RuntimeDefault"}},
-      volumes: [{name: "trust", projected: {sources: [{clusterTrustBundle: {name: $bundle, path: "ca.crt"}}]}}],
+      volumes: [{name: "trust", projected: {sources: [{clusterTrustBundle: {signerName: $signer, labelSelector: {}, path: "ca.crt"}}]}}],
       containers: [{name: "main", image: $image, imagePullPolicy: "IfNotPresent", args: $ARGS.positional,
         volumeMounts: [{name: "trust", mountPath: "/trust", readOnly: true}],
         securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: ["ALL"]}}}]}}' \
