@@ -326,11 +326,16 @@ fn on_trial(s: &Situation<'_>, name: &str) -> bool {
     current == Some(&s.o.wanted_inputs) && !twin_serves(s, name)
 }
 
-/// Whether another voter serves from the same template: then the template is not to blame.
+/// Whether another voter serves from the same template: then the template is not to blame. Resources count where the pod has found no
+/// node: they may be more than any has.
 fn twin_serves(s: &Situation<'_>, name: &str) -> bool {
+    let unplaced = s.o.pods.get(name).is_some_and(|pod| pod.node.is_none());
     let inputs = |name: &str| {
-        let pod = s.started_with(name).cloned();
-        pod.or_else(|| s.o.sets.get(name).and_then(|set| set.inputs.clone()))
+        let pod = match unplaced {
+            true => s.o.pods.get(name).and_then(|pod| pod.inputs.as_ref()),
+            false => s.started_with(name),
+        };
+        pod.or_else(|| s.o.sets.get(name)?.inputs.as_ref())
     };
     let own = inputs(name);
     s.view

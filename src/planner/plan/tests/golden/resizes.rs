@@ -68,6 +68,47 @@ fn a_node_without_room_is_left_or_kept() {
     script.compare();
 }
 
+/// What was asked for was more than any node has. The member that was restarted for it waited for a node without end, and
+/// the spec was never said to be at fault: the other voters, which lack the resources alone, passed for members that run
+/// with the same spec.
+#[test]
+fn resources_that_no_node_has_are_the_specs_fault() {
+    let mut script = Script::new(
+        "resize-nowhere",
+        "No node has what is asked for. The member that was restarted for it gets no node, and once the deadline is over the spec is said to be at fault; no other member is restarted. With the spec corrected, it comes back.",
+    );
+    let mut world = changed(3);
+    let before = pods(&world);
+    let members: Vec<String> = world.api.pods.keys().cloned().collect();
+    for pvc in world.api.pvcs.values_mut() {
+        pvc.node_bound = Some(false);
+    }
+    world.faults.confined.extend(members);
+    let nodes: Vec<String> = world.api.nodes.keys().cloned().collect();
+    let close = |world: &mut World, closed| {
+        for node in &nodes {
+            world.api.nodes.get_mut(node).expect("a node").closed = closed;
+        }
+    };
+    close(&mut world, true);
+    (0..300).for_each(|_| _ = world.reconcile());
+    script.observe("Before the deadline", &world);
+    (0..600).for_each(|_| _ = world.reconcile());
+    script.observe("Behind the deadline", &world);
+    let stays = |world: &World| {
+        let now = pods(world);
+        before.iter().filter(|uid| now.contains(uid)).count()
+    };
+    assert_eq!(stays(&world), 2);
+    close(&mut world, false);
+    world.faults.confined.clear();
+    world.api.wanted_inputs = "spec-3".into();
+    script.settle("The spec is corrected", &mut world);
+    assert_eq!(stays(&world), 2, "the others were corrected while they ran");
+    assert!(world.raft.tombstones.is_empty(), "somebody was removed");
+    script.compare();
+}
+
 #[test]
 fn an_unhealthy_voter_holds_resizes() {
     let mut world = changed(3);
