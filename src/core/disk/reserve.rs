@@ -43,8 +43,7 @@ impl Reserve {
             return Ok(kept > 0);
         }
         let path = || self.disk.describe(NAME);
-        let free = self.disk.free_bytes();
-        let free = free.map_err(|e| Error::io("measure the volume of", path(), e))?;
+        let free = self.free()?;
         // The space of its own name is left.
         let room = (kept + free).saturating_sub(spare.saturating_add(ROUNDING));
         let wanted = most.min(room);
@@ -81,6 +80,25 @@ impl Reserve {
             frame::remove_if_there(&*self.disk, NAME)?;
         }
         Ok(kept)
+    }
+
+    /// Deletes it if there is room for so many bytes then. Where there is not, it would be given up for nothing, and what others
+    /// write to the volume would take the space that the next start needs. Returns whether it was deleted.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn give_up_for(&self, needed: u64) -> Result<bool> {
+        let free = self.free()?;
+        let kept = self.bytes()?;
+        if kept.saturating_add(free) < needed {
+            return Ok(false);
+        }
+        self.give_up()
+    }
+
+    fn free(&self) -> Result<u64> {
+        let free = self.disk.free_bytes();
+        free.map_err(|e| Error::io("measure the volume of", self.disk.describe(NAME), e))
     }
 
     /// How much is kept.
@@ -143,5 +161,24 @@ mod tests {
         assert_eq!(disk.bytes(), 800);
         assert!(reserve.give_up().expect("no fault"));
         assert_eq!(disk.bytes(), 0);
+    }
+
+    /// A checkpoint of 16 MiB found no room on a full volume, the reserve of 5 MiB was given up for it, something else filled
+    /// that too, and the server could not be started again.
+    #[test]
+    fn reserve_is_not_given_up_in_vain() {
+        let disk = MemoryDisk::new();
+        disk.set_faults(Faults {
+            capacity: Some(ROUNDING + 1000),
+            ..Faults::default()
+        });
+        disk.plant(crate::disk::identity::NAME, b"");
+        let reserve = Reserve::new(Arc::new(disk.clone()));
+        assert!(reserve.keep(400, 0).expect("no fault"));
+        let room = 400 + disk.free_bytes().expect("no fault");
+        assert!(!reserve.give_up_for(room + 1).expect("no fault"));
+        assert!(reserve.is_kept().expect("no fault"));
+        assert!(reserve.give_up_for(room).expect("no fault"));
+        assert!(!reserve.give_up_for(room).expect("no fault"), "it is gone");
     }
 }

@@ -77,7 +77,7 @@ pub enum Input {
     /// The checkpoint of [`Effect::TakeCheckpoint`] is durable, or could not be written for a
     /// reason that does not stop the server; it is then retried later.
     CheckpointDone(Option<CheckpointInfo>),
-    /// The disk is short of space: take a checkpoint regardless of the policy, so that log can be
+    /// The disk is short of space: take a checkpoint regardless of the policy, so that log and older checkpoints can be
     /// dropped.
     WantCheckpoint,
     /// The newest checkpoint names values that are damaged: take one regardless of the policy, also at the same index.

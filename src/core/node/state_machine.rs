@@ -527,6 +527,11 @@ impl StateMachine {
         self.store.reclaim(budget)
     }
 
+    /// Frees all of that; see [`Store::reclaim_all`].
+    pub fn reclaim_all(&mut self, budget: usize) -> usize {
+        self.store.reclaim_all(budget)
+    }
+
     /// A hash that is equal for equal machines at the same index, whatever the flags of their
     /// servers. Reads the whole store: for tests and the simulator.
     ///

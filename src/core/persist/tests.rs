@@ -312,7 +312,7 @@ fn room_is_made_of_values_of_the_older_checkpoint() {
     member.machine = member.restored(&newer);
     assert_eq!(member.value_files(), [1, 2]);
     let free = member.disk.free_bytes().unwrap();
-    assert!(member.saver.checkpoints().make_room().unwrap());
+    assert!(member.saver.checkpoints().make_room(0).unwrap());
     assert_eq!(member.value_files(), [2]);
     assert!(member.disk.free_bytes().unwrap() > free + 3000);
 }
@@ -372,6 +372,35 @@ fn older_checkpoint_keeps_its_values() {
         "{:?}",
         member.value_files()
     );
+}
+
+/// On a full volume all was deleted and compacted, and the file of the values stayed: the records of the newest puts, which are
+/// kept for watchers, had it open, and no write came any more that would have pushed them out.
+#[test]
+fn file_of_compacted_values_goes_once_all_is_reclaimed() {
+    let mut member = Member::new(Some(1));
+    member.put("key", "old value");
+    // More than are kept: the old value is not in the log any more, but what the compacted revision replaces.
+    (0..20).for_each(|_| member.put("another", ""));
+    member.put("last", "old value");
+    member.save().unwrap();
+    member.apply(Operation::DeleteRange(DeleteRange {
+        key: "key".into(),
+        range_end: "m".into(),
+        ..DeleteRange::default()
+    }));
+    let revision = member.machine.view().revision();
+    member.apply(Operation::Compact(Compact { revision }));
+    member.machine.reclaim(usize::MAX);
+    for _ in 0..2 {
+        member.put("another", "");
+        member.save().unwrap();
+    }
+    assert_eq!(member.value_files(), [1], "watchers may be behind");
+    member.machine.reclaim_all(usize::MAX);
+    member.put("another", "");
+    member.save().unwrap();
+    assert_eq!(member.value_files(), [0; 0]);
 }
 
 /// The disk was full, or the sync failed: no value may be read from a file that is not whole, nor be gone.

@@ -306,7 +306,8 @@ impl World {
         let Some(process) = &mut self.hosts[host].process else {
             return Ok(());
         };
-        let made = process.checkpoints.make_room();
+        let least = process.machine.view().least_bytes();
+        let made = process.checkpoints.make_room(least);
         if self
             .unless_disk_failed(host, "making room", made)?
             .is_none()

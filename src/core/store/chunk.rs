@@ -302,7 +302,8 @@ impl Held {
         self.packed.count_ones()
     }
 
-    fn all(&self) -> Vec<LogEntry> {
+    /// Every entry, in order.
+    pub(super) fn all(&self) -> Vec<LogEntry> {
         (0..CHUNK).map(|at| self.entry(at)).collect()
     }
 

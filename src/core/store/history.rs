@@ -187,6 +187,22 @@ impl KeyEntry {
         self.older = older.above(record.place(), base);
     }
 
+    /// Whether it has one that a compaction kept, below this place.
+    pub(super) fn has_base_below(&self, place: (Revision, u32)) -> bool {
+        let base = self.own_records().next();
+        base.is_some_and(|base| base.place() < place && base.place() != self.newest.place())
+    }
+
+    /// Forgets the one that a compaction kept.
+    pub(super) fn forget_base(&mut self) {
+        let Some(older) = self.older.take() else {
+            return;
+        };
+        let (runs, marks) = (older.before().runs.clone(), &older.0.slice);
+        let nothing = runs.is_none() && marks.is_empty();
+        self.older = (!nothing).then(|| Older::of(None, runs, marks));
+    }
+
     /// Those that have records of their own: the one that a compaction kept, and the newest.
     pub(super) fn own_records(&self) -> impl Iterator<Item = &Record> {
         let base = self.older.as_ref();

@@ -287,6 +287,35 @@ impl RevisionLog {
             None => self.tail.get(self.skip).map(|entry| entry.record.place()),
         };
     }
+
+    /// Lets go of what dropped entries hold. As a rule that stays until every entry of their chunk has been dropped.
+    pub(super) fn let_go(&mut self) {
+        let (number, dropped) = (self.skip / CHUNK, self.skip % CHUNK);
+        let first = self.chunk(number).map(|chunk| chunk.held());
+        let last = match (&first, dropped.checked_sub(1)) {
+            (_, None) => return,
+            (Some(held), Some(at)) => Some(held.entry(at)),
+            (None, Some(at)) => self.tail.get(at).cloned(),
+        };
+        if last.is_none_or(|entry| entry.record.key().is_empty()) {
+            return;
+        }
+        let empty = |entries: &mut [LogEntry]| {
+            for entry in entries {
+                entry.record = Record::tombstone(&[], entry.record.place());
+            }
+        };
+        let Some(held) = first else {
+            return empty(&mut Arc::make_mut(&mut self.tail)[..dropped]);
+        };
+        let mut entries = held.all();
+        empty(&mut entries[..dropped]);
+        let chunks = match Arc::make_mut(&mut self.groups).first_mut() {
+            Some(group) => group,
+            None => &mut self.chunks,
+        };
+        Arc::make_mut(chunks)[number].sealed = Some(Arc::new(Sealed::of(entries)));
+    }
 }
 
 /// Finds places one after the other. If they ascend each chunk is looked at once, and with many of them most of that is at memory that the

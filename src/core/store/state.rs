@@ -55,6 +55,8 @@ pub(super) struct State {
     /// Above this revision the log and the superseded records in it are complete, whatever has been compacted. Not
     /// replicated: it is the progress of reclaiming.
     pub(super) floor: Revision,
+    /// At this compacted revision so many entries of the log have let go of what they replaced. Not replicated either.
+    pub(super) bare: (Revision, usize),
 }
 
 impl Default for State {
@@ -75,6 +77,7 @@ impl Default for State {
             freed: 0,
             frees: 0,
             floor: -1,
+            bare: (-1, 0),
         }
     }
 }
@@ -282,7 +285,8 @@ impl State {
         }
         self.compacted = revision;
         let kept = self.log.position(revision);
-        let mut freed = 0;
+        // As the last one has left it, where all before this revision has left the log.
+        let mut freed = self.freed;
         if let Some(last) = kept.checked_sub(1).and_then(|at| self.log.get(at)) {
             freed = last.frees;
             self.freed = freed;
@@ -344,14 +348,15 @@ impl State {
     }
 
     /// Gives back the memory of what compaction has forgotten, at most `budget` records' worth
-    /// of work. Changes nothing that can be seen. Returns at least what is left to do, 0 if nothing.
-    pub(super) fn reclaim(&mut self, budget: usize) -> usize {
+    /// of work, and keeps the newest records if told so, and what those of the compacted revision have replaced: without them a
+    /// watcher that is behind sees a gap. Changes nothing else that can be seen. Returns at least what is left to do, 0 if nothing.
+    pub(super) fn reclaim(&mut self, budget: usize, keeps_newest: bool) -> usize {
         let waiting = self.log.position(self.compacted);
         for done in 0..waiting {
             let Some(entry) = self.log.first() else { break };
             let size = entry.record.size();
             let recent = self.log.len() <= RECENT_RECORDS && self.logged - size < RECENT_BYTES;
-            if recent {
+            if recent && keeps_newest {
                 return 0;
             }
             if done == budget {
@@ -370,7 +375,31 @@ impl State {
                 self.keys.remove(record.key());
             }
         }
-        0
+        if keeps_newest {
+            return 0;
+        }
+        self.log.let_go();
+        self.let_go_of_replaced(budget)
+    }
+
+    /// What the compacted revision itself has replaced stays with its keys until that revision leaves the log, at the next
+    /// compaction. Lets go of it. Nothing below that revision is in the log any more.
+    fn let_go_of_replaced(&mut self, budget: usize) -> usize {
+        if self.bare.0 != self.compacted {
+            self.bare = (self.compacted, 0);
+        }
+        let end = self.log.position(self.compacted + 1);
+        let until = end.min(self.bare.1.saturating_add(budget));
+        for at in self.bare.1..until {
+            let Some(entry) = self.log.get(at) else { break };
+            let (key, place) = (entry.record.key(), entry.record.place());
+            let replaced = self.keys.get(key);
+            if replaced.is_some_and(|replaced| replaced.has_base_below(place)) {
+                self.keys.modify(key, KeyEntry::forget_base);
+            }
+        }
+        self.bare.1 = until;
+        end - until
     }
 }
 

@@ -10,7 +10,7 @@ use super::lease::LeaseInfo;
 use super::log::revision_of;
 use super::pace::Pace;
 use super::range::shown;
-use super::record::Record;
+use super::record::{RECORD_OVERHEAD, Record};
 use super::span::{End, Span};
 use super::state::State;
 use super::tree::Reader;
@@ -46,6 +46,13 @@ impl View {
     #[must_use]
     pub fn db_size(&self) -> u64 {
         self.state.db_size()
+    }
+
+    /// Bytes that a checkpoint takes at least, with its values: of keys and values, without what is assumed for each record.
+    #[must_use]
+    pub fn least_bytes(&self) -> u64 {
+        let records = self.state.keys.len() + self.state.log.len() as u64;
+        self.db_size().saturating_sub(RECORD_OVERHEAD * records)
     }
 
     /// Bytes of the values of at least `from` bytes, wherever they are, as [`View::db_size`] counts them. Examines every

@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::handle::Published;
 use super::short::{Decoded, Lately, MOST_IN_PLACE, may_wait_for};
-use super::state::{RuntimeState, Thread};
+use super::state::{RuntimeState, Thread, VolumeSpace};
 use super::views::Held;
 use super::{Worker, disk_stop, open, persist_stop};
 use crate::disk::{self, Class, ValueFiles};
@@ -22,6 +22,9 @@ use crate::server::process::allocator;
 use crate::server::process::clock;
 use crate::server::process::exit::Stop;
 use crate::store::{DamagedValue, Revision, TOUCHED};
+
+/// Watchers that follow have seen by then what was written before a compaction.
+const SEEN: Duration = Duration::from_secs(5);
 
 /// A job of the applier.
 #[derive(Debug)]
@@ -53,6 +56,10 @@ pub(super) struct Applier {
     /// Compactions that were applied and not published yet: the compacted revision before and after
     /// each.
     pub(super) compactions: Vec<(Revision, Revision)>,
+    /// When the last compaction was applied, if one was since the start.
+    pub(super) compacted: Option<Instant>,
+    /// All of what was compacted by now has been let go, and what is published has none of it.
+    pub(super) let_go: bool,
     /// The last entry that the log held at the start.
     pub(super) logged: u64,
     /// Much was reclaimed that the published state has.
@@ -69,9 +76,20 @@ impl Applier {
         publish(&self.shared, &self.machine, None);
     }
 
-    /// Examines so many records for memory to free; says how many are left.
+    /// Examines so many records for memory to free; says how many are left. Where space is short all that was compacted is
+    /// let go, once watchers have seen it: the files of its values cannot be removed before.
     pub(super) fn reclaim(&mut self, number: usize) -> usize {
-        let left = self.machine.reclaim(number);
+        let all = !self.let_go
+            && self.compacted.is_none_or(|at| at.elapsed() >= SEEN)
+            && self.shared.space().is_some_and(VolumeSpace::is_short);
+        let left = match all {
+            true => self.machine.reclaim_all(number),
+            false => self.machine.reclaim(number),
+        };
+        if all && left == 0 {
+            self.let_go = true;
+            publish(&self.shared, &self.machine, None);
+        }
         self.reclaimed |= left > 0;
         left
     }
@@ -236,6 +254,8 @@ impl Applier {
         if !self.compactions.is_empty() {
             // Before they can be observed, and before their revisions are reclaimed.
             let compactions = std::mem::take(&mut self.compactions);
+            self.compacted = Some(Instant::now());
+            self.let_go = false;
             CompactionHashes::begin(
                 &self.shared.compaction_hashes,
                 &compactions,
@@ -265,6 +285,7 @@ impl Applier {
 
     fn checkpoint(&mut self) {
         let checkpoint = self.machine.checkpoint();
+        let least = checkpoint.chunks.view().least_bytes();
         let saver = Arc::clone(&self.saver);
         let shared = Arc::clone(&self.shared);
         self.background.run(move || {
@@ -280,7 +301,7 @@ impl Applier {
                 // room.
                 Err(error) if error.class() == Class::DiskFull => {
                     tracing::warn!("no room for a checkpoint: {error}");
-                    match saver.checkpoints().make_room() {
+                    match saver.checkpoints().make_room(least) {
                         Ok(_) => shared.report(Input::CheckpointDone(None)),
                         Err(error) => shared.stop(disk_stop(&error)),
                     }
@@ -304,6 +325,7 @@ impl Applier {
         let checkpoints = self.saver.checkpoints();
         self.machine = open::restore(checkpoints, position, who, alive)?;
         self.saver.goes_on_from(position, &self.machine);
+        self.let_go = false;
         alive();
         let pruned = checkpoints.prune(position);
         // Files of values that nothing needs any more go with the next checkpoint: one may be under way.

@@ -115,6 +115,8 @@ impl Core {
             saver: parts.saver,
             background: background.clone(),
             compactions: Vec::new(),
+            compacted: None,
+            let_go: false,
             logged: parts.log.reader().last_index(),
             reclaimed: false,
             in_place: Lately::with(LONG_IN_PLACE),

@@ -138,12 +138,21 @@ pub(crate) struct Who {
 /// The space of the data directory's volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct VolumeSpace {
-    /// Free bytes.
+    /// Free bytes, and those in `passing`.
     pub free: u64,
+    /// Bytes that are freed, or take the place of others, without any action, though not before the next checkpoint.
+    pub passing: u64,
     /// With fewer bytes free, the alarm NOSPACE is raised.
     pub needed: u64,
     /// When it was measured.
     pub at: Instant,
+}
+
+impl VolumeSpace {
+    /// Whether so little is free that what is there is looked through for what can go.
+    pub(crate) fn is_short(self) -> bool {
+        self.free.saturating_sub(self.passing) < self.needed.saturating_mul(2)
+    }
 }
 
 /// A measurement of the volume older than this is not reported: a disk that does not answer may be full by now.

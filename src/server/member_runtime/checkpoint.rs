@@ -239,7 +239,8 @@ async fn disk_act<T: Send + 'static>(
     let text = error.to_string();
     let stop = match (error, local.saver.get().cloned()) {
         (error @ persist::Error::Disk(_), Some(saver)) if error.class() == Class::DiskFull => {
-            let room = spawn_blocking(move || saver.checkpoints().make_room()).await;
+            // How large it is, only its sender knows.
+            let room = spawn_blocking(move || saver.checkpoints().make_room(0)).await;
             room.map_err(Error::other)?.err().map(Into::into)
         }
         // A part that is longer than any.

@@ -25,7 +25,7 @@ use crate::store::{Alarm, AlarmKind, Compact, Error as StoreError, Operation, Se
 
 /// How often the size of the store is checked.
 const SIZE: Duration = Duration::from_millis(500);
-/// The shortest interval between two requests to drop log when space is short.
+/// The shortest interval between two requests for a checkpoint when space is short.
 const MAKE_SPACE: Duration = Duration::from_secs(2);
 /// How long a released reserve is left to the write that needed it.
 const GIVEN_UP: Duration = Duration::from_secs(10);
@@ -107,21 +107,21 @@ async fn watch_size(local: &MemberRuntime, quota: u64) {
 struct Wanted {
     /// Writes are to be refused while there is still room for what frees space.
     alarm: bool,
-    /// Log should be dropped, which takes a checkpoint.
+    /// Log, checkpoints and values should be dropped, which takes a checkpoint.
     checkpoint: bool,
     /// The reserve may be created again.
     reserve: bool,
 }
 
-/// Judges the free bytes of a volume, those of the previous measurement, and the room that
-/// compacting needs: the next segments of the log (`log`), and with a checkpoint of the store
-/// `needed`.
-fn judge_space(free: u64, before: Option<u64>, log: u64, needed: u64) -> Wanted {
+/// Judges the space of a volume, the free bytes of the previous measurement, and the room that
+/// the next segments of the log need, which is a part of what compacting needs.
+fn judge_space(space: VolumeSpace, before: Option<u64>, log: u64) -> Wanted {
+    let VolumeSpace { free, needed, .. } = space;
     Wanted {
         // As with the quota, only a decrease raises it. A start is no decrease: an administrator
         // who disarmed the alarm may restart members while there is room for the log.
         alarm: free < needed && free < before.unwrap_or(log),
-        checkpoint: free < needed.saturating_mul(2),
+        checkpoint: space.is_short(),
         reserve: free >= needed,
     }
 }
@@ -141,22 +141,30 @@ async fn watch_volume(local: &MemberRuntime) {
     }
     loop {
         let saver = local.saver.get().cloned();
-        let free = on_disk(&disk, move |disk| room(disk, saver.as_deref()));
-        let Some(free) = free.await else {
+        let room = on_disk(&disk, move |disk| room(disk, saver.as_deref()));
+        let Some((free, passing)) = room.await else {
             sleep(SIZE).await;
             continue;
         };
         let needed = stored(local).saturating_add(2 * segment);
         let at = Instant::now();
-        *lock(&local.shared.volume) = Some(VolumeSpace { free, needed, at });
-        let wanted = judge_space(free, before, 2 * segment, needed);
+        let space = VolumeSpace {
+            free,
+            passing,
+            needed,
+            at,
+        };
+        *lock(&local.shared.volume) = Some(space);
+        let wanted = judge_space(space, before, 2 * segment);
         let raised = !wanted.alarm || local.handle.raise_no_space(VOLUME_IS_NEARLY_FULL).await;
         if wanted.checkpoint && asked.is_none_or(|at| at.elapsed() > MAKE_SPACE) {
             asked = Some(Instant::now());
-            let log = on_disk(&disk, disk::log_bytes).await;
-            // Two checkpoints have to take less room than the log that they replace: of what is stored by now, since a
-            // disk that is slow to answer is one that is being written to.
-            if log.is_some_and(|log| log > 2 * (stored(local) + segment)) {
+            let saver = local.saver.get().cloned();
+            if let Some(saver) = saver.clone() {
+                on_disk(&disk, move |_| saver.checkpoints().drop_unused_values()).await;
+            }
+            let held = on_disk(&disk, move |disk| Held::of(disk, saver.as_deref())).await;
+            if held.is_some_and(|held| held.is_worth_two_checkpoints(stored(local), segment)) {
                 local.shared.report(Input::WantCheckpoint);
             }
         }
@@ -180,14 +188,42 @@ async fn watch_volume(local: &MemberRuntime) {
     }
 }
 
+/// What is on the disk that two checkpoints take the place of, in bytes.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    log: u64,
+    /// Of the checkpoints that are kept, with their files of values.
+    checkpoints: u64,
+}
+
+impl Held {
+    fn of(disk: &dyn Disk, saver: Option<&Saver>) -> disk::Result<Held> {
+        let checkpoints = saver.map_or(Ok(0), |saver| saver.checkpoints().kept_bytes());
+        Ok(Held {
+            log: disk::log_bytes(disk)?,
+            checkpoints: checkpoints?,
+        })
+    }
+
+    /// Whether two checkpoints of what is stored by now free more than they take. What was compacted is in the log, and
+    /// in the checkpoints from before: one that was taken right before a compaction would keep all of it there until so much
+    /// was written that another is due. Where nothing was compacted the checkpoints are as large as the next ones, and only log is
+    /// dropped. `stored` is counted when it has been measured what is there, since a disk that is slow to answer is one that
+    /// is being written to.
+    fn is_worth_two_checkpoints(self, stored: u64, segment: u64) -> bool {
+        let compacted = self.checkpoints.saturating_sub(2 * stored);
+        self.log.saturating_add(compacted) > 2 * (stored + segment)
+    }
+}
+
 /// The size of the store.
 fn stored(local: &MemberRuntime) -> u64 {
     local.handle.latest().overview.db_size()
 }
 
-/// The bytes that are free or will become free without any action: `needed` includes the room for a
+/// The bytes that are free or will become free without any action, and those of the latter alone: `needed` includes the room for a
 /// checkpoint, so the one that is being written must not count as used.
-fn room(disk: &dyn Disk, saver: Option<&Saver>) -> disk::Result<u64> {
+fn room(disk: &dyn Disk, saver: Option<&Saver>) -> disk::Result<(u64, u64)> {
     // What cannot be measured does not come back: the volume is watched all the same.
     let passing = match saver.map_or(Ok(0), |saver| saver.checkpoints().passing_bytes()) {
         Ok(passing) => passing,
@@ -198,7 +234,7 @@ fn room(disk: &dyn Disk, saver: Option<&Saver>) -> disk::Result<u64> {
     };
     let free = disk.free_bytes();
     let free = free.map_err(|e| disk::Error::io("measure", disk.describe(""), e))?;
-    Ok(free.saturating_add(passing))
+    Ok((free.saturating_add(passing), passing))
 }
 
 /// Accesses the disk on another thread: one that does not answer must not block the runtime.
@@ -596,7 +632,15 @@ mod tests {
     /// last byte.
     #[test]
     fn nospace_leaves_room_to_compact() {
-        let judge_space = |free, before| super::judge_space(free, before, 20, 100);
+        let judge_space = |free, before| {
+            let space = super::VolumeSpace {
+                free,
+                passing: 0,
+                needed: 100,
+                at: std::time::Instant::now(),
+            };
+            super::judge_space(space, before, 20)
+        };
         let (roomy, tight) = (judge_space(400, Some(500)), judge_space(150, Some(400)));
         let low = judge_space(90, Some(150));
         assert!(!roomy.alarm && !roomy.checkpoint && roomy.reserve);
@@ -611,5 +655,19 @@ mod tests {
             judge_space(90, Some(u64::MAX)).alarm,
             "it could not be raised before"
         );
+    }
+
+    /// A checkpoint that was taken right before everything was deleted and compacted kept a full volume full: little was in the log,
+    /// and only that was looked at.
+    #[test]
+    fn checkpoints_are_wanted_for_what_they_free() {
+        let worth = |log, checkpoints, stored| {
+            super::Held { log, checkpoints }.is_worth_two_checkpoints(stored, 4)
+        };
+        assert!(worth(9, 0, 0) && !worth(8, 0, 0), "of log alone");
+        assert!(worth(8, 16, 0), "the values are in the checkpoint before");
+        assert!(worth(1, 16, 1) && !worth(1, 16, 4), "not for a little");
+        // Nothing was compacted: the next ones are as large, however large that is.
+        assert!(!worth(12, 200, 100) && !worth(208, 200, 100) && worth(209, 200, 100));
     }
 }

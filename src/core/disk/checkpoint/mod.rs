@@ -216,6 +216,24 @@ impl Checkpoints {
         }
     }
 
+    /// Bytes of the checkpoints that are kept and of the files of values that they name: what two checkpoints of another state
+    /// take the place of.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Stray`].
+    pub fn kept_bytes(&self) -> Result<u64> {
+        let mut bytes = 0;
+        for position in self.list()?.into_iter().take(KEPT) {
+            bytes += frame::length_if_there(&*self.disk, &name(position))?;
+        }
+        if self.values.are_there()
+            && let Some(named) = self.named_values(KEPT)?
+        {
+            bytes += self.values.bytes_of(&named)?;
+        }
+        Ok(bytes)
+    }
+
     fn passing_values(&self) -> Result<u64> {
         match self.named_values(KEPT)? {
             Some(named) => self.values.bytes_beside(&named),
@@ -385,15 +403,21 @@ impl Checkpoints {
         Ok(!older.is_empty())
     }
 
-    /// Makes room on a full volume: the older checkpoint is deleted, with the values that only it needs, then the
-    /// reserve. Returns whether anything was left to give.
+    /// Makes room on a full volume for a checkpoint of at least so many bytes, values in files included: the older checkpoint
+    /// is deleted, with the values that only it needs, then the reserve, unless there is too little room without it as well.
+    /// Returns whether anything was left to give.
     ///
     /// # Errors
-    /// As [`Checkpoints::keep_newest`] and [`Checkpoints::drop_unused_values`].
-    pub fn make_room(&self) -> Result<bool> {
+    /// As [`Checkpoints::keep_newest`], [`Checkpoints::drop_unused_values`] and [`Reserve::give_up_for`].
+    pub fn make_room(&self, least: u64) -> Result<bool> {
         let older = self.keep_newest()?;
         self.drop_unused_values()?;
-        Ok(Reserve::new(Arc::clone(&self.disk)).give_up()? || older)
+        let in_files = match self.values.are_there() {
+            true => self.values.bytes_beside(&BTreeSet::new())?,
+            false => 0,
+        };
+        let needed = least.saturating_sub(in_files);
+        Ok(Reserve::new(Arc::clone(&self.disk)).give_up_for(needed)? || older)
     }
 
     /// Syncs the name of a checkpoint again, because an earlier process may have stopped at a failed sync of the

@@ -286,3 +286,17 @@ fn checkpoint_in_progress_takes_no_room() {
     checkpoints(&disk).prune(at(12)).unwrap();
     assert_eq!(passing(), 0);
 }
+
+#[test]
+fn kept_bytes_are_those_of_two_checkpoints_and_of_values() {
+    let disk = memory();
+    let kept = || checkpoints(&disk).kept_bytes().unwrap();
+    let size = |index| disk.open(&name(at(index))).unwrap().length().unwrap();
+    let write = |index| checkpoints(&disk).write(at(index), b"", chunks()).unwrap();
+    assert_eq!(kept(), 0);
+    write(6);
+    assert_eq!(kept(), size(6));
+    write(9);
+    write(12);
+    assert_eq!(kept(), size(9) + size(12), "the oldest goes");
+}

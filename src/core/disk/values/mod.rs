@@ -212,6 +212,18 @@ impl ValueFiles {
         Ok(())
     }
 
+    /// Bytes of these files.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn bytes_of(&self, numbers: &BTreeSet<u64>) -> Result<u64> {
+        let lengths = numbers.iter().map(|number| {
+            // One that is removed meanwhile uses no further space.
+            frame::length_if_there(&*self.disk, &name(*number))
+        });
+        lengths.sum()
+    }
+
     /// Bytes of the files that are not among these: of those that are being written, or that the next checkpoint removes.
     ///
     /// # Errors

@@ -193,7 +193,10 @@ impl Twins {
             self.run(Operation::Compact(Compact { revision }));
         }
         for store in [&mut self.packed, &mut self.plain] {
-            store.reclaim(self.generator.below(2000) as usize);
+            match self.generator.below(2000) as usize {
+                budget if budget < 500 => store.reclaim_all(4 * budget),
+                budget => store.reclaim(budget),
+            };
         }
     }
 

@@ -104,6 +104,43 @@ fn slow_reader_learns_of_the_compaction() {
     );
 }
 
+/// The newest records outlive a compaction for readers that miss a few views; where space is short they go as well.
+#[test]
+fn newest_records_are_kept_unless_all_are_reclaimed() {
+    let mut store = filled(&["a"]);
+    let follower = |store: &mut Store| {
+        let mut watchers = Watchers::new(&store.publish());
+        let spec = WatchSpec {
+            key: bytes("a"),
+            ..Default::default()
+        };
+        watchers.create(1, spec).expect("a watcher");
+        watchers
+    };
+    let (mut first, mut second) = (follower(&mut store), follower(&mut store));
+    (0..10).for_each(|_| _ = do_put(&mut store, "a", "v"));
+    compact(&mut store, 12).expect("a compaction");
+    assert_eq!(store.reclaim(usize::MAX), 0);
+    let mut seen = 0;
+    first.advance(&store.publish(), &mut |_, events| {
+        seen += events.len();
+        true
+    });
+    assert_eq!(seen, 10);
+    assert_eq!(store.reclaim_all(usize::MAX), 0);
+    let view = store.publish();
+    second.advance(&view, &mut |_, _| panic!("there is a gap"));
+    assert_eq!(
+        second.catch_up(1, &view, Slice::default()),
+        CatchUp::Compacted(12)
+    );
+    let found = view.range(&Range {
+        key: bytes("a"),
+        ..Range::default()
+    });
+    assert_eq!(found.expect("it is there").kvs[0].version, 11);
+}
+
 #[test]
 fn equal_watchers_share_events() {
     let mut store = Store::new();
