@@ -8,6 +8,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 
 use super::config::{Config, Restored};
+use super::election::Gone;
 use super::error::Error;
 use super::log::Log;
 use super::membership::Install;
@@ -32,7 +33,7 @@ pub struct Raft {
     pub(super) role: Role,
     pub(super) leader: Option<MemberId>,
     /// The last leader, where its process was reported as gone and no leader has been heard since.
-    pub(super) gone: Option<MemberId>,
+    pub(super) gone: Option<Gone>,
     pub(super) log: Log,
     pub(super) configuration: Configuration,
     /// The index up to which the configuration is known to be right: the last change applied,

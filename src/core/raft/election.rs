@@ -25,6 +25,13 @@ pub(super) enum Campaign {
     Transfer,
 }
 
+/// A leader whose process was reported as gone.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Gone {
+    leader: MemberId,
+    reports: usize,
+}
+
 impl Raft {
     /// Campaigns at once, with a pre-vote first where that is on. Does nothing at a leader or
     /// at a member that may not campaign.
@@ -40,31 +47,52 @@ impl Raft {
     /// The caller's word that the process of another member ended: that end of an established connection was closed,
     /// and its host refuses new ones. It counts about the leader alone, and until the next message of a leader.
     ///
-    /// From the first report on this member may vote although it heard the leader within the election timeout. Each
-    /// later one makes it campaign, unless it does already, has voted for another one since, or heard its leader within a
-    /// heartbeat interval. The caller leaves a random time between them, in which the other members get their
-    /// first report and a leader that is well sends a heartbeat. A member with false reports does no harm: without those
-    /// of a quorum there is no pre-vote, so without pre-vote no report is taken.
+    /// From the first report on this member may vote although it heard the leader within the election timeout. A later
+    /// one makes it campaign, unless it does already, has voted for another one since, or heard its leader within a
+    /// heartbeat interval: the second one at the voter with the lowest ID, the third one at the next, and so on, since
+    /// all of them get theirs in the same moments, and campaigns at once would split the votes. The caller leaves a
+    /// random time between reports that doubles, in which the other members get their first one and a leader that is well
+    /// sends a heartbeat. A member with false reports does no harm: without those of a quorum there is no pre-vote, so
+    /// without pre-vote no report is taken.
     pub fn report_gone(&mut self, id: MemberId) -> Result<Stepped, Error> {
         if !self.config.pre_vote {
             return Ok(Stepped::Ignored("no election without a pre-vote"));
         }
-        if self.gone == Some(id) {
-            return match self.role {
-                // It may take longer than the pauses between reports: it ends by the election timeout.
-                Role::Candidate => Ok(Stepped::Ignored("a campaign is under way")),
-                // The next heartbeat was not due yet.
-                Role::Follower if self.election_elapsed < self.config.heartbeat_ticks => {
-                    Ok(Stepped::Ignored("a leader was heard a moment ago"))
-                }
-                _ => self.start_campaign(Campaign::Pre),
-            };
+        let Some(gone) = self.gone.as_mut().filter(|gone| gone.leader == id) else {
+            return Ok(self.begin_reports(id));
+        };
+        gone.reports += 1;
+        let reports = gone.reports;
+        match self.role {
+            // It may take longer than the pauses between reports: it ends by the election timeout.
+            Role::Candidate => Ok(Stepped::Ignored("a campaign is under way")),
+            // The next heartbeat was not due yet.
+            Role::Follower if self.election_elapsed < self.config.heartbeat_ticks => {
+                Ok(Stepped::Ignored("a leader was heard a moment ago"))
+            }
+            _ if reports < 2 + self.voters_before(id) => {
+                Ok(Stepped::Ignored("another voter campaigns first"))
+            }
+            _ => self.start_campaign(Campaign::Pre),
         }
+    }
+
+    fn begin_reports(&mut self, id: MemberId) -> Stepped {
         if self.leader != Some(id) {
-            return Ok(Stepped::Ignored("not the leader"));
+            return Stepped::Ignored("not the leader");
         }
-        self.gone = Some(id);
-        Ok(Stepped::Taken)
+        self.gone = Some(Gone {
+            leader: id,
+            reports: 1,
+        });
+        Stepped::Taken
+    }
+
+    /// How many voters have a lower ID than this member, without the leader that is gone.
+    fn voters_before(&self, gone: MemberId) -> usize {
+        let own = self.config.id;
+        let voters = self.configuration.voters.iter();
+        voters.filter(|id| **id < own && **id != gone).count()
     }
 
     pub(super) fn tick_election(&mut self) -> Result<(), Error> {
