@@ -212,6 +212,23 @@ pub(crate) async fn roll(
     }
 }
 
+/// Grows a cluster of three on two more nodes, shrinks it again, and has a follower replaced: members come and go.
+pub(crate) async fn change_members(
+    world: &mut World,
+    name: &str,
+) -> Result<(), super::harness::world::Failure> {
+    for node in ["node-d", "node-e"] {
+        world.containers.kube.add_node(node, "zone-1");
+    }
+    for replicas in [5, 3] {
+        edit(world, name, &json!({"replicas": replicas}));
+        world.settle(SOON_MS).await?;
+    }
+    let old = follower(world);
+    edit(world, name, &json!({"replaceMembers": [old]}));
+    world.settle(SOON_MS).await
+}
+
 /// A set or a pod that was made from something else than the specification as it is.
 pub(crate) fn outdated(world: &World, name: &str) -> Option<String> {
     let api = world.api.lock();

@@ -219,9 +219,7 @@ impl ApiServer {
         match (patch, stored) {
             (Patch::Merge(_), None) => Err(Refusal::not_found(kind, name)),
             (Patch::Merge(patch), Some(stored)) => {
-                let mut object = (*stored.object).clone();
-                merge(&mut object, patch);
-                check_name(kind, (namespace, name), &object)?;
+                let object = merged(kind, (namespace, name), &stored, patch)?;
                 self.update(writer, kind, part, &stored, object)
             }
             (Patch::Apply { body, force }, stored) => {
@@ -240,9 +238,7 @@ impl ApiServer {
     ) -> Result<Value, Refusal> {
         let stored = self.stored(kind, namespace, name).cloned();
         let stored = stored.ok_or_else(|| Refusal::not_found(kind, name))?;
-        let mut object = (*stored.object).clone();
-        merge(&mut object, patch);
-        check_name(kind, (namespace, name), &object)?;
+        let object = merged(kind, (namespace, name), &stored, patch)?;
         self.prepare(kind, part, &stored, object)
     }
 
@@ -459,6 +455,19 @@ fn check_name(kind: Kind, (namespace, name): (&str, &str), object: &Value) -> Re
         return Err(Refusal::bad_request(text));
     }
     Ok(())
+}
+
+/// What a merge patch of an object makes of it.
+fn merged(
+    kind: Kind,
+    (namespace, name): (&str, &str),
+    stored: &Stored,
+    patch: Value,
+) -> Result<Value, Refusal> {
+    let mut object = (*stored.object).clone();
+    merge(&mut object, patch);
+    check_name(kind, (namespace, name), &object)?;
+    Ok(object)
 }
 
 /// Merges as in RFC 7386: null removes a field.

@@ -12,7 +12,7 @@ use crate::opsim::api::{ApiServer, Delete, Kind, SIDECAR, SIDECAR_INIT};
 use super::contents::{arguments, environment, mounted, runs_once};
 use super::nodes::SimulatedNode;
 use super::place::{OUT_OF_SERVICE, asks_too_much};
-use super::pod_certificates::{self, mount_name};
+use super::pod_certificates;
 use super::{Kube, Sidecar, volumes};
 
 /// A process that ran this long is not taken for one that crashes, in milliseconds.
@@ -450,11 +450,7 @@ impl Kube {
             args: arguments(pod, container),
             secrets: (secrets.into_iter())
                 .map(|(volume, all)| {
-                    let signed = pod_certificates::volumes(pod).into_iter();
-                    let mut signed = signed.filter(|(name, _)| *name == volume);
-                    let signed = signed.next();
-                    let signed = signed.map(|(name, _)| mount_name(object::uid(pod), name));
-                    let names: Vec<String> = match signed {
+                    let names: Vec<String> = match pod_certificates::mount_of(pod, &volume) {
                         Some(signed) => vec![signed],
                         None => all.into_iter().map(|(name, _)| name).collect(),
                     };

@@ -36,13 +36,19 @@ pub(super) struct Credential {
 /// By UID of the pod and name of the volume.
 pub(super) type Credentials = BTreeMap<(String, String), Credential>;
 
+/// How a container names what is signed for this volume of its pod, if it has a key of the kubelet's.
+pub(super) fn mount_of(pod: &Value, volume: &str) -> Option<String> {
+    let signed = volumes(pod).into_iter().any(|(name, _)| name == volume);
+    signed.then(|| mount_name(object::uid(pod), volume))
+}
+
 /// How a container names what was signed for a volume of its pod, among its Secrets.
-pub(super) fn mount_name(pod_uid: &str, volume: &str) -> String {
+fn mount_name(pod_uid: &str, volume: &str) -> String {
     format!("pod-certificate:{pod_uid}:{volume}")
 }
 
 /// The volumes of a pod that have a key of the kubelet's, with what they say of it.
-pub(super) fn volumes(pod: &Value) -> Vec<(&str, &Value)> {
+fn volumes(pod: &Value) -> Vec<(&str, &Value)> {
     let all = object::items(pod, &["spec", "volumes"]).iter();
     all.filter_map(key_of).collect()
 }

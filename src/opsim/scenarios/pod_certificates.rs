@@ -81,16 +81,7 @@ fn records(world: &World) -> BTreeMap<String, String> {
 
 async fn made(world: &mut World) -> Result<(), Failure> {
     create(world).await?;
-    for node in ["node-d", "node-e"] {
-        world.containers.kube.add_node(node, "zone-1");
-    }
-    user::edit(world, "demo", &json!({"replicas": 5}));
-    world.settle(SOON_MS).await?;
-    user::edit(world, "demo", &json!({"replicas": 3}));
-    world.settle(SOON_MS).await?;
-    let old = user::follower(world);
-    user::edit(world, "demo", &json!({"replaceMembers": [old]}));
-    world.settle(SOON_MS).await?;
+    user::change_members(world, "demo").await?;
     let before = records(world);
     if !user::change_template(world, "demo") {
         return Err(world.unexpected("the template was refused"));

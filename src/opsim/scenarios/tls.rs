@@ -46,16 +46,7 @@ async fn create(world: &mut World, replicas: u32) -> Result<(), Failure> {
 
 async fn made(world: &mut World) -> Result<(), Failure> {
     create(world, 3).await?;
-    for node in ["node-d", "node-e"] {
-        world.containers.kube.add_node(node, "zone-1");
-    }
-    user::edit(world, "demo", &json!({"replicas": 5}));
-    world.settle(SOON_MS).await?;
-    user::edit(world, "demo", &json!({"replicas": 3}));
-    world.settle(SOON_MS).await?;
-    let old = user::follower(world);
-    user::edit(world, "demo", &json!({"replaceMembers": [old]}));
-    world.settle(SOON_MS).await
+    user::change_members(world, "demo").await
 }
 
 async fn names(world: &mut World) -> Result<(), Failure> {
