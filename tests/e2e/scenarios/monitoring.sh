@@ -23,7 +23,7 @@ for namespace in "$ns" quorate-system; do
 done
 kubectl -n "$ns" create token scraper --duration=2h >"$work/token"
 server=$(jq -r '.clusters[0].cluster.server' "$work/kubeconfig.json")
-sed -E -e 's/for: [0-9]+[mhd]$/for: 2s/' -e 's/> (900|3600|172800|691200)$/> 4/' deploy/monitoring/rules.yaml >"$work/rules.yaml"
+sed -E -e 's/for: [0-9]+[mhd]$/for: 2s/' -e 's/> (900|3600|172800|691200)$/> 4/' -e 's/> 180$/> 20/' deploy/monitoring/rules.yaml >"$work/rules.yaml"
 job() { # job NAME: its targets are in NAME.json
   cat <<END
 - job_name: $1
@@ -182,6 +182,23 @@ patch qec unsynced '{"spec":{"replicas":3}}'
 fire QuorateOperatorReconcileErrors QuorateClusterStatusStale
 kubectl delete validatingwebhookconfiguration e2e-dead >/dev/null
 ready unsynced 3
+
+# --- a standby whose source is gone
+kubectl -n "$ns" apply -f - >/dev/null <<END
+apiVersion: quorate.dev/v1alpha1
+kind: EtcdCluster
+metadata: {name: standby}
+spec:
+  replicas: 1
+  image: $quorate_image
+  storage: {size: 1Gi$(storage_class shared)}
+  replicaOf: {endpoints: ["http://unsynced-client.$ns.svc:2379"]}
+END
+follows() { [ "$(status standby follow.phase)" = Following ]; }
+eventually 180 "the standby follows" follows
+never 30 "QuorateClusterFollowLag fires while the source is there" fires QuorateClusterFollowLag
+kubectl -n "$ns" delete qec unsynced --wait=true >/dev/null
+fire QuorateClusterFollowLag
 
 # --- no operator
 kubectl -n quorate-system scale deployment quorate --replicas=0 >/dev/null
