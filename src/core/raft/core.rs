@@ -164,8 +164,8 @@ impl Raft {
             return Ok(Stepped::Ignored(reason));
         }
         match body {
-            Body::PreVote(request) => Ok(self.on_vote_request(from, term, request, true)),
-            Body::Vote(request) => Ok(self.on_vote_request(from, term, request, false)),
+            Body::PreVote(request) => self.on_vote_request(from, term, request, true),
+            Body::Vote(request) => self.on_vote_request(from, term, request, false),
             Body::PreVoteReply(reply) if reply.granted => self.on_granted_pre_vote(from, term),
             Body::PreVoteReply(reply) => self.on_vote_reply(from, reply, true),
             Body::VoteReply(reply) => self.on_vote_reply(from, reply, false),

@@ -1,6 +1,8 @@
 //! Elections: timeouts, pre-votes, votes and the resulting roles (paper §5.2, §5.4.1,
 //! thesis §6.2 and §9.6).
 
+use std::ops::Bound;
+
 use crate::mutants::mutant;
 use rand_xoshiro::rand_core::Rng;
 
@@ -50,7 +52,8 @@ impl Raft {
     /// From the first report on this member may vote although it heard the leader within the election timeout. A later
     /// one makes it campaign, unless it does already, has voted for another one since, or heard its leader within a
     /// heartbeat interval: the second one at the voter with the lowest ID, the third one at the next, and so on, since
-    /// all of them get theirs in the same moments, and campaigns at once would split the votes. The caller leaves a
+    /// all of them get theirs in the same moments, and campaigns at once would split the votes. A turn is over before that where the next
+    /// voter sees that the log of the one before is behind. The caller leaves a
     /// random time between reports that doubles, in which the other members get their first one and a leader that is well
     /// sends a heartbeat. A member with false reports does no harm: without those of a quorum there is no pre-vote, so
     /// without pre-vote no report is taken.
@@ -58,23 +61,23 @@ impl Raft {
         if !self.config.pre_vote {
             return Ok(Stepped::Ignored("no election without a pre-vote"));
         }
-        let Some(gone) = self.gone.as_mut().filter(|gone| gone.leader == id) else {
+        let Some(gone) = self.gone.filter(|gone| gone.leader == id) else {
             return Ok(self.begin_reports(id));
         };
-        gone.reports += 1;
-        let reports = gone.reports;
-        match self.role {
-            // It may take longer than the pauses between reports: it ends by the election timeout.
-            Role::Candidate => Ok(Stepped::Ignored("a campaign is under way")),
-            // The next heartbeat was not due yet.
-            Role::Follower if self.election_elapsed < self.config.heartbeat_ticks => {
-                Ok(Stepped::Ignored("a leader was heard a moment ago"))
-            }
-            _ if reports < 2 + self.voters_before(id) => {
-                Ok(Stepped::Ignored("another voter campaigns first"))
-            }
-            _ => self.start_campaign(Campaign::Pre),
+        // It may take longer than the pauses between reports: it ends by the election timeout.
+        if self.role == Role::Candidate {
+            return Ok(Stepped::Ignored("a campaign is under way"));
         }
+        // The next heartbeat was not due yet.
+        if self.leader == Some(id) && self.election_elapsed < self.config.heartbeat_ticks {
+            return Ok(Stepped::Ignored("a leader was heard a moment ago"));
+        }
+        let reports = gone.reports + 1;
+        self.gone = Some(Gone { reports, ..gone });
+        if reports < 2 + self.voters_between(None, id) {
+            return Ok(Stepped::Ignored("another voter campaigns first"));
+        }
+        self.start_campaign(Campaign::Pre)
     }
 
     fn begin_reports(&mut self, id: MemberId) -> Stepped {
@@ -88,11 +91,23 @@ impl Raft {
         Stepped::Taken
     }
 
-    /// How many voters have a lower ID than this member, without the leader that is gone.
-    fn voters_before(&self, gone: MemberId) -> usize {
-        let own = self.config.id;
-        let voters = self.configuration.voters.iter();
-        voters.filter(|id| **id < own && **id != gone).count()
+    /// How many voters have their turn before this member, and after another one, by their IDs; the leader that is gone has none.
+    fn voters_between(&self, after: Option<MemberId>, gone: MemberId) -> usize {
+        let after = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let turns = (after, Bound::Excluded(self.config.id));
+        let voters = self.configuration.voters.range(turns);
+        voters.filter(|id| **id != gone).count()
+    }
+
+    /// Whether another voter's turn after the end of the leader is over, and this member has the next one: the other one asked for a
+    /// pre-vote, and does not get it because its log is behind.
+    fn takes_the_turn_of(&self, from: MemberId, request: VoteRequest) -> bool {
+        let behind = !self
+            .log
+            .is_up_to_date(request.last_term, request.last_index);
+        let next =
+            |gone: Gone| from < self.config.id && self.voters_between(Some(from), gone.leader) == 0;
+        behind && self.role == Role::Follower && self.gone.is_some_and(next)
     }
 
     pub(super) fn tick_election(&mut self) -> Result<(), Error> {
@@ -257,7 +272,7 @@ impl Raft {
         term: Term,
         request: VoteRequest,
         pre: bool,
-    ) -> Stepped {
+    ) -> Result<Stepped, Error> {
         let free = self.vote == Some(from)
             || (self.vote.is_none() && self.leader.is_none())
             || (pre && term > self.term)
@@ -271,7 +286,12 @@ impl Raft {
             (true, true) => {
                 self.send_in_term(from, term, Body::PreVoteReply(reply));
             }
-            (true, false) => self.send(from, Body::PreVoteReply(reply)),
+            (true, false) => {
+                self.send(from, Body::PreVoteReply(reply));
+                if self.takes_the_turn_of(from, request) {
+                    self.start_campaign(Campaign::Pre)?;
+                }
+            }
             (false, _) => {
                 if granted {
                     self.vote = Some(from);
@@ -287,7 +307,7 @@ impl Raft {
                 }
             }
         }
-        Stepped::Taken
+        Ok(Stepped::Taken)
     }
 
     /// The response to a vote request; a refusal carries the known commit index.
