@@ -24,7 +24,7 @@ use crate::crd::{
 };
 use crate::operator::clock::{Clock, Moment};
 use crate::operator::platform::Failure;
-use crate::plan::RequestFacts;
+use crate::plan::{POD_CERTIFICATE_SKEW_MS, RequestFacts};
 use crate::server::tls::certificates::Certificate;
 use crate::server::tls::issue::{Purpose, Validity};
 
@@ -36,9 +36,6 @@ const READ_EVERY_START: Duration = Duration::from_secs(1);
 const STARTS_S: i64 = 300;
 /// The API server has refused to show requests so often: one of several may be older than the others for a moment.
 const REFUSALS: u32 = 2;
-/// Since when a certificate is valid, in seconds before it is signed, for clocks that are behind. The API server takes at most
-/// five minutes, by its own clock.
-const SKEW_S: i64 = 180;
 /// What a request is answered with, in its conditions.
 const ANSWERS: [&str; 3] = ["Issued", "Denied", "Failed"];
 
@@ -111,23 +108,35 @@ impl Known {
     }
 }
 
-/// Whether a pod that has a node since not long ago has no server yet: it may wait for its volumes.
+/// Whether a pod that has a node has had no server since not long ago: it may wait for its volumes, also where its node has restarted.
 fn is_starting(pod: &Pod, now_s: i64) -> bool {
     let placed = pod
         .spec
         .as_ref()
         .is_some_and(|spec| spec.node_name.is_some());
-    let created = pod.creation_timestamp();
-    let young = created.is_some_and(|at| now_s - at.0.as_second() < STARTS_S);
-    if !placed || !young {
-        return false;
-    }
     let status = pod.status.as_ref();
     let containers = status.and_then(|status| status.container_statuses.as_ref());
     let mut containers = containers.into_iter().flatten();
     let server = containers.find(|one| one.name == build::CONTAINER);
     let state = server.and_then(|one| one.state.as_ref());
-    state.is_none_or(|state| state.running.is_none())
+    let waiting = state.and_then(|state| state.waiting.as_ref()?.reason.as_deref());
+    let runs = state.is_some_and(|state| state.running.is_some());
+    // That one has its certificate.
+    if !placed || runs || waiting == Some("CrashLoopBackOff") {
+        return false;
+    }
+    let conditions = status.and_then(|status| status.conditions.as_ref());
+    let mut conditions = conditions.into_iter().flatten();
+    let scheduled = conditions.find(|one| one.type_ == "PodScheduled");
+    let ended = [state, server.and_then(|one| one.last_state.as_ref())];
+    let ended = ended.into_iter().flatten();
+    let times = ended
+        .filter_map(|state| state.terminated.as_ref()?.finished_at.as_ref())
+        .chain(scheduled.and_then(|one| one.last_transition_time.as_ref()))
+        .map(|at| at.0.as_second());
+    let created = pod.creation_timestamp().map(|at| at.0.as_second());
+    let since = times.chain(created).max();
+    since.is_some_and(|at| now_s - at < STARTS_S)
 }
 
 /// What nobody has answered, by member and port. Of each the newest request alone counts, answered or not: a kubelet that was
@@ -285,10 +294,15 @@ fn certificate(
 ) -> Result<String, Failure> {
     let beyond = || Failure::Refused("the clock is beyond the calendar".into());
     let second = |at: i64| jiff::Timestamp::from_second(at).map_err(|_| beyond());
-    let now = i64::try_from(one.shared.outside.clock.unix_ms() / 1000).map_err(|_| beyond())?;
+    let begin = one
+        .shared
+        .outside
+        .clock
+        .unix_ms()
+        .saturating_sub(POD_CERTIFICATE_SKEW_MS);
+    let begin = i64::try_from(begin / 1000).map_err(|_| beyond())?;
     let seconds = request.spec.max_expiration_seconds;
     let seconds = seconds.unwrap_or(build::POD_CERTIFICATE_SECONDS);
-    let begin = now - SKEW_S;
     let end = (begin + i64::from(seconds)).min(signer.certificate.not_after_ms / 1000);
     let validity = Validity {
         not_before: second(begin)?,

@@ -136,5 +136,9 @@ fn a_pod_whose_server_does_not_run_starts() {
     let waits = json!({"waiting": {"reason": "ContainerCreating"}});
     assert_eq!(starting(waits), [true, false], "for five minutes");
     assert_eq!(starting(json!({"running": {}})), [false, false]);
+    let rebooted = json!({"terminated": {"exitCode": 255, "finishedAt": "1970-01-01T01:59:00Z"}});
+    assert_eq!(starting(rebooted), [true, true], "its node restarted");
+    let crashes = json!({"waiting": {"reason": "CrashLoopBackOff"}});
+    assert_eq!(starting(crashes), [false, false]);
     assert!(!is_starting(&Pod::default(), 0), "without a node");
 }

@@ -10,6 +10,9 @@ use crate::crd::{TlsPort, member_certificate_name};
 use super::observed::Owner;
 
 const FORTNIGHT_MS: u64 = 14 * 86_400_000;
+/// What is signed for a kubelet's key holds from so many milliseconds before on, for clocks that are behind. The API server takes at
+/// most five minutes, by its own clock.
+pub const POD_CERTIFICATE_SKEW_MS: u64 = 180_000;
 
 /// What is seen of a cluster's certificates; empty where it has none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,9 +1,10 @@
 //! Evidence that a member is lost, as in the table of the contract. It comes from a leader that holds a quorum, never
 //! from the operator's own connection: a member that only the operator cannot reach is Unknown.
 
-use crate::crd::operator_secret_name;
+use crate::crd::{TlsPort, member_certificate_name, operator_secret_name};
 use crate::mutants::mutant;
 
+use super::certificates::POD_CERTIFICATE_SKEW_MS;
 use super::observed::Phase;
 use super::observed::{Beside, Exit, MemberView, PodFacts, PodPhase, PvcFacts};
 use super::situation::{CONTACT_MS, Situation, in_ms};
@@ -205,6 +206,11 @@ fn without_contact(s: &Situation<'_>, name: &str, member: &MemberView) -> Verdic
         None => "no contact, and it has no pod".to_owned(),
         Some(pod) => format!("no contact; {}", pod_in_words(pod)),
     };
+    // Its kubelet waits for the operator: neither the pod nor what it runs is to blame.
+    if pod.is_some_and(|pod| awaits_certificate(s, name, pod)) {
+        let what = "its kubelet's request for a certificate to be answered";
+        return wait(why, what, None);
+    }
     // Neither of these can be caused by the inputs: the one could not start on any node, the other was deleted and does
     // not terminate. Only the time limit decides, and it ends.
     let no_node = s.pvc(name).and_then(|pvc| pvc.no_node.as_deref());
@@ -239,7 +245,8 @@ fn without_contact(s: &Situation<'_>, name: &str, member: &MemberView) -> Verdic
         && restarts < most
         && !blameless
     {
-        let due = (pod.created_ms + start(pod)).max((now + grace).saturating_sub(lost_ms));
+        let due =
+            (could_start_ms(s, name, pod) + start(pod)).max((now + grace).saturating_sub(lost_ms));
         return if pod.terminating || due > now {
             wait(why, "its pod to recover", Some(due.max(now)))
         } else {
@@ -249,7 +256,7 @@ fn without_contact(s: &Situation<'_>, name: &str, member: &MemberView) -> Verdic
     // A server that has just been started, or whose network has just come back, has had no time to answer.
     let tried = ran.map(|pod| {
         let began = pod.started_ms.max(pod.beside_ms).unwrap_or(0);
-        pod.created_ms.max(began) + start(pod)
+        could_start_ms(s, name, pod).max(began) + start(pod)
     });
     // However long its member was down, the pod was deleted only then, perhaps by the operator.
     let leaves = pod
@@ -297,6 +304,30 @@ fn without_contact(s: &Situation<'_>, name: &str, member: &MemberView) -> Verdic
             None,
         ),
     }
+}
+
+/// Whether a pod's server is not started before a certificate is signed for its kubelet's key, or may not be, where the requests are
+/// not shown.
+fn awaits_certificate(s: &Situation<'_>, name: &str, pod: &PodFacts) -> bool {
+    if pod.started_ms.is_some() || pod.terminating {
+        return false;
+    }
+    let asks = |port: &TlsPort| {
+        let request = s.o.tls.request(name, *port);
+        request.is_some_and(|request| request.pod_uid == pod.uid)
+    };
+    let never_ran = pod.last_exit.is_none() && pod.node.is_some();
+    s.o.tls.pod_keys.iter().any(asks) || never_ran && s.o.tls.is_unanswerable()
+}
+
+/// Since when a pod's server could start: since the pod was made, or since the last certificate was signed for its kubelet's keys.
+fn could_start_ms(s: &Situation<'_>, name: &str, pod: &PodFacts) -> u64 {
+    let signed = s.o.tls.pod_keys.iter().filter_map(|port| {
+        let facts = s.o.tls.secrets.get(&member_certificate_name(name, *port))?;
+        let certificate = facts.certificate.as_ref()?;
+        Some(certificate.not_before_ms + POD_CERTIFICATE_SKEW_MS)
+    });
+    pod.created_ms.max(signed.max().unwrap_or(0))
 }
 
 /// Whether the scheduler finds no node for a pod whose volume could go to any.

@@ -38,8 +38,8 @@ mod tests;
 pub use action::*;
 pub use alarms::CLOSED_BY;
 pub use certificates::{
-    Certificate, CertificateFacts, NOT_ISSUED, PortSecurity, RequestFacts, TlsFacts, TrustBundle,
-    TrustBundleFacts, Unfit, UserCertificate,
+    Certificate, CertificateFacts, NOT_ISSUED, POD_CERTIFICATE_SKEW_MS, PortSecurity, RequestFacts,
+    TlsFacts, TrustBundle, TrustBundleFacts, Unfit, UserCertificate,
 };
 pub use evidence::SYNC_MS;
 pub use lint::lint;

@@ -2,9 +2,9 @@
 //! ContainerCreating. Certificates that the operator does not issue are checked by `Facts::user_certificates`.
 
 use super::{Facts, refuse};
-use crate::crd::{TlsPort, member_certificate_name, operator_secret_name};
+use crate::crd::{TlsPort, authority_secret_name, member_certificate_name, operator_secret_name};
 use crate::plan::action::{Action, CertificateAction, ObjectAction};
-use crate::plan::observed::{ObjectKey, ObjectKind};
+use crate::plan::observed::{ObjectKey, ObjectKind, Owner};
 use crate::plan::step::Step;
 
 impl Facts<'_> {
@@ -47,9 +47,22 @@ impl Facts<'_> {
             "its next pod's kubelet gets no certificate",
         )?;
         refuse(
+            self.o.tls.pod_keys.iter().any(|port| !self.can_sign(*port)),
+            "its next pod's kubelet gets no certificate without a CA",
+        )?;
+        refuse(
             secrets.any(|(port, secret)| !self.holds_what_is_mounted(port, &secret)),
             "its next pod mounts a Secret that is not there",
         )
+    }
+
+    /// Whether there is a CA of ours for a port.
+    fn can_sign(&self, port: TlsPort) -> bool {
+        let secret = authority_secret_name(&self.cluster.name, port);
+        let facts = self.o.tls.secrets.get(&secret);
+        facts.is_some_and(|facts| {
+            facts.certificate.is_some() && !facts.terminating && facts.owner == Owner::Ours
+        })
     }
 
     /// The Secrets with a member's certificates, of those that the operator makes.

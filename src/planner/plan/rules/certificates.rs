@@ -48,11 +48,14 @@ fn signer<'a>(s: &Situation<'a>, port: TlsPort) -> Option<&'a Certificate> {
         .as_ref()
 }
 
-/// Why the next pod of a member would wait for its certificate: another member that runs does not trust the CA that signs yet.
+/// Why the next pod of a member would wait for its certificate: there is no CA to sign it, or another member that runs does not trust
+/// that yet.
 pub(in crate::plan) fn withheld(s: &Situation<'_>, member: Option<&str>) -> Option<String> {
     let mut ports = s.o.tls.pod_keys.iter();
     ports.find_map(|port| {
-        let signer = signer(s, *port)?;
+        let Some(signer) = signer(s, *port) else {
+            return Some(format!("the CA of the {} port cannot be read, and its next pod would wait for a certificate", port.as_str()));
+        };
         let doubters = doubters(s, *port, &signer.fingerprint);
         let others = doubters.iter().filter(|one| Some(**one) != member);
         let mut waited_for = others.filter(|one| is_waited_for(s, *port, one));

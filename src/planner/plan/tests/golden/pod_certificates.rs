@@ -137,6 +137,97 @@ fn requests_of_earlier_pods_are_left_alone() {
     assert_eq!(signs(&ends), 0);
 }
 
+/// The names of what is done to a member's pod or place, of the plan's steps.
+fn done_to(member: &str, observed: &crate::plan::Observed) -> Vec<String> {
+    let steps = plan(observed).steps;
+    let texts = steps.iter().map(|step| step.action.to_string());
+    texts
+        .filter(|text| text.contains(member) && !text.starts_with("sign"))
+        .collect()
+}
+
+/// A member whose next pod has waited for its certificate for so long, as while no operator ran.
+fn waits_for_its_certificate(world: &mut World, ms: u64) -> crate::plan::Observed {
+    world.restart_kubelet_of("demo-2");
+    let mut observed = world.observe();
+    observed.descriptions.remove("demo-2");
+    for description in observed.descriptions.values_mut() {
+        for member in &mut description.members {
+            if member.name == "demo-2" {
+                member.last_contact_ms = Some(ms);
+            }
+        }
+    }
+    let pod = observed.pods.get_mut("demo-2").expect("its pod");
+    (pod.started_ms, pod.ready_since_ms, pod.last_exit) = (None, None, None);
+    pod.created_ms = observed.now_ms.saturating_sub(ms);
+    observed
+}
+
+/// An operator that had been away for longer than unhealthySeconds removed the member whose pod waited for its signature, or deleted
+/// that pod right after it had signed.
+#[test]
+fn a_pod_that_waits_for_a_certificate_is_no_evidence() {
+    const AWAY_MS: u64 = 700_000;
+    let mut world = rested(3);
+    world.skip_days(1);
+    for most in [3, 0] {
+        world.cluster.spec.healing.max_restarts = most;
+        let waits = waits_for_its_certificate(&mut world, AWAY_MS);
+        assert_eq!(done_to("demo-2", &waits), [] as [String; 0]);
+        // It has its answers now.
+        let mut signed = waits.clone();
+        signed.tls.requests = Some([].into());
+        let now_ms = signed.now_ms;
+        for (name, facts) in &mut signed.tls.secrets {
+            let of_member = facts.member.as_deref() == Some("demo-2");
+            if let Some(certificate) = facts.certificate.as_mut().filter(|_| of_member) {
+                certificate.not_before_ms = now_ms - crate::plan::POD_CERTIFICATE_SKEW_MS;
+                assert!(name.starts_with("demo-2-"));
+            }
+        }
+        assert_eq!(done_to("demo-2", &signed), [] as [String; 0]);
+        // A minute later it has had its time.
+        let mut late = signed;
+        for facts in late.tls.secrets.values_mut() {
+            if let Some(certificate) = facts.certificate.as_mut() {
+                certificate.not_before_ms = certificate.not_before_ms.saturating_sub(61_000);
+            }
+        }
+        let done = done_to("demo-2", &late);
+        assert!(!done.is_empty(), "with {most} restarts: {done:?}");
+        // Whether it waits is not known, where requests are not shown.
+        let mut unknown = waits;
+        unknown.tls.requests = None;
+        assert_eq!(done_to("demo-2", &unknown), [] as [String; 0]);
+    }
+}
+
+/// A CA that cannot be read signs nothing: a voter was restarted all the same, by a roll or a drain, and its next pod waited until the
+/// member was removed.
+#[test]
+fn no_voter_is_restarted_without_a_ca() {
+    let mut world = rested(3);
+    world.api.wanted_inputs = "spec-2".into();
+    let restarts = |observed: &crate::plan::Observed| {
+        let steps = plan(observed).steps;
+        let texts = steps.iter().map(|step| step.action.to_string());
+        texts.filter(|text| text.contains("pod")).count()
+    };
+    for _ in 0..20 {
+        let observed = world.observe();
+        if restarts(&observed) > 0 {
+            let mut unreadable = observed;
+            let authority = unreadable.tls.secrets.get_mut("demo-peer-ca");
+            authority.expect("the CA").certificate = None;
+            assert_eq!(restarts(&unreadable), 0);
+            return;
+        }
+        world.reconcile();
+    }
+    panic!("the roll restarts nobody");
+}
+
 /// A kubelet that waits for an answer exchanges nothing in the pod's volume, so that its member learns of a new CA only with its next
 /// certificate. It was not signed for, because it did not trust the CA, and no first certificate was signed before it did.
 #[test]
