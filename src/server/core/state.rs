@@ -40,6 +40,9 @@ use crate::wire::member::{Archived, Following};
 const INBOX_BYTES: usize = 64 << 20;
 /// A core thread without progress for this long fails liveness.
 const STUCK: Duration = Duration::from_secs(30);
+/// The same for the thread of checkpoints, which has the processor only where others leave it: on a busy machine that may be long, and
+/// a restart would not help.
+const STUCK_ASIDE: Duration = Duration::from_mins(5);
 /// A member whose last linearizable read is older than this is unready.
 const STALE: Duration = Duration::from_secs(10);
 
@@ -496,9 +499,11 @@ impl RuntimeState {
     /// Liveness.
     pub(crate) fn live(&self) -> Health {
         let now = self.now_ms();
-        for beat in &self.beats {
+        for (thread, beat) in self.beats.iter().enumerate() {
+            let aside = thread == Thread::Background as usize;
+            let limit = if aside { STUCK_ASIDE } else { STUCK };
             let age = now.saturating_sub(beat.last_ms.load(Ordering::Relaxed));
-            if beat.active.load(Ordering::Relaxed) && u128::from(age) > STUCK.as_millis() {
+            if beat.active.load(Ordering::Relaxed) && u128::from(age) > limit.as_millis() {
                 let name = beat.name;
                 return Health::Not(format!("the {name} thread made no progress for {age} ms"));
             }
