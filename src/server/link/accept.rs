@@ -56,8 +56,9 @@ const URLS: usize = 16;
 const LONGEST_KEY: usize = 2 << 20;
 /// Bytes that are read from a link at once.
 const READ_BYTES: usize = 32 << 10;
-/// Limits the log lines about refused links.
+/// These limit the log lines about refused links and failed handshakes.
 static REFUSED: Quiet = Quiet::new();
+static UNPROVEN: Quiet = Quiet::new();
 
 /// Facts about the connecting side that do not come from its hello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,6 +97,10 @@ pub(crate) trait Host: Send + Sync + 'static {
     fn answer(&self, kind: RequestKind, known: bool) -> BoxFuture<'_, PeerResponse>;
     /// Receives a checkpoint.
     fn receive(&self, from: u64, io: Io) -> BoxFuture<'_, Result<(), Error>>;
+    /// A TLS handshake failed.
+    fn handshake_failed(&self);
+    /// A link was refused.
+    fn link_refused(&self, refusal: Refusal);
 }
 
 /// The threads of a peer port.
@@ -203,7 +208,8 @@ impl Connection {
     async fn begin(self, tcp: TcpStream) -> Result<(), Error> {
         let plaintext = !self.port.tls || self.port.host.takes_plaintext();
         let security = self.port.dialler.security();
-        let (io, proof) = security.accept(tcp, self.port.tls, plaintext).await?;
+        let accepted = security.accept(tcp, self.port.tls, plaintext).await;
+        let (io, proof) = accepted.inspect_err(|error| self.handshake_failed(error))?;
         if proof == Proof::Certified {
             self.registration.prove();
         }
@@ -235,6 +241,22 @@ impl Connection {
                     }
                 });
                 Ok(())
+            }
+        }
+    }
+
+    /// Who connects and closes, as health checks do, has begun none.
+    fn handshake_failed(&self, error: &Error) {
+        if !self.port.tls || error.kind() == ErrorKind::UnexpectedEof {
+            return;
+        }
+        self.port.host.handshake_failed();
+        let from = self.from;
+        match UNPROVEN.line(Instant::now()) {
+            None => {}
+            Some(0) => tracing::warn!(%from, "a TLS handshake on the peer port failed: {error}"),
+            Some(more) => {
+                tracing::warn!(%from, more, "a TLS handshake on the peer port failed, and more before: {error}");
             }
         }
     }
@@ -369,6 +391,7 @@ impl Connection {
         };
         within("the answer", frame::write(&mut io, &reply)).await?;
         if reply.refusal() != Refusal::Welcome {
+            self.port.host.link_refused(reply.refusal());
             log_refused(from, &name, &reply);
             within("the end", io.shutdown()).await?;
             return Ok(Begun::Nothing);

@@ -57,6 +57,10 @@ impl Member {
 }
 
 impl Host for Member {
+    fn handshake_failed(&self) {}
+
+    fn link_refused(&self, _: Refusal) {}
+
     fn takes_plaintext(&self) -> bool {
         false
     }

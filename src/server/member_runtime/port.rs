@@ -23,6 +23,14 @@ use crate::server::link::{Io, frame};
 const ASK_AGAIN: &str = "this server is answering other requests: ask again";
 
 impl Host for MemberRuntime {
+    fn handshake_failed(&self) {
+        self.shared.metrics.turned_away.handshake();
+    }
+
+    fn link_refused(&self, refusal: Refusal) {
+        self.shared.metrics.turned_away.link(refusal.into());
+    }
+
     fn admit(&self, hello: Hello, observed: ObservedPeer) -> BoxFuture<'_, Admitted> {
         let (refusal, reason, known) = match self.welcome(&hello, observed) {
             Ok(known) => (Refusal::Welcome, String::new(), known),

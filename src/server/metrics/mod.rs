@@ -12,6 +12,7 @@ pub mod operations;
 pub mod peers;
 pub mod promotions;
 mod requests;
+pub mod turned_away;
 pub mod watches;
 
 use std::fmt::{Display, Write as _};
@@ -152,6 +153,8 @@ pub struct CoreMetrics {
     pub healed_values: AtomicU64,
     /// Values that are known as damaged now.
     pub damaged_values: AtomicU64,
+    /// What came to the peer port in vain.
+    pub turned_away: turned_away::TurnedAway,
     /// The traffic with each peer.
     pub peers: peers::PeerMetrics,
 }
@@ -175,6 +178,7 @@ impl Default for CoreMetrics {
             installing: AtomicBool::new(false),
             healed_values: AtomicU64::new(0),
             damaged_values: AtomicU64::new(0),
+            turned_away: turned_away::TurnedAway::default(),
             peers: peers::PeerMetrics::default(),
         }
     }
@@ -221,6 +225,7 @@ impl CoreMetrics {
         self.ranges.write(text);
         self.operations.write(text);
         self.promotions.write(text);
+        self.turned_away.write(text);
         for (name, kind, help, value) in [
             (
                 "etcd_server_slow_apply_total",
