@@ -20,7 +20,6 @@ const OTHER_DEFAULTS: &[(&str, &str)] = &[
     ("data-dir", ""),
     ("max-concurrent-streams", "4294967295"),
     ("initial-cluster", ""),
-    ("log-rotation-config-json", ""),
     ("backend-batch-interval", "0"),
 ];
 

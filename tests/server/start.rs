@@ -215,6 +215,35 @@ fn sigterm_stops_the_server_gracefully() {
     assert_eq!(code, 0, "{log}");
 }
 
+/// Who came from etcd with a log in a file was refused, and had to redirect standard error.
+#[test]
+fn log_goes_to_a_file_as_well() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let path = folder.path().join("new/server.log");
+    let server = Server::start(&[
+        &format!("--log-outputs=stderr,{}", path.display()),
+        "--enable-log-rotation",
+        "--log-level=info",
+    ]);
+    let (code, log) = server.terminate();
+    assert_eq!(code, 0, "{log}");
+    let file = std::fs::read_to_string(&path).expect("the file");
+    let lines = file.lines().map(serde_json::from_str::<serde_json::Value>);
+    let messages: Vec<String> = lines
+        .map(|line| line.expect("JSON")["msg"].to_string())
+        .collect();
+    for text in ["ready to serve client requests", "stopped"] {
+        assert!(messages.iter().any(|it| it.contains(text)), "{messages:?}");
+    }
+    assert!(log.contains("stopped"), "{log}");
+    let (code, error) = refused(&["--log-outputs=/nowhere/server.log"]);
+    assert_eq!(code, 1, "{error}");
+    assert!(
+        error.contains("cannot append to /nowhere/server.log: No such file or directory"),
+        "{error}"
+    );
+}
+
 /// Found on a busy machine: a pod that was deleted while its server was starting stayed until the end of its grace
 /// period. The server is the first process of its container, and SIGTERM arrived while it was opening its disk, before
 /// a handler was installed, so it was lost.

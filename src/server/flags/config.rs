@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::feature_gates::Gates;
+use super::log::Log;
 use super::tracing::Tracing;
 use super::url::{ClientUrl, Endpoint};
 use crate::server::auth::settings::AuthSettings;
@@ -248,17 +249,6 @@ pub struct ClientPort {
     pub own_http2: bool,
     /// The feature gates, to be told.
     pub gates: Gates,
-}
-
-/// The log's level, format and output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Log {
-    /// Least severe level that is written.
-    pub level: tracing::Level,
-    /// JSON, one object per line; otherwise plain text.
-    pub json: bool,
-    /// Write to standard output instead of standard error.
-    pub stdout: bool,
 }
 
 impl Config {

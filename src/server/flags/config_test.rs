@@ -195,7 +195,10 @@ fn each_refusal_states_what_to_do() {
             "--max-learners must not be negative",
         ),
         (&["--max-request-bytes=0"], "--max-request-bytes is 0"),
-        (&["--log-outputs=/var/log/x"], "give stderr or stdout"),
+        (
+            &["--enable-log-rotation"],
+            "exactly one file among --log-outputs",
+        ),
         (&["--name="], "--name must not be empty"),
     ] {
         let refusal = refusal(arguments);

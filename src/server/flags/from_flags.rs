@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use super::Flags;
 use super::config::{
-    AllowedNames, ClientPort, ClusterState, Config, Formation, Limits, Log, Operated, TlsFiles,
+    AllowedNames, ClientPort, ClusterState, Config, Formation, Limits, Operated, TlsFiles,
     TlsPolicy, ValuesOnDisk,
 };
 use super::feature_gates::Gates;
+use super::log::log;
 use super::maintenance;
 use super::tracing::tracing;
 use super::url::{ClientUrl, Endpoint, UrlError};
@@ -112,7 +113,7 @@ impl Config {
             maintenance,
             tls_policy: tls_policy(flags)?,
             client: client_port(flags, &gates)?,
-            log: log(flags)?,
+            log: log(flags, &mut warnings).map_err(ConfigError::Refused)?,
             tracing: tracing(flags, &mut warnings).map_err(ConfigError::Refused)?,
             termination_message_file: path(flags, "termination-message-file"),
             expected_hostname: flags.optional("expected-hostname").map(str::to_owned),
@@ -770,30 +771,6 @@ fn client_port(flags: &Flags, gates: &Gates) -> Result<ClientPort, ConfigError> 
         extensive_metrics: flags.text("metrics") == "extensive",
         own_http2: gates.is_on("OwnHTTP2"),
         gates: gates.clone(),
-    })
-}
-
-fn log(flags: &Flags) -> Result<Log, ConfigError> {
-    let stdout = match flags.list("log-outputs").as_slice() {
-        ["default" | "stderr"] => false,
-        ["stdout"] => true,
-        _ => {
-            return refused(format!(
-                "--log-outputs {:?} is not supported: give stderr or stdout and redirect it",
-                flags.text("log-outputs")
-            ));
-        }
-    };
-    let level = match flags.text("log-level") {
-        "debug" => tracing::Level::DEBUG,
-        "warn" => tracing::Level::WARN,
-        "error" | "panic" | "fatal" => tracing::Level::ERROR,
-        _ => tracing::Level::INFO,
-    };
-    Ok(Log {
-        level,
-        json: flags.text("log-format") == "json",
-        stdout,
     })
 }
 

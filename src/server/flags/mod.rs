@@ -9,6 +9,7 @@ pub mod config;
 pub mod feature_gates;
 pub mod file;
 pub(in crate::server) mod from_flags;
+pub mod log;
 mod maintenance;
 pub mod table;
 pub mod tracing;

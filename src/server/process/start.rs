@@ -12,23 +12,18 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tracing_subscriber::filter::{LevelFilter, Targets};
-use tracing_subscriber::fmt::writer::BoxMakeWriter;
-use tracing_subscriber::layer::SubscriberExt as _;
-use tracing_subscriber::util::SubscriberInitExt as _;
 
 use super::descriptors::{self, Shares};
 use super::exit::Stop;
 use super::host_facts;
-use super::log_lines;
-use super::log_pipe::Pipe;
+use super::log_outputs::log_to;
 use super::ready;
 use super::stop_signals::StopSignals;
 use crate::server::auth::Issuer;
 use crate::server::core::handle::MemberHandle;
 use crate::server::etcd::{self, Services, VERSION};
 use crate::server::flags::collector_headers::CollectorHeaders;
-use crate::server::flags::config::{Config, Log};
+use crate::server::flags::config::Config;
 use crate::server::flags::file::{self, FileError};
 use crate::server::flags::{Flags, table};
 use crate::server::gateway;
@@ -128,7 +123,7 @@ fn serve(config: &Config) -> Result<(), Stop> {
         class: "io",
         message: format!("cannot wait for signals: {error}"),
     })?;
-    log_to(config.log);
+    log_to(&config.log)?;
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
@@ -372,33 +367,4 @@ pub(in crate::server) async fn endpoints_are_withdrawn() {
     if std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() {
         tokio::time::sleep(PROPAGATE).await;
     }
-}
-
-fn log_to(log: Log) {
-    let level = LevelFilter::from_level(log.level);
-    // Libraries log warnings only: their lower levels would drown our lines.
-    let filter = Targets::new()
-        .with_default(level.min(LevelFilter::WARN))
-        .with_target("quorate", level);
-    let writer = match log.stdout {
-        true => {
-            let pipe = Pipe::new(std::io::stdout(), log.json);
-            BoxMakeWriter::new(move || pipe.clone())
-        }
-        false => {
-            let pipe = Pipe::new(std::io::stderr(), log.json);
-            BoxMakeWriter::new(move || pipe.clone())
-        }
-    };
-    let lines = tracing_subscriber::fmt::layer()
-        .with_writer(writer)
-        .with_ansi(false);
-    let registry = tracing_subscriber::registry().with(filter);
-    // Only tests run two servers in one process; the first one's log is used by both.
-    let _ = match log.json {
-        true => registry
-            .with(lines.event_format(log_lines::Json))
-            .try_init(),
-        false => registry.with(lines).try_init(),
-    };
 }
