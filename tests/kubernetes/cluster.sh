@@ -246,6 +246,9 @@ state = "$d/run"
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = "localhost/pause:1"
   restrict_oom_score_adj = true
+  # What a scenario puts there: the CAs of registries.
+  [plugins."io.containerd.grpc.v1.cri".registry]
+    config_path = "$dir/registries"
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "/usr/lib/cni"
     conf_dir = "$d/cni"
