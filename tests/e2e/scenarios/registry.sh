@@ -48,7 +48,8 @@ done
 helm upgrade quorate charts/quorate --namespace quorate-system --reuse-values --set "$(image_values "$image")" --set-json 'imagePullSecrets=[{"name":"registry"}]' >/dev/null
 kubectl -n quorate-system rollout status deployment/quorate --timeout=120s >/dev/null
 of_pods() { kubectl -n "$1" get pods -l "$2" -o json | jq -r "[.items[].spec | $3] | unique | join(\" \")"; }
-equal "the operator's image" "$image" "$(of_pods quorate-system app.kubernetes.io/component=operator '.containers[].image')"
+is_pulled() { [ "$(of_pods quorate-system app.kubernetes.io/component=operator '.containers[].image')" = "$image" ]; }
+eventually 60 "the operator has this image alone" is_pulled
 kubectl -n "$ns" apply -f - >/dev/null <<YAML
 apiVersion: quorate.dev/v1alpha1
 kind: EtcdCluster
