@@ -175,6 +175,8 @@ fn a_pod_that_waits_for_a_certificate_is_no_evidence() {
         world.cluster.spec.healing.max_restarts = most;
         let waits = waits_for_its_certificate(&mut world, AWAY_MS);
         assert_eq!(done_to("demo-2", &waits), [] as [String; 0]);
+        let signs = |step: &crate::plan::Step| step.action.to_string().starts_with("sign");
+        assert!(plan(&waits).steps.iter().any(signs));
         // It has its answers now.
         let mut signed = waits.clone();
         signed.tls.requests = Some([].into());
