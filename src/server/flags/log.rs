@@ -51,9 +51,8 @@ pub struct Rotation {
 }
 
 /// What `--log-rotation-config-json` has: etcd's names, of which all may be left out, and others are ignored.
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(default)]
-#[derive(Default)]
 struct Given {
     maxsize: i64,
     maxage: i64,

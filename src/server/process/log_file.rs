@@ -16,7 +16,7 @@ use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 
 use super::clock;
-use super::log_pipe;
+use super::{log_lines, log_pipe};
 use crate::server::flags::log::Rotation;
 
 /// The form of the time in a rotated file's name.
@@ -119,13 +119,8 @@ impl LogFile {
             whole.push(b'\n');
         }
         if self.left_out > 0 {
-            let number = self.left_out;
-            let text = format!("{number} lines of the log were left out: the file took none");
-            let line = match self.json {
-                true => format!("{{\"level\":\"warn\",\"msg\":\"{text}\"}}\n"),
-                false => format!("WARN {text}\n"),
-            };
-            whole.extend_from_slice(line.as_bytes());
+            let first = log_lines::left_out(self.left_out, "the file took none", self.json);
+            whole.extend_from_slice(first.as_bytes());
         }
         whole.extend_from_slice(line);
         let mut rest = &whole[..];

@@ -47,6 +47,15 @@ where
     }
 }
 
+/// The line that says how many are missing before the next one, and why.
+pub(super) fn left_out(number: u64, why: &str, json: bool) -> String {
+    let text = format!("{number} lines of the log were left out: {why}");
+    match json {
+        true => format!("{{\"level\":\"warn\",\"msg\":\"{text}\"}}\n"),
+        false => format!("WARN {text}\n"),
+    }
+}
+
 /// zap's names of levels.
 fn level(level: Level) -> &'static str {
     match level {

@@ -10,6 +10,8 @@ use std::os::fd::{AsFd, AsRawFd as _};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::log_lines;
+
 /// A pipe that is writable has this much room: no write of this size or less blocks.
 const ROOM: usize = libc::PIPE_BUF;
 /// Time for a reader that was only busy; no time is given to one that did not read the last line.
@@ -82,12 +84,7 @@ impl<W: Write + AsFd> State<W> {
         }
         let left_out = std::mem::take(&mut self.left_out);
         if left_out > 0 {
-            let text =
-                format!("{left_out} lines of the log were left out: the output was not read");
-            head += &match self.json {
-                true => format!("{{\"level\":\"warn\",\"msg\":\"{text}\"}}\n"),
-                false => format!("WARN {text}\n"),
-            };
+            head += &log_lines::left_out(left_out, "the output was not read", self.json);
         }
         // The room found is used up by the first piece; each further one checks for its own.
         let whole = [head.as_bytes(), line].concat();
