@@ -4,12 +4,12 @@
 //! Never holds a value that is in memory but a short one, and never the only copy of a key's newest revision: one that was
 //! replaced by a change which was taken back, or by a store that goes on apart, may be in here beside the record of the tree.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use prost::encoding::encode_varint;
 
 use super::Revision;
+use super::chunk::CHUNK;
 use super::log::LogEntry;
 use super::record::Record;
 use super::span::Span;
@@ -22,6 +22,9 @@ pub(super) const LONGEST_KEY: usize = 1 << 20;
 const WHOLE: usize = 16;
 /// A key that shares so many bytes with one of these need not be another one.
 const SHARED: usize = 8;
+
+/// Bytes that most rows take at most.
+const USUAL_ROW: usize = 40;
 
 /// Flags of a row, beside those of what it has besides its key.
 const SUB: u8 = 2;
@@ -86,7 +89,7 @@ pub(super) fn is_packable(record: &Record) -> bool {
 impl Block {
     /// Of revisions in the order of the log, all of them packable.
     pub(super) fn of(lines: &[Line<'_>]) -> Block {
-        let mut packing = Packing::default();
+        let mut packing = Packing::of(lines.len());
         if let Some(first) = lines.first() {
             packing.main = first.revision.place.0;
             packing.frees = first.frees;
@@ -284,13 +287,20 @@ struct Packing<'a> {
     longest: Option<usize>,
     starts: Vec<u32>,
     bytes: Vec<u8>,
-    /// Each key, and the first row that has it.
-    keys: BTreeMap<&'a [u8], usize>,
+    keys: Known<'a>,
     /// Rows that have their keys whole.
     whole: Vec<(&'a [u8], usize)>,
 }
 
 impl<'a> Packing<'a> {
+    fn of(rows: usize) -> Self {
+        Packing {
+            starts: Vec::with_capacity(rows),
+            bytes: Vec::with_capacity(rows * USUAL_ROW),
+            ..Packing::default()
+        }
+    }
+
     fn put(&mut self, line: &Line<'a>) {
         let Line {
             key,
@@ -299,7 +309,7 @@ impl<'a> Packing<'a> {
         } = line;
         let (main, sub) = revision.place;
         let number = self.starts.len();
-        let same = self.keys.get(key).copied();
+        let same = self.keys.first_row(key, number);
         let has = |flag: u8, it: bool| if it { flag } else { 0 };
         let flags = revision.flags() | has(SUB, sub != 0) | has(SAME_KEY, same.is_some());
         // What was healed meanwhile is one value and more, but a request is far shorter than this for each of the rows.
@@ -327,7 +337,6 @@ impl<'a> Packing<'a> {
     }
 
     fn key(&mut self, key: &'a [u8], number: usize) {
-        self.keys.insert(key, number);
         let shared = |(whole, row): &(&[u8], usize)| (shared(whole, key), *row);
         let (shared, row) = self.whole.iter().map(shared).max().unwrap_or_default();
         if shared < SHARED && self.whole.len() < WHOLE || shared == 0 {
@@ -341,6 +350,51 @@ impl<'a> Packing<'a> {
         self.number(row as u64);
         self.number((key.len() - shared) as u64);
         self.bytes.extend_from_slice(&key[shared..]);
+    }
+}
+
+/// The keys of a block that is being made. By their checksums: most of what packing costs is to find a key among the others.
+#[derive(Default)]
+struct Known<'a> {
+    /// Each key, and the first row that has it.
+    rows: Vec<(&'a [u8], usize)>,
+    /// How many of these there were up to one, at its key's checksum or the next place that is free, which is 0. Less than half are taken,
+    /// of a power of two.
+    places: Vec<u32>,
+}
+
+impl<'a> Known<'a> {
+    /// The first row that has a key; from now on this one, if there is none.
+    fn first_row(&mut self, key: &'a [u8], row: usize) -> Option<usize> {
+        if self.rows.len() * 2 >= self.places.len() {
+            self.grow();
+        }
+        let mut at = self.place_of(key);
+        while let Some(number) = self.places[at].checked_sub(1) {
+            let (known, first) = self.rows[number as usize];
+            if known == key {
+                return Some(first);
+            }
+            at = (at + 1) & (self.places.len() - 1);
+        }
+        self.rows.push((key, row));
+        self.places[at] = self.rows.len() as u32;
+        None
+    }
+
+    fn place_of(&self, key: &[u8]) -> usize {
+        crc32c::crc32c(key) as usize & (self.places.len() - 1)
+    }
+
+    fn grow(&mut self) {
+        self.places = vec![0; (self.places.len() * 2).max(2 * CHUNK)];
+        for (number, (key, _)) in (1..).zip(&self.rows) {
+            let mut at = self.place_of(key);
+            while self.places[at] != 0 {
+                at = (at + 1) & (self.places.len() - 1);
+            }
+            self.places[at] = number;
+        }
     }
 }
 
@@ -358,6 +412,37 @@ fn number_of(file: &Arc<ValueFile>, length: usize, files: &mut Vec<Named>) -> u6
 
 /// How many bytes two keys begin with in common.
 fn shared(one: &[u8], other: &[u8]) -> usize {
-    let pairs = one.iter().zip(other);
-    pairs.take_while(|(one, other)| one == other).count()
+    let words = one.as_chunks::<8>().0.iter().zip(other.as_chunks::<8>().0);
+    let words = words.take_while(|(one, other)| one == other).count() * 8;
+    let pairs = one[words..].iter().zip(&other[words..]);
+    words + pairs.take_while(|(one, other)| one == other).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// More keys than it begins with room for, with the empty one and with those that one another begin with.
+    #[test]
+    fn first_row_of_a_key_is_known() {
+        let keys: Vec<Vec<u8>> = (0..600_usize).map(|it| vec![b'k'; it]).collect();
+        let mut known = Known::default();
+        for (row, key) in keys.iter().enumerate() {
+            assert_eq!(known.first_row(key, row), None);
+        }
+        for (row, key) in keys.iter().enumerate() {
+            assert_eq!(known.first_row(key, 1000 + row), Some(row));
+        }
+    }
+
+    #[test]
+    fn keys_share_what_both_begin_with() {
+        let key = b"/registry/pods/kube-system";
+        for end in 0..=key.len() {
+            assert_eq!(shared(key, &key[..end]), end);
+            let mut other = key.to_vec();
+            other.insert(end, 0);
+            assert_eq!(shared(key, &other), end);
+        }
+    }
 }

@@ -173,7 +173,8 @@ impl Held {
     /// The same entries, with whatever can be packed. What is packed is put together anew without records of its own.
     fn packed_further(&self) -> Held {
         let keys = self.block.as_ref().map(Block::keys).unwrap_or_default();
-        let (mut packed, mut inside, mut entries) = (0, Vec::new(), Vec::new());
+        let (mut packed, mut entries) = (0, Vec::with_capacity(self.entries.len()));
+        let mut inside = Vec::with_capacity(CHUNK);
         for at in 0..CHUNK {
             match (self.row(at), &self.block) {
                 (Ok(row), Some(block)) => inside.push(block.line(row, &keys)),
