@@ -258,9 +258,12 @@ fn conditions(conditions: &[Condition], now: Timestamp) -> Vec<String> {
         ]);
     }
     let mut lines = vec!["CONDITIONS".to_owned()];
-    for (head, condition) in table(&rows).into_iter().zip(conditions) {
+    let heads = table(&rows);
+    let longest = heads.iter().map(String::len).max().unwrap_or(0);
+    let width = (longest + 1).max(26);
+    for (head, condition) in heads.into_iter().zip(conditions) {
         let words = format!("{}: {}", condition.reason, condition.message);
-        lines.extend(wrapped(&format!("{head:<26}"), &words));
+        lines.extend(wrapped(&format!("{head:<width$}"), &words));
     }
     lines
 }

@@ -142,6 +142,8 @@ fn at_rest() {
             condition("Progressing", "False", "AtRest", "nothing to do", "2026-05-01T11:58:30Z"),
             condition("Degraded", "False", "AsWanted", "3 voters tolerate 1 failure", "2026-05-01T09:00:00Z"),
             condition("Durable", "False", "UnsafeNoFsync", "server.extraArgs has unsafe-no-fsync: acknowledged writes can be lost when machines lose power", "2026-05-01T11:58:30Z"),
+            // Longer than the others: its age had no blank behind it.
+            condition("DisruptionAllowed", "True", "AtRest", "one member may be evicted", "2026-05-01T11:58:30Z"),
         ],
     });
     let events = json!([event(
