@@ -4,8 +4,9 @@
 #
 #   tests/topology/run.sh           clusters of 1 to 7 hosts against the quorum table; partitions 3:2 and
 #                                   3:3 and a leader alone; which hosts serve, which refuse and how, nothing lost;
-#                                   and three IPv6-only hosts, one of them
-#                                   known to the others and to clients by its name
+#                                   three IPv6-only hosts, one of them
+#                                   known to the others and to clients by its name;
+#                                   and before them a server without any flag, beside etcd
 #   tests/topology/run.sh SIZE...   these sizes; TOPOLOGY_FAMILY=6: with IPv6 only
 #
 # Two bridges are the two sides of a partition: a host is moved from one to the other, and its connections hang as
@@ -265,6 +266,23 @@ strangers() { # no certificate, a client's certificate on the peer port, plain t
   if answer=$(ip netns exec ${prefix}1 curl -s -m 5 --cacert "$dir/pki/peer-ca.crt" --cert "$dir/pki/client.crt" --key "$dir/pki/client.key" https://$(at 1):2380/version 2>&1); then die "the peer port took a client's certificate: $answer"; fi
   log "size $size: no client without a certificate, none without TLS, no client on the peer port"
 }
+# A server without any flag beside real etcd without any: what an etcdctl without any says of both, and what they leave in their folder.
+bare() {
+  local command until answers=() ctl="$top/target/interop/bin/etcdctl"
+  size=0
+  for command in "$quorate server" "$top/target/interop/bin/etcd"; do
+    size=$((size + 1))
+    mkdir -p "$dir/$prefix$size"
+    (cd "$dir/$prefix$size" && exec ip netns exec $prefix$size $command >log 2>&1 </dev/null 7>&-) &
+    pids+=($!)
+    until=$((SECONDS + 20))
+    until ip netns exec $prefix$size "$ctl" put greeting hello >/dev/null 2>&1; do [ $SECONDS -lt $until ] || die "$command does not serve at etcd's default URL"; done
+    answers+=("$(ip netns exec $prefix$size "$ctl" member list | cut -d, -f2-; ls "$dir/$prefix$size")")
+  done
+  [ "${answers[0]}" = "${answers[1]}" ] || die "without a flag it is \"${answers[0]}\", and etcd \"${answers[1]}\""
+  log "without any flag, as etcd without any: $(paste -sd' ' <<<"${answers[0]}")"
+  stop_all
+}
 
 preflight
 trap cleanup EXIT
@@ -278,6 +296,7 @@ else
 fi
 network
 QUORATE=$quorate deploy/systemd/certificates.sh "$dir/pki" $(for n in $(seq 7); do echo "$prefix$n=$(address $n)"; done)
+[ "$family" = 6 ] || [ "$server" = etcd ] || bare
 for n in "${sizes[@]}"; do
   began=$SECONDS
   found "$n"
