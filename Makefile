@@ -43,7 +43,7 @@ files: ## the rest of `make check`: formatting, layering, links, blocks of the p
 	tests/chart/check.py
 	tests/supply-chain.sh
 
-chart: ## the chart: what it renders and refuses, its values against their schema and its README, kubeconform, kube-score; needs Go and python3
+chart: ## the chart: what it renders and refuses, its values against their schema and its README, kubeconform with every Kubernetes, kube-score, checkov; needs Go and python3
 	@tests/needs.sh go python yaml
 	tests/kubernetes/build.sh helm
 	cd tests/kubernetes/kube && go mod download k8s.io/kubernetes

@@ -8,7 +8,7 @@
 #   SCALE=10 tests/soak.sh     a tenth of the seeds and minutes; SCALE=1000 ten times as many. It does not change
 #                              sim-operator below 200, nor e2e
 #   ONLY=sim tests/soak.sh     one part: sim raft node store plan operator sim-operator properties
-#                              differential older java full fuzz robustness chart release kubeadm
+#                              differential older java full fuzz robustness release kubeadm
 #                              e2e newest alerts
 #   BASE=n                     the first seed of a part that takes one (default: days since 1970
 #                              times a million, so that each day uses other seeds)
@@ -88,8 +88,6 @@ for members in 3 5; do
     env MINUTES=$(((n + 1) / 2)) MEMBERS=$members SEED="$base" QUORATE_REQUIRE_INTEROP=1 \
     cargo test --locked --test robustness -- --nocapture
 done
-if [ -z "$only" ] || [ "$only" = chart ]; then tests/kubernetes/build.sh helm; fi
-part chart "what the chart renders, judged by kubeconform with every Kubernetes, kube-score and checkov" tests/chart/tools/run.sh all
 if [ "$only" = release ] || { [ -z "$only" ] && [ "$(uname -s)" = Linux ] && [ "$(id -u)" = 0 ]; }; then
   part release "a release made twice, without network, and looked at" tests/release/whole.sh
 elif [ -z "$only" ]; then
