@@ -259,7 +259,8 @@ fn conditions(conditions: &[Condition], now: Timestamp) -> Vec<String> {
     }
     let mut lines = vec!["CONDITIONS".to_owned()];
     let heads = table(&rows);
-    let longest = heads.iter().map(String::len).max().unwrap_or(0);
+    let lengths = heads.iter().map(|head| head.chars().count());
+    let longest = lengths.max().unwrap_or(0);
     let width = (longest + 1).max(26);
     for (head, condition) in heads.into_iter().zip(conditions) {
         let words = format!("{}: {}", condition.reason, condition.message);

@@ -358,8 +358,8 @@ impl<'a> Packing<'a> {
 struct Known<'a> {
     /// Each key, and the first row that has it.
     rows: Vec<(&'a [u8], usize)>,
-    /// How many of these there were up to one, at its key's checksum or the next place that is free, which is 0. Less than half are taken,
-    /// of a power of two.
+    /// How many of these there were up to one, at its key's checksum or the next place that is free, which is 0. Half are taken
+    /// at most, of a power of two.
     places: Vec<u32>,
 }
 
