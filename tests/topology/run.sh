@@ -16,7 +16,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 top=$PWD
 server=${TOPOLOGY_SERVER:-quorate}
-binary=${QUORATE:-$top/target/debug/quorate}
+binary=$(realpath -m "${QUORATE:-$top/target/debug/quorate}")
 quorate=$binary
 prefix=qtp
 family=${TOPOLOGY_FAMILY:-4}
@@ -41,7 +41,7 @@ preflight() {
   local tool n
   [ "$(uname -s)" = Linux ] && [ "$(id -u)" = 0 ] || { echo "topology: needs Linux and root (network namespaces)" >&2; exit 1; }
   for tool in ip curl jq; do command -v $tool >/dev/null || { echo "topology: $tool is missing: tests/kubernetes/packages.sh installs it" >&2; exit 1; }; done
-  [ -x target/interop/bin/etcdctl ] || { echo "topology: target/interop/bin/etcdctl is missing: make interop builds it" >&2; exit 1; }
+  for tool in etcdctl etcd; do [ -x target/interop/bin/$tool ] || { echo "topology: target/interop/bin/$tool is missing: make interop builds it" >&2; exit 1; }; done
   [ "$server" != etcd ] || binary=$top/target/interop/bin/etcd
   [ -x "$binary" ] || { echo "topology: $binary is missing: cargo build --bin quorate" >&2; exit 1; }
   # a run without SIZES ends with IPv6-only hosts, and must not pass without them
@@ -268,7 +268,7 @@ strangers() { # no certificate, a client's certificate on the peer port, plain t
 }
 # A server without any flag beside real etcd without any: what an etcdctl without any says of both, and what they leave in their folder.
 bare() {
-  local command until answers=() ctl="$top/target/interop/bin/etcdctl"
+  local command until said answers=() ctl="$top/target/interop/bin/etcdctl"
   size=0
   for command in "$quorate server" "$top/target/interop/bin/etcd"; do
     size=$((size + 1))
@@ -277,7 +277,8 @@ bare() {
     pids+=($!)
     until=$((SECONDS + 20))
     until ip netns exec $prefix$size "$ctl" put greeting hello >/dev/null 2>&1; do [ $SECONDS -lt $until ] || die "$command does not serve at etcd's default URL"; done
-    answers+=("$(ip netns exec $prefix$size "$ctl" member list | cut -d, -f2-; ls "$dir/$prefix$size")")
+    said=$(ip netns exec $prefix$size "$ctl" member list) || die "$command does not list its members"
+    answers+=("$(cut -d, -f2- <<<"$said"; ls "$dir/$prefix$size")")
   done
   [ "${answers[0]}" = "${answers[1]}" ] || die "without a flag it is \"${answers[0]}\", and etcd \"${answers[1]}\""
   log "without any flag, as etcd without any: $(paste -sd' ' <<<"${answers[0]}")"
@@ -296,7 +297,7 @@ else
 fi
 network
 QUORATE=$quorate deploy/systemd/certificates.sh "$dir/pki" $(for n in $(seq 7); do echo "$prefix$n=$(address $n)"; done)
-[ "$family" = 6 ] || [ "$server" = etcd ] || bare
+[ -n "$given" ] || [ "$server" = etcd ] || bare
 for n in "${sizes[@]}"; do
   began=$SECONDS
   found "$n"
