@@ -2,7 +2,7 @@
 # Names what a command of CONTRIBUTING.md lacks on this machine and how to get it, before the command has worked
 # for minutes. Installs nothing except the Rust target of the image, if rustup is available.
 #
-#   tests/needs.sh NAME...    of: rust cc c++ go deny musl promtool python yaml valgrind node chromium root
+#   tests/needs.sh NAME...    of: rust cc c++ go deny musl promtool python yaml venv valgrind node chromium root
 #                             curl jq openssl prometheus
 set -euo pipefail
 lacks=()
@@ -43,6 +43,7 @@ for name in "$@"; do
     curl | jq | openssl | prometheus) have "$name" || lacks+=("$name: apt-get install $name") ;;
     promtool) have promtool || lacks+=("promtool: apt-get install prometheus") ;;
     python) have python3 || lacks+=("python3, 3.9 or newer: apt-get install python3") ;;
+    venv) have python3 && python3 -c 'import ensurepip' 2>/dev/null || lacks+=("Python's venv: apt-get install python3-venv") ;;
     yaml) have python3 && python3 -c 'import yaml' 2>/dev/null || lacks+=("Python's yaml: apt-get install python3-yaml, or pip install pyyaml") ;;
     valgrind) have valgrind || lacks+=("valgrind: apt-get install valgrind") ;;
     deny) have cargo && cargo deny --version >/dev/null 2>&1 || lacks+=("cargo-deny: tests/supply-chain.sh --install") ;;

@@ -114,6 +114,7 @@ part alerts "alerts under a real Prometheus, by faults between an operator and a
 n=$(seeds 1500)
 part fuzz "every decoder under libFuzzer, $n s in all" tests/fuzz.sh "$n"
 
+[ ${#rows[@]} -gt 0 ] || { echo "soak: there is no part \"$only\"" >&2; exit 2; }
 echo
 echo "## $(date -u +%F), commit $(git rev-parse --short HEAD 2>/dev/null || echo unknown), $(nproc) cores"
 echo
