@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Draws the images of the README from committed data: the transcript of `make demo`, and the data in docs/data.
+"""Draws the images of the pages from committed data: the transcripts of `make demo` and of `kubectl quorate top`, and the data in
+docs/data.
 
     tests/docs/images.py            writes docs/images/*.svg
     tests/docs/images.py --check    fails if an image or a table differs from its data
@@ -69,6 +70,74 @@ def demo(lines):
     )
     title = "make demo: a cluster of three grows, loses its leader with its disk, heals, and has every member replaced while a client writes"
     return svg(width, height, title, MONO, body, style)
+
+
+# --- one screen of a terminal
+
+# What a program asks for with an SGR sequence: classes of the image.
+SGR = {"1": "bold", "2": "dim", "31": "bad", "32": "good", "33": "two", "34": "one", "36": "one", "90": "dim", "91": "bad", "92": "good", "93": "two"}
+
+
+def rows_of(lines):
+    """Each line as its parts of one look: their column, their classes, whether they are inverted, and their text. A look holds until another
+    sequence changes it, also in the next line."""
+    looks, rows = [], []
+    for line in lines:
+        column, row = 0, []
+        for found in re.finditer(r"\x1b\[([0-9;]*)m|\x1b[^m]*m?|([^\x1b]+)", line):
+            codes, words = found.groups()
+            if words:
+                row.append((column, [SGR[look] for look in looks if look in SGR], "7" in looks, words))
+                column += len(words)
+            elif codes is None:
+                sys.exit(f"docs/transcripts/top.txt: an escape sequence that is not known here: {found[0]!r}")
+            else:
+                looks = changed(looks, codes.split(";"))
+        rows.append(row)
+    return rows
+
+
+def changed(looks, codes):
+    """What is asked for after these codes."""
+    gone = {"22": ("1", "2"), "27": ("7",), "39": tuple(code for code in SGR if len(code) > 1)}
+    for code in codes:
+        if code in ("38", "48"):
+            sys.exit("docs/transcripts/top.txt: a colour that is not known here")
+        if code in ("", "0"):
+            looks = []
+        elif code in gone:
+            looks = [look for look in looks if look not in gone[code]]
+        else:
+            looks = [*looks, code]
+    return looks
+
+
+def screen(lines):
+    """A captured screen: its first line is the command, the others are as `tmux capture-pane -e` writes them."""
+    command, *captured = lines
+    rows = rows_of(captured)
+    wide = max(sum(len(words) for *_, words in row) for row in rows)
+    advance = SIZE * 0.602  # of a monospaced font
+    width, height = round(32 + wide * advance), len(rows) * LINE + 54
+    body = (
+        f'<rect x=".5" y=".5" width="{width - 1}" height="{height - 1}" rx="8" class="bg sline"/>\n'
+        f'<text x="16" y="21" font-size="12" class="dim">{escape(command)}</text>\n'
+        f'<path d="M0 32.5H{width}" class="sline"/>\n'
+    )
+    for at, row in enumerate(rows):
+        y = 50 + at * LINE
+        for column, looks, inverted, words in row:
+            if not words.strip() and not inverted:
+                continue
+            x, long = 16 + column * advance, len(words) * advance
+            colours = [look for look in looks if look != "bold"] or ["fg"]
+            kind = "bg" if inverted else colours[-1]
+            if inverted:
+                body += f'<rect x="{x:.1f}" y="{y - 13}" width="{long:.1f}" height="{LINE}" class="{colours[-1]}"/>\n'
+            kind += " bold" if "bold" in looks else ""
+            body += f'<text x="{x:.1f}" y="{y}" font-size="{SIZE}" textLength="{long:.1f}" xml:space="preserve" class="{kind}">{escape(words)}</text>\n'
+    title = f"A terminal with {command.removeprefix('$ ')}: the members of a cluster, the steps in hand and its conditions"
+    return svg(width, height, title, MONO, body)
 
 
 # --- plots
@@ -146,6 +215,7 @@ def images():
     drains = "A hosted control plane while every node under its members is drained and replaced"
     return {
         "demo.svg": demo(transcript),
+        "top.svg": screen((ROOT / "docs/transcripts/top.txt").read_text().splitlines()),
         "drains.svg": latency(drains, "drains.csv", "drains-events.csv"),
         "replacement.svg": latency("One writer while every member is replaced", "replacement.csv", "replacement-events.csv"),
         "beside-etcd.svg": beside_etcd(),

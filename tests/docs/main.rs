@@ -6,6 +6,7 @@ mod blocks;
 mod commands;
 mod helps;
 mod programs;
+mod ran;
 mod reasons;
 mod resources;
 mod run;
