@@ -46,6 +46,7 @@ files: ## the rest of `make check`: formatting, layering, links, blocks of the p
 chart: ## the chart: what it renders and refuses, its values against their schema and its README, kubeconform with every Kubernetes, kube-score, checkov; needs Go and python3
 	@tests/needs.sh go python yaml venv
 	tests/kubernetes/build.sh helm
+	cd tests/kubernetes/kube && go mod download k8s.io/kubernetes
 	QUORATE_REQUIRE_HELM=1 tests/chart/check.py $(ONLY)
 	$(if $(ONLY),,tests/chart/tools/run.sh)
 
