@@ -45,8 +45,8 @@ said() { contains "$(cat "$work/output")" "$@"; } # what the last block printed
 docs=docs/tasks
 
 # --- an installation, three times: by the chart, from one file, and as the README has it
-left_over() { prints_nothing kubectl get qec,etcdusers,etcdroles,qb,qbsched -A -o name; }
-eventually 180 "nothing of earlier scenarios is left" left_over
+nothing_left() { prints_nothing kubectl get qec,etcdusers,etcdroles,qb,qbsched -A -o name; }
+eventually 180 "nothing of earlier scenarios is left" nothing_left
 helm uninstall quorate --namespace quorate-system --wait >/dev/null
 kubectl delete --ignore-not-found --timeout=300s -f crds >/dev/null
 rolled_out() { kubectl -n quorate-system rollout status deployment/quorate --timeout=120s >/dev/null; }
