@@ -62,11 +62,13 @@ alerts: ## the rules of deploy/monitoring, and what fires when, by Prometheus' p
 	promtool test rules deploy/monitoring/rules-test.yaml
 	tests/docs/dashboards.py
 
-alerts-live: ## six alerts under a real Prometheus, by faults between an operator and a real kube-apiserver without nodes; needs Go, prometheus, jq, curl and openssl
+alerts-live: ## alerts under a real Prometheus by real faults: six between an operator and a kube-apiserver without nodes, and those of etcd's mixin, beside etcd; needs Go, prometheus, jq, curl and openssl
 	@tests/needs.sh rust cc go prometheus jq curl openssl
 	tests/kubernetes/build.sh kube
 	cargo build --locked --bin quorate
 	tests/alerts/live.sh
+	tests/interop/build.sh
+	tests/alerts/mixin.sh
 
 generate: ## CRD, rights, references, images, the chart's README and the one-file install, from the code, the chart and docs/data
 	@tests/needs.sh rust cc go python yaml

@@ -110,7 +110,7 @@ if [ "$only" = newest ] || { [ -z "$only" ] && [ "$(uname -s)" = Linux ] && [ "$
   part newest "keys that kubelets make, and CAs in a ClusterTrustBundle, on the newest Kubernetes" \
     env KUBERNETES=newest tests/e2e/run.sh pod-certificates trust-bundle
 fi
-part alerts "alerts under a real Prometheus, by faults between an operator and an API server" make --no-print-directory alerts-live
+part alerts "alerts under a real Prometheus, by faults between an operator and an API server, and those of etcd's mixin" make --no-print-directory alerts-live
 n=$(seeds 1500)
 part fuzz "every decoder under libFuzzer, $n s in all" tests/fuzz.sh "$n"
 
