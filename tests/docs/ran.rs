@@ -7,8 +7,13 @@ use std::path::PathBuf;
 
 use super::blocks::{self, Block, Language};
 
-/// Runs blocks of pages on a real Kubernetes.
-const SCENARIO: &str = "tests/e2e/scenarios/pages.sh";
+/// They run blocks of pages on a real Kubernetes.
+const SCENARIOS: [&str; 2] = [
+    "tests/e2e/scenarios/pages.sh",
+    "tests/e2e/scenarios/pages-recovery.sh",
+];
+/// Of them, the one that runs the pages of the alerts.
+const RUNBOOKS: &str = SCENARIOS[0];
 /// Lists the other ones.
 const LIST: &str = "tests/docs/ran.txt";
 /// Its blocks without kubectl are read and run by a test of the cluster.
@@ -20,7 +25,7 @@ type Named = (String, String);
 #[test]
 fn every_block_of_commands_is_run_by_a_test() {
     let mut ran: BTreeMap<Named, &str> = BTreeMap::new();
-    for (name, by) in of_scenario().into_iter().chain(of_list()) {
+    for (name, by) in SCENARIOS.into_iter().flat_map(of_scenario).chain(of_list()) {
         let twice = ran.insert(name.clone(), by);
         assert!(twice.is_none(), "{name:?} is in {by} and {twice:?}");
     }
@@ -75,7 +80,7 @@ fn heading_before(page: &str, line: usize) -> String {
 
 /// Whether the scenario's loop over all runbooks runs this one, or a line of its own does where the loop leaves it out.
 fn runs_runbook(page: &str) -> bool {
-    let text = read(SCENARIO);
+    let text = read(RUNBOOKS);
     let mut lines = text.lines();
     let all = lines.any(|line| line == "for page in docs/runbooks/*.md; do");
     let name = page.rsplit('/').next().unwrap_or_default();
@@ -84,13 +89,13 @@ fn runs_runbook(page: &str) -> bool {
     all && (!left_out || text.lines().any(|line| line.starts_with(&own)))
 }
 
-/// The blocks that the scenario runs, by the lines that say so.
-fn of_scenario() -> Vec<(Named, &'static str)> {
-    let text = read(SCENARIO).replace("$docs/", "docs/tasks/");
+/// The blocks that a scenario runs, by the lines that say so.
+fn of_scenario(scenario: &'static str) -> Vec<(Named, &'static str)> {
+    let text = read(scenario).replace("$docs/", "docs/tasks/");
     let calls = text.lines().filter_map(|line| line.strip_prefix("block "));
     let calls = calls.map(|call| {
         let (page, rest) = call.split_once(' ').expect("a page and a line");
-        ((page.to_owned(), quoted(rest)), SCENARIO)
+        ((page.to_owned(), quoted(rest)), scenario)
     });
     // Runbooks are run whole.
     let calls = calls.filter(|((page, _), _)| !page.starts_with("docs/runbooks/"));
