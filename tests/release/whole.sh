@@ -2,7 +2,7 @@
 # make release, whole, as part of make soak: twice, from two checkouts of the same commit in different folders, the second time
 # in a network namespace without any network. Both are the same bytes; check.py reads every file; other people's judges read
 # the bundle, the plugin's manifest and the base of kustomize; the Debian package is installed, removed and purged; and the
-# binary for arm64 runs as a cluster of three under qemu. Needs root on Linux, Go, and the registries the first time.
+# binary for arm64 runs as a cluster of three under qemu; the whole binary compiles for macOS. Needs root on Linux, Go, and the registries the first time.
 #   PROFILE=ci   both builds compiled in less than half of the time
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -29,6 +29,9 @@ judge() { (cd tests/release/tools/"$1" && CGO_ENABLED=0 go build -mod=readonly -
 judge operator-verify github.com/operator-framework/api/cmd/operator-verify
 judge krew sigs.k8s.io/krew/cmd/krew
 judge kustomize sigs.k8s.io/kustomize/kustomize/v5
+
+step "a laptop with macOS"
+tests/release/macos.sh
 
 step "keys"
 openssl genpkey -algorithm ed25519 -out "$work/ed25519.pem"

@@ -1,7 +1,7 @@
 //! Keeps one child process alive: starts it, restarts it with a back-off when it exits, stops it gracefully on request.
 //! It never decides whether a member should run, and never touches its data.
 //!
-//! Children die with this process (`PR_SET_PDEATHSIG`), so a killed `quorate local` leaves nothing
+//! On Linux children die with this process (`PR_SET_PDEATHSIG`), so a killed `quorate local` leaves nothing
 //! running. That signal follows the *thread* that started the child: start supervisors from a
 //! current-thread runtime on the main thread only.
 

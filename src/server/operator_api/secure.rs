@@ -120,7 +120,8 @@ fn probe(tcp: &TcpStream) -> Result<(), Error> {
         .with_interval(PROBE)
         .with_retries(PROBES);
     let tcp = socket2::SockRef::from(tcp);
-    // What was sent and not acknowledged is repeated for minutes otherwise, and nothing is probed meanwhile.
+    // What was sent and not acknowledged is repeated for minutes otherwise, and nothing is probed meanwhile. Linux alone has it.
+    #[cfg(target_os = "linux")]
     tcp.set_tcp_user_timeout(Some(IDLE + PROBES * PROBE))?;
     tcp.set_tcp_keepalive(&keepalive)
 }

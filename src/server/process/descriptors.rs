@@ -11,8 +11,12 @@ use crate::server::listen::seats::{LEAST_GOAWAYS, goaways};
 
 /// Fewer are not enough for a member and a few clients.
 pub(crate) const LEAST: u64 = 128;
-/// The limit is not raised beyond this: the kernel's default maximum (`fs.nr_open`).
-const MOST: u64 = 1 << 20;
+/// The limit is not raised beyond this: the kernel's default maximum (`fs.nr_open`), and macOS refuses more than its `OPEN_MAX`.
+const MOST: u64 = if cfg!(target_os = "macos") {
+    10_240
+} else {
+    1 << 20
+};
 /// Client connections if no memory limit is known.
 const MOST_CLIENTS: u64 = 1 << 16;
 /// Client connections however small the memory limit: an API server holds one for each kind of

@@ -22,9 +22,12 @@ pub fn cores() -> usize {
 }
 
 /// The niceness of a thread for slow work: it gets a tenth of a core that others want.
+#[cfg(target_os = "linux")]
 const NICE: libc::c_int = 10;
 
-/// Lowers the priority of this thread below the others of this process, permanently.
+/// Lowers the priority of this thread below the others of this process, permanently. On Linux alone: elsewhere niceness is of the
+/// whole process.
+#[cfg(target_os = "linux")]
 #[expect(
     unsafe_code,
     reason = "nice has no safe wrapper in the standard library"
@@ -36,9 +39,13 @@ pub(in crate::server) fn step_back() {
     set_slice(SLICE);
 }
 
-/// Disables transparent huge pages for this process: a huge page is filled with zeros when it is
+#[cfg(not(target_os = "linux"))]
+pub(in crate::server) fn step_back() {}
+
+/// Disables transparent huge pages for this process, which Linux alone has: a huge page is filled with zeros when it is
 /// first touched, which takes 4 ms and more in some virtual machines and delays the touching thread
 /// and its clients. If the kernel refuses, nothing is lost.
+#[cfg(target_os = "linux")]
 #[expect(unsafe_code, reason = "prctl has no wrapper in the standard library")]
 pub(in crate::server) fn small_pages() {
     let (on, unused): (libc::c_ulong, libc::c_ulong) = (1, 0);
@@ -46,13 +53,18 @@ pub(in crate::server) fn small_pages() {
     let _ = unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, on, unused, unused, unused) };
 }
 
+#[cfg(not(target_os = "linux"))]
+pub(in crate::server) fn small_pages() {}
+
 /// Time slice in nanoseconds of such a thread while others want its core, the shortest that a
 /// kernel accepts: about as long as it works before it yields by itself. From 6.16 on, kernels take
 /// the rest of its slice from a thread that yields, and the default slice is some milliseconds: a
 /// comparison of passwords needed a hundred slices for the work of one.
+#[cfg(target_os = "linux")]
 const SLICE: u64 = 100_000;
 
 /// Sets the time slice of this thread and leaves its other scheduling attributes unchanged.
+#[cfg(target_os = "linux")]
 #[expect(
     unsafe_code,
     reason = "sched_setattr has no wrapper in the standard library"
@@ -75,6 +87,7 @@ fn set_slice(nanoseconds: u64) {
 }
 
 /// `SCHED_OTHER`.
+#[cfg(target_os = "linux")]
 const NORMAL: u32 = 0;
 
 /// The pace of long reads on such a thread: it yields its core again and again, which costs less
@@ -87,9 +100,18 @@ pub(in crate::server) fn pace() -> Pace<'static> {
 
 /// The kernel's hostname of this machine or pod.
 #[must_use]
+#[expect(
+    unsafe_code,
+    reason = "gethostname has no wrapper in the standard library"
+)]
 pub fn hostname() -> Option<String> {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
-    Some(name.trim().to_owned())
+    // One byte more than the longest name of POSIX: the kernel's text ends with a zero.
+    let mut name = [0_u8; 256];
+    // SAFETY: it writes at most `len` bytes into what we own, and keeps no pointer to it.
+    let failed = unsafe { libc::gethostname(name.as_mut_ptr().cast(), name.len()) } != 0;
+    let name = std::ffi::CStr::from_bytes_until_nul(&name).ok()?;
+    let name = name.to_str().ok().filter(|_| !failed)?;
+    Some(name.to_owned())
 }
 
 /// The smallest limit of this process's control group and its parents.
@@ -128,8 +150,15 @@ fn memory_limit(groups: &str, root: &Path) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::memory_limit;
+    use super::{hostname, memory_limit};
     use std::fs;
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn hostname_is_the_kernels() {
+        let kernels = fs::read_to_string("/proc/sys/kernel/hostname").expect("Linux has it");
+        assert_eq!(hostname().as_deref(), Some(kernels.trim()));
+    }
 
     #[test]
     fn smallest_cgroup_limit_applies() {

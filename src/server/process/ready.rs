@@ -3,7 +3,8 @@
 //!
 //! Decides nothing: readiness of probes is determined by the member.
 
-use std::os::unix::net::UnixDatagram;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 use crate::server::etcd::Services;
 
@@ -28,15 +29,23 @@ pub(in crate::server) async fn announce(services: Services) {
 
 /// Sends one datagram to a path, or to a name in Linux's abstract namespace, which begins with `@`.
 fn notify(socket: &std::ffi::OsStr) -> std::io::Result<()> {
-    use std::os::linux::net::SocketAddrExt as _;
-    use std::os::unix::ffi::OsStrExt as _;
-    use std::os::unix::net::SocketAddr;
     let address = match socket.as_bytes() {
-        [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
+        [b'@', name @ ..] => of_abstract_name(name)?,
         _ => SocketAddr::from_pathname(socket)?,
     };
     UnixDatagram::unbound()?.send_to_addr(b"READY=1", &address)?;
     Ok(())
+}
+
+#[cfg(target_os = "linux")]
+fn of_abstract_name(name: &[u8]) -> std::io::Result<SocketAddr> {
+    use std::os::linux::net::SocketAddrExt as _;
+    SocketAddr::from_abstract_name(name)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn of_abstract_name(_: &[u8]) -> std::io::Result<SocketAddr> {
+    Err(std::io::ErrorKind::Unsupported.into())
 }
 
 #[cfg(test)]
