@@ -8,6 +8,5 @@ cd "$(dirname "$0")/../.."
 [ -x "$tools/venv/bin/cargo-zigbuild" ] || deploy/release/tools.sh
 target=aarch64-apple-darwin
 export PATH=$tools/venv/bin:$PATH CARGO_INCREMENTAL=0 CARGO_TARGET_DIR=$PWD/target/macos RUSTFLAGS=-Dwarnings
-cargo zigbuild --help >/dev/null
 cargo-zigbuild check --locked --target "$target" --package quorate --bin quorate
 echo "it compiles for $target"
