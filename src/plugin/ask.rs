@@ -99,6 +99,14 @@ pub(super) fn lost(which: &Which, name: &str) -> Result<Lost, Error> {
     })
 }
 
+/// The EtcdRecoveries in the namespace of a cluster, as the API server has them.
+pub(super) fn recoveries(which: &Which, name: &str) -> Result<Value, Error> {
+    let cluster = object(which, Some(name))?;
+    let namespace = cluster["metadata"]["namespace"].as_str();
+    let namespace = format!("--namespace={}", namespace.unwrap_or_default());
+    get(which, ["etcdrecoveries.quorate.dev", &namespace])
+}
+
 /// The pods of a cluster's members.
 pub(super) fn member_pods(which: &Which, cluster: &EtcdCluster) -> Result<Vec<Pod>, Error> {
     let namespace = format!("--namespace={}", cluster.namespace().unwrap_or_default());

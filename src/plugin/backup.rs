@@ -7,10 +7,12 @@ use clap::Args;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube_core::ResourceExt;
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::Which;
 use super::ask;
 use super::child::{find, get, kubectl, run as carried_out};
+use super::document::{Format, written};
 use super::error::Error;
 use super::{chain, pause, shown, warn};
 use crate::crd::EtcdCluster;
@@ -45,6 +47,9 @@ pub(super) struct Backup {
     /// How long to wait at most, such as 10m; then exit code 1, and the backup goes on.
     #[arg(long, default_value = "6h", requires = "wait")]
     timeout: SignedDuration,
+    /// Print the EtcdBackup for programs instead: as it was created, or with --wait as it has ended.
+    #[arg(long, short)]
+    output: Option<Format>,
     #[command(flatten)]
     which: Which,
 }
@@ -60,14 +65,18 @@ pub(super) fn run(asked: &Backup) -> Result<String, Error> {
     let namespace = cluster.namespace().unwrap_or_default();
     let backup = wanted(asked, &cluster, store(asked, &namespace)?, Timestamp::now());
     let mut command = kubectl(&asked.which, "create");
-    command.args(["--output=name", "--filename=-"]);
+    command.args(["--output=json", "--filename=-"]);
     let manifest = serde_json::to_vec(&backup).map_err(Error::Unreadable)?;
     let created = carried_out(command, Some(&manifest))?;
-    let created = String::from_utf8_lossy(&created).into_owned();
-    if !asked.wait {
-        return Ok(created);
+    let created: Value = serde_json::from_slice(&created).map_err(Error::Unreadable)?;
+    let name = format!("{KIND}/{}\n", backup.name_any());
+    match (asked.output, asked.wait) {
+        (Some(format), false) => return written(&created, format),
+        (None, false) => return Ok(name),
+        // The document is all that is on standard output.
+        (Some(_), true) => warn(&name),
+        (None, true) => drop(shown(&name)?),
     }
-    shown(&created)?;
     followed(asked, &namespace, &backup.name_any())
 }
 
@@ -121,9 +130,11 @@ fn followed(asked: &Backup, namespace: &str, name: &str) -> Result<String, Error
     loop {
         match find(&asked.which, [RESOURCE, name, &of_namespace]) {
             Ok(Some(backup)) => {
-                let backup = serde_json::from_value(backup).map_err(Error::Unreadable)?;
-                if let Some(ended) = ended(asked, backup, &mut last) {
-                    return ended;
+                let known = serde_json::from_value(backup.clone()).map_err(Error::Unreadable)?;
+                match (ended(asked, known, &mut last), asked.output) {
+                    (Some(Ok(_)), Some(format)) => return written(&backup, format),
+                    (Some(ended), _) => return ended,
+                    (None, _) => {}
                 }
             }
             Ok(None) => return Err(Error::BackupFailed("it was deleted".to_owned())),

@@ -108,6 +108,45 @@ pub(super) fn members(resource: &Value) -> Value {
     })
 }
 
+/// Clusters in a few fields each, as `top` shows them.
+pub(super) fn clusters<'a>(all: impl Iterator<Item = &'a Value>) -> Value {
+    let one = |cluster: &Value| {
+        let (metadata, status) = (&cluster["metadata"], &cluster["status"]);
+        let members = status["members"].as_array();
+        let lags = members.into_iter().flatten();
+        let lags = lags.filter_map(|member| member["lagEntries"].as_i64());
+        without_nulls(json!({
+            "namespace": metadata["namespace"],
+            "name": metadata["name"],
+            "replicas": cluster["spec"]["replicas"],
+            "readyReplicas": status["readyReplicas"].as_i64().unwrap_or(0),
+            "leader": status["leader"],
+            "version": status["version"],
+            "lagEntries": lags.max().unwrap_or(0),
+            "summary": status["summary"],
+            "conditions": conditions(status),
+        }))
+    };
+    json!({"clusters": all.map(one).collect::<Vec<Value>>()})
+}
+
+/// The status of each condition by its type.
+fn conditions(status: &Value) -> Value {
+    let all = status["conditions"].as_array().into_iter().flatten();
+    let one = |condition: &Value| {
+        let type_ = condition["type"].as_str()?.to_owned();
+        Some((type_, condition["status"].clone()))
+    };
+    Value::Object(all.filter_map(one).collect())
+}
+
+/// The EtcdRecoveries of a cluster, among those of its namespace, as a list of the API.
+pub(super) fn recoveries(all: &Value, cluster: &str) -> Value {
+    let items = all["items"].as_array().into_iter().flatten();
+    let items = items.filter(|item| item["spec"]["clusterRef"]["name"] == cluster);
+    json!({"apiVersion": "v1", "kind": "List", "items": items.collect::<Vec<&Value>>()})
+}
+
 /// A field that is not known is left out, as Kubernetes does.
 fn without_nulls(mut document: Value) -> Value {
     if let Some(fields) = document.as_object_mut() {

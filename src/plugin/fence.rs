@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::Which;
 use super::ask;
 use super::child::{kubectl, run as carried_out};
+use super::document::{self, Format};
 use super::error::Error;
 use crate::crd::{ANNOTATION_FENCED, EtcdCluster, MemberHealth, MemberRole, fenced_members};
 
@@ -22,6 +23,9 @@ pub(super) struct Fence {
     name: String,
     /// The voter.
     member: String,
+    /// Print the EtcdCluster for programs instead, as it was changed.
+    #[arg(long, short)]
+    output: Option<Format>,
     #[command(flatten)]
     which: Which,
 }
@@ -33,6 +37,9 @@ pub(super) struct Unfence {
     name: String,
     /// The member.
     member: String,
+    /// Print the EtcdCluster for programs instead, as it was changed.
+    #[arg(long, short)]
+    output: Option<Format>,
     #[command(flatten)]
     which: Which,
 }
@@ -40,13 +47,16 @@ pub(super) struct Unfence {
 /// Names the member. Returns what is to be printed.
 pub(super) fn fence(asked: &Fence) -> Result<String, Error> {
     let (name, member) = (&asked.name, &asked.member);
-    change(&asked.which, name, |cluster, mut named| {
+    let changed = change(&asked.which, name, |cluster, mut named| {
         spares_quorum(cluster, member, &named)?;
         named.push(member.clone());
         named.sort();
         named.dedup();
         Ok(named)
     })?;
+    if let Some(format) = asked.output {
+        return document::written(&changed, format);
+    }
     Ok(format!(
         "{member} is to be stopped, with its volume as it is: kubectl quorate status {name} says when it is. kubectl quorate unfence {name} {member} starts it again\n"
     ))
@@ -55,7 +65,7 @@ pub(super) fn fence(asked: &Fence) -> Result<String, Error> {
 /// Takes the name out. Returns what is to be printed.
 pub(super) fn unfence(asked: &Unfence) -> Result<String, Error> {
     let (name, member) = (&asked.name, &asked.member);
-    change(&asked.which, name, |_, mut named| {
+    let changed = change(&asked.which, name, |_, mut named| {
         let before = named.len();
         named.retain(|it| it != member);
         match named.len() == before {
@@ -63,30 +73,33 @@ pub(super) fn unfence(asked: &Unfence) -> Result<String, Error> {
             false => Ok(named),
         }
     })?;
+    if let Some(format) = asked.output {
+        return document::written(&changed, format);
+    }
     Ok(format!(
         "{member} is to start again: kubectl quorate status {name} says when it has caught up\n"
     ))
 }
 
-/// Changes the names in the annotation, of the resource as it was read.
+/// Changes the names in the annotation, of the resource as it was read. Returns it as it is then.
 fn change(
     which: &Which,
     name: &str,
     names: impl Fn(&EtcdCluster, Vec<String>) -> Result<Vec<String>, Error>,
-) -> Result<(), Error> {
-    let mut overtaken = None;
+) -> Result<Value, Error> {
+    let mut overtaken = Error::Refused(String::new());
     for _ in 0..ATTEMPTS {
         let resource = ask::object(which, Some(name))?;
         let cluster = ask::known(resource.clone())?;
         let wanted = names(&cluster, named(&cluster))?;
         match written(which, &cluster, &resource, &wanted) {
             Err(Error::Refused(why)) if why.contains("has been modified") => {
-                overtaken = Some(Error::Refused(why));
+                overtaken = Error::Refused(why);
             }
             other => return other,
         }
     }
-    overtaken.map_or(Ok(()), Err)
+    Err(overtaken)
 }
 
 fn written(
@@ -94,19 +107,19 @@ fn written(
     cluster: &EtcdCluster,
     resource: &Value,
     names: &[String],
-) -> Result<(), Error> {
+) -> Result<Value, Error> {
     let text = (!names.is_empty()).then(|| names.join(","));
     let version = &resource["metadata"]["resourceVersion"];
     let patch =
         json!({"metadata": {"resourceVersion": version, "annotations": {ANNOTATION_FENCED: text}}});
     let mut command = kubectl(which, "patch");
     command.args(["etcdclusters.quorate.dev", &cluster.name_any()]);
-    command.args(["--type=merge", "--output=name"]);
+    command.args(["--type=merge", "--output=json"]);
     command.arg(format!("--patch={patch}"));
     if which.namespace.is_none() {
         command.args(cluster.namespace().map(|it| format!("--namespace={it}")));
     }
-    carried_out(command, None).map(drop)
+    serde_json::from_slice(&carried_out(command, None)?).map_err(Error::Unreadable)
 }
 
 fn named(cluster: &EtcdCluster) -> Vec<String> {

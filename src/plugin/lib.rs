@@ -41,6 +41,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use k8s_openapi::jiff::Timestamp;
 use quorate_planner::{build, crd, model};
+use serde_json::Value;
 
 use document::Format;
 use error::Error;
@@ -148,17 +149,11 @@ struct Recover {
     /// Write an EtcdRecovery for review. Nothing is applied.
     #[arg(long)]
     plan: bool,
-    /// Print the EtcdRecovery alone.
-    #[arg(long, short, requires = "plan")]
-    output: Option<Manifest>,
+    /// With --plan, print the EtcdRecovery alone; without it, print those of the cluster for programs.
+    #[arg(long, short)]
+    output: Option<Format>,
     #[command(flatten)]
     which: Which,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Manifest {
-    /// The manifest.
-    Yaml,
 }
 
 /// Which API server and namespace to use; kubectl's own flags are passed on unchanged.
@@ -284,6 +279,10 @@ fn members_of(members: &Members) -> Result<String, Error> {
 }
 
 fn recovery_of(recover: &Recover) -> Result<String, Error> {
+    if let (false, Some(format)) = (recover.plan, recover.output) {
+        let all = ask::recoveries(&recover.which, &recover.name)?;
+        return document::written(&document::recoveries(&all, &recover.name), format);
+    }
     let lost = ask::lost(&recover.which, &recover.name)?;
     let now = Timestamp::now();
     if !recover.plan {
@@ -294,7 +293,13 @@ fn recovery_of(recover: &Recover) -> Result<String, Error> {
     }
     let planned = recover::plan(&lost, now);
     match (planned.yaml, recover.output) {
-        (Some(yaml), Some(Manifest::Yaml)) => Ok(yaml),
+        // With its comments.
+        (Some(yaml), Some(Format::Yaml)) => Ok(yaml),
+        (Some(yaml), Some(Format::Json)) => {
+            let manifest: Value = serde_saphyr::from_str(&yaml)
+                .map_err(|error| Error::Unwritable(error.to_string()))?;
+            document::written(&manifest, Format::Json)
+        }
         (Some(yaml), None) => Ok(format!("{}\n{yaml}", planned.screen)),
         (None, _) => {
             warn(&planned.screen);

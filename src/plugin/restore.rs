@@ -31,6 +31,9 @@ pub(super) struct Restore {
     /// Restore everything that is archived behind the backup.
     #[arg(long, group = "at")]
     latest: bool,
+    /// Print the manifest alone, without what its reader should know.
+    #[arg(long, short)]
+    output: Option<Format>,
     #[command(flatten)]
     which: Which,
 }
@@ -60,7 +63,10 @@ pub(super) fn run(asked: &Restore) -> Result<String, Error> {
         ));
     }
     let manifest = manifest(asked, &namespace, saved.as_ref());
-    Ok(heading(&backup, saved.is_some()) + &written(&manifest, Format::Yaml)?)
+    match asked.output {
+        Some(format) => written(&manifest, format),
+        None => Ok(heading(&backup, saved.is_some()) + &written(&manifest, Format::Yaml)?),
+    }
 }
 
 /// What the reader of the manifest should know.

@@ -30,6 +30,8 @@ get)
       [ -f "$STAGE/secret" ] || { echo "Error from server (Forbidden): secrets is forbidden" >&2; exit 1; }
       cat "$STAGE/secret" && exit ;;
     events | leases*) echo '{"items": []}' && exit ;;
+    etcdrecoveries*) cat "$STAGE/recoveries" && exit ;;
+    persistentvolumeclaims) echo '{"items": []}' && exit ;;
     etcdbackupstores*) cat "$STAGE/stores" && exit ;;
     etcdbackups.quorate.dev)
       # another one each time, and the last one again and again
@@ -64,7 +66,7 @@ patch)
     echo "Error from server (Conflict): the object has been modified; please apply your changes to the latest version" >&2
     exit 1
   fi
-  echo etcdcluster.quorate.dev/demo ;;
+  cat "$STAGE/cluster" ;;
 apply)
   cat >"$STAGE/applied"
   echo "Error from server (Invalid): refused by the test" >&2
@@ -685,4 +687,84 @@ fn fence_names_a_voter_and_unfence_takes_it_back() {
     assert!(output.status.success(), "{}", text(&output.stderr));
     let gone = r#"{"annotations":{"quorate.dev/fenced":null},"resourceVersion":"7"}"#;
     assert!(stage.asked().contains(gone), "{}", stage.asked());
+}
+
+fn document(output: &Output) -> Value {
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("a document alone")
+}
+
+/// `-o json` of what changes something prints the object as the API server has it then, and nothing beside it.
+#[test]
+fn what_was_changed_is_printed_for_programs() {
+    let stage = Stage::new(false);
+    let named = ["backup", "demo", "--as=before", "--store=s3", "-o", "json"];
+    let created = document(&stage.run(&named));
+    assert_eq!(created["metadata"]["name"], "before");
+    stage.write("backup-1", &backup("Streaming", "a Job reads"));
+    stage.write("backup-2", &backup("Uploaded", ""));
+    let output = stage.run(&[&named[..], &["--wait"]].concat());
+    assert_eq!(document(&output), backup("Uploaded", ""));
+    let errors = text(&output.stderr);
+    assert!(
+        errors.starts_with("etcdbackup.quorate.dev/before\n"),
+        "{errors}"
+    );
+    stage.write("backup-3", &backup("Failed", "access denied"));
+    let output = stage.run(&[&named[..], &["--wait"]].concat());
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(text(&output.stdout), "");
+
+    let fenced = stage.run(&["fence", "demo", "demo-2", "-o", "json"]);
+    assert_eq!(document(&fenced), cluster(false));
+    let manifest = ["restore", "before", "--as=restored", "-o", "json"];
+    stage.write("backup-3", &backup("Verified", ""));
+    let manifest = document(&stage.run(&manifest));
+    assert_eq!(
+        manifest["spec"]["bootstrap"]["restore"]["backupRef"]["name"],
+        "before"
+    );
+}
+
+#[test]
+fn recoveries_and_the_list_are_printed_for_programs() {
+    let stage = Stage::new(false);
+    let recovery = |name: &str, cluster: &str| {
+        json!({
+            "metadata": {"name": name}, "spec": {"clusterRef": {"name": cluster}}, "status": {"mood": "calm"},
+        })
+    };
+    let all = [recovery("one", "demo"), recovery("two", "another")];
+    stage.write("recoveries", &json!({ "items": all }));
+    let list = document(&stage.run(&["recover", "demo", "-o", "json"]));
+    assert_eq!(
+        list,
+        json!({"apiVersion": "v1", "kind": "List", "items": [recovery("one", "demo")]})
+    );
+
+    let mut lost = cluster(false);
+    lost["metadata"]["uid"] = json!("u");
+    lost["status"]["clusterID"] = json!("c");
+    lost["status"]["backup"] =
+        json!({"lastSuccess": {"name": "before", "time": "2026-11-25T08:30:00Z", "revision": 17}});
+    stage.write("cluster", &lost);
+    stage.write("recoveries", &json!({"items": []}));
+    let words = ["recover", "demo", "--plan", "-o", "json"];
+    let planned = document(&stage.run(&words));
+    assert_eq!(planned["kind"], "EtcdRecovery");
+    assert_eq!(planned["spec"]["acceptLoss"], false);
+
+    let mut listed = cluster(false);
+    listed["status"]["readyReplicas"] = json!(2);
+    listed["status"]["members"][1]["lagEntries"] = json!(7);
+    listed["status"]["conditions"] = json!([{"type": "Ready", "status": "False"}]);
+    stage.write("cluster", &json!({"items": [listed]}));
+    let list = document(&stage.run(&["top", "--once", "-o", "json"]));
+    let expected = json!({
+        "namespace": "tenants", "name": "demo", "replicas": 3, "readyReplicas": 2, "lagEntries": 7,
+        "conditions": {"Ready": "False"},
+    });
+    assert_eq!(list, json!({"clusters": [expected]}));
+    let refused = stage.run(&["top", "-o", "json"]);
+    assert_eq!(refused.status.code(), Some(2), "it has no end");
 }

@@ -97,6 +97,11 @@ impl Clusters {
         self.all.values().nth(self.at())
     }
 
+    /// The resources, by namespace and name.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Value> {
+        self.all.values()
+    }
+
     /// The list.
     pub(super) fn rows(&self) -> Vec<Row> {
         self.all.values().map(row).collect()

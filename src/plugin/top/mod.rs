@@ -18,6 +18,7 @@ use serde_json::Value;
 
 use super::Which;
 use super::child::get;
+use super::document::{self, Format};
 use super::error::Error;
 use super::{shown, system, table};
 use clusters::Clusters;
@@ -37,6 +38,9 @@ pub(super) struct Top {
     /// Print the list once, and end.
     #[arg(long)]
     once: bool,
+    /// Print that list as a document for programs.
+    #[arg(long, short, requires = "once")]
+    output: Option<Format>,
     #[command(flatten)]
     which: Which,
 }
@@ -107,6 +111,9 @@ fn once(asked: &Top) -> Result<String, Error> {
     let found: Value = get(&asked.which, asked.request())?;
     let mut clusters = Clusters::default();
     clusters.take(Message::Seen(feed::listed(found)));
+    if let Some(format) = asked.output {
+        return document::written(&document::clusters(clusters.all()), format);
+    }
     let rows: Vec<Vec<String>> = clusters
         .rows()
         .into_iter()
