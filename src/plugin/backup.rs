@@ -65,17 +65,26 @@ pub(super) fn run(asked: &Backup) -> Result<String, Error> {
     let namespace = cluster.namespace().unwrap_or_default();
     let backup = wanted(asked, &cluster, store(asked, &namespace)?, Timestamp::now());
     let mut command = kubectl(&asked.which, "create");
-    command.args(["--output=json", "--filename=-"]);
+    command.arg(match asked.output {
+        Some(_) => "--output=json",
+        None => "--output=name",
+    });
+    command.arg("--filename=-");
     let manifest = serde_json::to_vec(&backup).map_err(Error::Unreadable)?;
     let created = carried_out(command, Some(&manifest))?;
-    let created: Value = serde_json::from_slice(&created).map_err(Error::Unreadable)?;
-    let name = format!("{KIND}/{}\n", backup.name_any());
-    match (asked.output, asked.wait) {
-        (Some(format), false) => return written(&created, format),
-        (None, false) => return Ok(name),
-        // The document is all that is on standard output.
-        (Some(_), true) => warn(&name),
-        (None, true) => drop(shown(&name)?),
+    let Some(format) = asked.output else {
+        let created = String::from_utf8_lossy(&created).into_owned();
+        if !asked.wait {
+            return Ok(created);
+        }
+        shown(&created)?;
+        return followed(asked, &namespace, &backup.name_any());
+    };
+    // Whatever happens to the document, what was created is known.
+    warn(&format!("{KIND}/{}\n", backup.name_any()));
+    if !asked.wait {
+        let created: Value = serde_json::from_slice(&created).map_err(Error::Unreadable)?;
+        return written(&created, format);
     }
     followed(asked, &namespace, &backup.name_any())
 }

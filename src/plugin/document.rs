@@ -119,25 +119,22 @@ pub(super) fn clusters<'a>(all: impl Iterator<Item = &'a Value>) -> Value {
             "namespace": metadata["namespace"],
             "name": metadata["name"],
             "replicas": cluster["spec"]["replicas"],
-            "readyReplicas": status["readyReplicas"].as_i64().unwrap_or(0),
+            "readyReplicas": status["readyReplicas"],
             "leader": status["leader"],
             "version": status["version"],
-            "lagEntries": lags.max().unwrap_or(0),
+            "lagEntries": lags.max(),
             "summary": status["summary"],
-            "conditions": conditions(status),
+            "conditions": conditions(status).collect::<Vec<Value>>(),
         }))
     };
     json!({"clusters": all.map(one).collect::<Vec<Value>>()})
 }
 
-/// The status of each condition by its type.
-fn conditions(status: &Value) -> Value {
+/// What each condition says, without the words.
+fn conditions(status: &Value) -> impl Iterator<Item = Value> {
     let all = status["conditions"].as_array().into_iter().flatten();
-    let one = |condition: &Value| {
-        let type_ = condition["type"].as_str()?.to_owned();
-        Some((type_, condition["status"].clone()))
-    };
-    Value::Object(all.filter_map(one).collect())
+    all.map(|one| json!({"type": one["type"], "status": one["status"], "reason": one["reason"]}))
+        .map(without_nulls)
 }
 
 /// The EtcdRecoveries of a cluster, among those of its namespace, as a list of the API.

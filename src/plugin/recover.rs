@@ -348,6 +348,15 @@ fn archived(status: &EtcdClusterStatus) -> Option<&ArchivedPoint> {
 }
 
 /// The EtcdRecovery for review.
+/// A name as YAML: quoted where it would not be a text, such as a number.
+fn scalar(text: &str) -> String {
+    let plain = serde_saphyr::from_str::<serde_json::Value>(text);
+    match plain {
+        Ok(serde_json::Value::String(read)) if read == text => text.to_owned(),
+        _ => format!("{text:?}"),
+    }
+}
+
 fn yaml(
     lost: &Lost,
     status: &EtcdClusterStatus,
@@ -365,7 +374,10 @@ fn yaml(
         (Some((member, disk)), _) => {
             let source = format!(
                 "  survivor:\n    member: {}\n    expect:\n      diskUUID: \"{}\"\n      term: {}\n      index: {}\n    revisionBump: {BUMP}\n",
-                member.name, disk.disk_uuid, disk.term, disk.index
+                scalar(&member.name),
+                disk.disk_uuid,
+                disk.term,
+                disk.index
             );
             let from = format!("{}, whose log ends at {}", member.name, entry(disk));
             (source, from)
@@ -375,7 +387,7 @@ fn yaml(
             let moment = archived.map_or("", |_| "    at:\n      latest: true\n");
             let source = format!(
                 "  restore:\n    backupRef:\n      name: {}\n{moment}    revisionBump: {BUMP}\n",
-                last.name
+                scalar(&last.name)
             );
             let from = format!("EtcdBackup {} of {}", last.name, last.time.0);
             let from = match archived {
@@ -393,7 +405,8 @@ fn yaml(
     ));
     let namespace = cluster.namespace().unwrap_or_default();
     let uid = cluster.life();
-    let recovery = free_name(lost, number + 1);
+    let recovery = scalar(&free_name(lost, number + 1));
+    let (name, namespace) = (scalar(&name), scalar(&namespace));
     Some(format!(
         "{comment}apiVersion: quorate.dev/v1alpha1\nkind: EtcdRecovery\nmetadata:\n  name: {recovery}\n  namespace: {namespace}\nspec:\n  clusterRef:\n    name: {name}\n  clusterUID: \"{uid}\"\n  incarnation: {number}\n{source}  # Set it to true once what only the lost members hold may be lost.\n  acceptLoss: false\n"
     ))

@@ -717,6 +717,12 @@ fn what_was_changed_is_printed_for_programs() {
 
     let fenced = stage.run(&["fence", "demo", "demo-2", "-o", "json"]);
     assert_eq!(document(&fenced), cluster(false));
+    let mut annotated = cluster(false);
+    annotated["metadata"]["annotations"] = json!({"quorate.dev/fenced": "demo-2"});
+    stage.write("cluster", &annotated);
+    let freed = stage.run(&["unfence", "demo", "demo-2", "-o", "yaml"]);
+    let freed: Value = serde_saphyr::from_str(&text(&freed.stdout)).expect("YAML");
+    assert_eq!(freed, annotated);
     let manifest = ["restore", "before", "--as=restored", "-o", "json"];
     stage.write("backup-3", &backup("Verified", ""));
     let manifest = document(&stage.run(&manifest));
@@ -745,25 +751,35 @@ fn recoveries_and_the_list_are_printed_for_programs() {
     let mut lost = cluster(false);
     lost["metadata"]["uid"] = json!("u");
     lost["status"]["clusterID"] = json!("c");
-    lost["status"]["backup"] =
-        json!({"lastSuccess": {"name": "before", "time": "2026-11-25T08:30:00Z", "revision": 17}});
+    lost["status"]["backup"] = json!({"lastSuccess": {"name": "20261201", "time": "2026-11-25T08:30:00Z", "revision": 17}});
     stage.write("cluster", &lost);
     stage.write("recoveries", &json!({"items": []}));
     let words = ["recover", "demo", "--plan", "-o", "json"];
     let planned = document(&stage.run(&words));
     assert_eq!(planned["kind"], "EtcdRecovery");
     assert_eq!(planned["spec"]["acceptLoss"], false);
+    // A name of digits is no number.
+    let named = &planned["spec"]["restore"]["backupRef"]["name"];
+    assert_eq!(*named, json!("20261201"));
 
     let mut listed = cluster(false);
     listed["status"]["readyReplicas"] = json!(2);
     listed["status"]["members"][1]["lagEntries"] = json!(7);
-    listed["status"]["conditions"] = json!([{"type": "Ready", "status": "False"}]);
+    listed["status"]["conditions"] =
+        json!([{"type": "Ready", "status": "False", "reason": "Hibernated"}]);
     stage.write("cluster", &json!({"items": [listed]}));
     let list = document(&stage.run(&["top", "--once", "-o", "json"]));
     let expected = json!({
         "namespace": "tenants", "name": "demo", "replicas": 3, "readyReplicas": 2, "lagEntries": 7,
-        "conditions": {"Ready": "False"},
+        "conditions": [{"type": "Ready", "status": "False", "reason": "Hibernated"}],
     });
+    assert_eq!(list, json!({"clusters": [expected]}));
+    // Nothing is known of it, which is not 0.
+    let mut new = cluster(false);
+    new.as_object_mut().expect("fields").remove("status");
+    stage.write("cluster", &json!({"items": [new]}));
+    let list = document(&stage.run(&["top", "--once", "-o", "json"]));
+    let expected = json!({"namespace": "tenants", "name": "demo", "replicas": 3, "conditions": []});
     assert_eq!(list, json!({"clusters": [expected]}));
     let refused = stage.run(&["top", "-o", "json"]);
     assert_eq!(refused.status.code(), Some(2), "it has no end");
