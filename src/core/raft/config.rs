@@ -35,6 +35,9 @@ pub struct Config {
     /// Durable entries are kept in memory up to this many bytes. What is not durable yet is
     /// kept whatever its size; the two limits above bound it.
     pub cache_bytes: u64,
+    /// What was applied here an election timeout ago or earlier, and at a leader matches at every member that answers, goes
+    /// from that memory until this many bytes are left in it. Whoever needs it later reads the log.
+    pub matched_cache_bytes: u64,
     /// The most reads that wait at one member; more fail at once.
     pub max_pending_reads: usize,
     /// The seed of this member's election timeouts. The member's id is mixed in.
@@ -61,6 +64,7 @@ impl Config {
             max_entry_bytes: 32 * MIB,
             max_apply_bytes: 8 * MIB,
             cache_bytes: 32 * MIB,
+            matched_cache_bytes: 4 * MIB,
             max_pending_reads: 100_000,
             seed,
             boot_nonce,

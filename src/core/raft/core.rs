@@ -137,6 +137,11 @@ impl Raft {
     pub fn tick(&mut self) -> Result<(), Error> {
         self.ticks += 1;
         self.expire_reads();
+        if self.ticks.is_multiple_of(self.config.election_ticks.into()) {
+            self.log.mark_applied();
+        }
+        self.log
+            .forget_matched(self.matched_by_all(), self.config.matched_cache_bytes);
         if self.role == Role::Leader {
             self.tick_leader()
         } else {

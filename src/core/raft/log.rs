@@ -10,6 +10,9 @@ use super::ready::PersistMark;
 use super::shape::LogShape;
 use super::types::{Entry, Index, SnapshotMeta, Term};
 
+/// Entries for which a queue keeps its memory, however few it holds.
+const SHORT_QUEUE: usize = 1024;
+
 /// Invariants between calls:
 /// `floor <= applied <= handed <= commit <= last`, `durable <= staged <= last`, and the cache
 /// holds `first_cached ..= last` with `first_cached <= durable + 1`.
@@ -29,6 +32,9 @@ pub(super) struct Log {
     /// The last index handed out for applying.
     handed: Index,
     applied: Index,
+    /// What was applied an election timeout ago, more or less, and at the last mark.
+    applied_before: Index,
+    applied_at_mark: Index,
     /// (last index, bytes) of what is handed out and not reported as applied.
     applying: VecDeque<(Index, u64)>,
     applying_bytes: u64,
@@ -118,6 +124,8 @@ impl Log {
             commit: commit.max(applied),
             handed: applied,
             applied,
+            applied_before: applied,
+            applied_at_mark: applied,
             applying: VecDeque::new(),
             applying_bytes: 0,
         };
@@ -305,6 +313,28 @@ impl Log {
         }
     }
 
+    /// An election timeout has passed since the last mark.
+    pub(super) fn mark_applied(&mut self) {
+        self.applied_before = std::mem::replace(&mut self.applied_at_mark, self.applied);
+    }
+
+    /// Lets go of the oldest entries until so many bytes are left: of those that were applied before the last mark, since
+    /// whoever becomes leader sends the newer ones to others, and that all others have up to `matched`. The memory of a
+    /// queue that was long once goes with them.
+    pub(super) fn forget_matched(&mut self, matched: Index, keep: u64) {
+        let through = matched.min(self.applied_before).min(self.durable);
+        while self.cache_bytes > keep
+            && let Some(entry) = self.cache.pop_front_if(|entry| entry.index <= through)
+        {
+            self.cache_bytes -= entry.cost();
+        }
+        if self.cache.capacity() > SHORT_QUEUE && self.cache.len() < self.cache.capacity() / 4 {
+            self.cache.shrink_to(SHORT_QUEUE.max(2 * self.cache.len()));
+        }
+        debug_assert!(self.first_cached() <= self.durable + 1);
+        debug_assert!(self.first_cached() <= self.last() + 1);
+    }
+
     /// The first index that need not be read from disk.
     pub(super) fn first_cached(&self) -> Index {
         self.cache
@@ -398,5 +428,54 @@ impl Log {
         self.handed = meta.index;
         self.applying.clear();
         self.applying_bytes = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COST: u64 = 25;
+
+    /// Entries 1 to 6, of which 1 to 4 are durable, committed and applied.
+    fn log() -> Log {
+        let mut log = Log::restore(Restored::default(), u64::MAX).expect("an empty log");
+        for index in 1..=6 {
+            let entry = Entry::normal(1, index, vec![0]);
+            assert_eq!(entry.cost(), COST);
+            log.push(entry).expect("it follows");
+        }
+        (log.staged, log.durable, log.commit, log.handed) = (4, 4, 4, 4);
+        log.applied_to(4).expect("it was handed out");
+        log
+    }
+
+    fn left(log: &mut Log, matched: Index, keep: u64) -> Index {
+        log.forget_matched(matched, keep);
+        log.first_cached()
+    }
+
+    #[test]
+    fn what_was_just_applied_is_kept() {
+        let mut log = log();
+        assert_eq!(left(&mut log, Index::MAX, 0), 1);
+        log.mark_applied();
+        assert_eq!(left(&mut log, Index::MAX, 0), 1, "applied since");
+        log.mark_applied();
+        assert_eq!(left(&mut log, Index::MAX, 0), 5);
+    }
+
+    #[test]
+    fn what_others_lack_and_so_many_bytes_are_kept() {
+        let mut log = log();
+        log.mark_applied();
+        log.mark_applied();
+        assert_eq!(left(&mut log, 0, 0), 1);
+        assert_eq!(left(&mut log, Index::MAX, 6 * COST), 1);
+        assert_eq!(left(&mut log, 2, 0), 3);
+        assert_eq!(left(&mut log, Index::MAX, 3 * COST), 4);
+        assert_eq!(log.cache_bytes, 3 * COST);
+        log.durable = 3;
+        assert_eq!(left(&mut log, Index::MAX, 0), 4, "not durable");
     }
 }

@@ -265,7 +265,11 @@ impl Raft {
             }
             let first = self.log.first_cached();
             if from < first {
-                self.outbox.read(Purpose::Apply, from, to.min(first), room);
+                // One half is read while the other one is applied.
+                let half = self.config.max_apply_bytes.div_ceil(2);
+                if room >= half {
+                    self.outbox.read(Purpose::Apply, from, to.min(first), half);
+                }
                 return committed;
             }
             let entries = self.log.cached(from, to, room);

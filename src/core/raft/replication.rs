@@ -203,6 +203,18 @@ impl Raft {
         Ok(Stepped::Taken)
     }
 
+    /// Up to where every member that has answered within an election timeout has this leader's log, or will have it with the
+    /// snapshot that it receives. To one that has not answered the rest is read from the log when it is back.
+    pub(super) fn matched_by_all(&self) -> Index {
+        let since = self.ticks.saturating_sub(self.config.election_ticks.into());
+        let others = self.progress.iter().filter(|(id, progress)| {
+            **id != self.config.id && progress.last_ack_tick.is_some_and(|at| at >= since)
+        });
+        // Who leads nobody has nothing to send.
+        let matched = others.map(|(_, progress)| progress.matched.max(progress.pending_snapshot));
+        matched.min().unwrap_or(Index::MAX)
+    }
+
     pub(super) fn on_append_reply(
         &mut self,
         from: MemberId,

@@ -301,6 +301,7 @@ impl World {
         raft.max_inflight_bytes = raft.max_message_bytes * 4;
         raft.cache_bytes = [0, 2_000, 1 << 20][random.random_range(0..3)];
         let cache_bytes = raft.cache_bytes;
+        raft.matched_cache_bytes = cache_bytes / 500;
         let mut config = MemberConfig::new(raft);
         config.tick_ms = TICK / MILLISECOND;
         config.health_ms = 200;

@@ -34,6 +34,7 @@ fn config(id: MemberId, config: &mut MemberConfig) {
         ..CheckpointPolicy::default()
     };
     config.raft.cache_bytes = 1 << 10;
+    config.raft.matched_cache_bytes = 1 << 8;
     config.health_ms = 1000;
     // Flags may differ; what is applied must not.
     config.max_learners = 1 + usize::try_from(id % 3).unwrap();

@@ -417,6 +417,7 @@ fn tune(config: &mut Config, seed: u64, pre_vote: bool, check_quorum: bool) {
     config.max_uncommitted_bytes = 400;
     config.max_apply_bytes = 100;
     config.cache_bytes = 120;
+    config.matched_cache_bytes = 60;
 }
 
 fn run(seed: u64, steps: usize) {

@@ -198,6 +198,7 @@ impl Script {
                     "uncommitted" => config.max_uncommitted_bytes = number,
                     "max-entry" => config.max_entry_bytes = number,
                     "cache" => config.cache_bytes = number,
+                    "matched-cache" => config.matched_cache_bytes = number,
                     "max-apply" => config.max_apply_bytes = number,
                     other => panic!("unknown setting {other}"),
                 }
