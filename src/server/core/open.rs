@@ -18,8 +18,9 @@ use crate::server::flags::config::{Config, ValuesOnDisk};
 use crate::server::process::allocator;
 use crate::server::process::exit::Stop;
 
-/// Bytes of the log's end that are read into memory at start.
-const TAIL_BYTES: u64 = 32 << 20;
+/// Bytes of the log's end that are read into memory at start: what followers that come back at the same time are likely to
+/// lack. The rest is read while entries before it are applied.
+const TAIL_BYTES: u64 = 4 << 20;
 /// Values of at least so many bytes go to files, if any do: the place of a value takes as much memory as a shorter one.
 const VALUES_FROM: usize = 64;
 /// Bytes of an entry beside a client's request.

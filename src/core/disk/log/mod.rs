@@ -212,7 +212,7 @@ impl Log {
             before: old.map_or(end, |old| old.before),
             oldest: heads.first().map_or(sequence, |head| head.sequence),
         };
-        let mut bytes = Vec::new();
+        let mut bytes = Vec::with_capacity(last.iter().map(batch::size).sum());
         let mut moved = Vec::new();
         for batch in &last {
             let encoded = batch::encode(head.seed(), batch);
@@ -472,18 +472,26 @@ impl Log {
     /// # Errors
     /// As [`LogReader::read`].
     pub fn tail(&self, after: u64, max_bytes: u64) -> Result<Vec<Entry>> {
-        let (first, last) = (self.reader.first_index(), self.reader.last_index());
-        let mut entries = Vec::new();
-        if after.max(first - 1) < last {
-            entries = self.read(first.max(after + 1), last + 1, u64::MAX)?;
+        let index = self.reader.index();
+        let after = after.max(index.shape.floor());
+        let batches = index.covering(after.saturating_add(1), u64::MAX);
+        let batches: Vec<_> = batches.map(|batch| (batch.first, batch.last)).collect();
+        drop(index);
+        let (mut parts, mut bytes) = (Vec::new(), 0);
+        // From the end: what does not fit is not read, but for the rest of one batch.
+        for (first, last) in batches.into_iter().rev() {
+            let mut entries = self.read(first.max(after.saturating_add(1)), last + 1, u64::MAX)?;
+            let fitting = entries.iter().rev().take_while(|entry| {
+                bytes += entry.cost();
+                bytes <= max_bytes
+            });
+            let skip = entries.len() - fitting.count();
+            parts.push(entries.split_off(skip));
+            if skip > 0 {
+                break;
+            }
         }
-        let mut bytes = 0;
-        let keep = entries.iter().rev().take_while(|entry| {
-            bytes += entry.cost();
-            bytes <= max_bytes
-        });
-        let skip = entries.len() - keep.count();
-        Ok(entries.split_off(skip))
+        Ok(parts.into_iter().rev().flatten().collect())
     }
 
     /// Bytes of all live segments, zeros included.

@@ -80,6 +80,8 @@ pub(crate) fn scan(disk: &Arc<dyn Disk>, uuid: &[u8; 16]) -> Result<Option<Scan>
         void,
         torn: false,
     };
+    // One for all segments: what is read first costs memory that the kernel has to clear.
+    let mut buffer = Vec::new();
     for (at, (head, file)) in opened.iter().enumerate() {
         let next = opened.get(at + 1).map(|(head, _)| head.first_batch);
         let reader = SegmentScan {
@@ -88,7 +90,7 @@ pub(crate) fn scan(disk: &Arc<dyn Disk>, uuid: &[u8; 16]) -> Result<Option<Scan>
             file: &**file,
             next,
         };
-        reader.run(&mut scan)?;
+        reader.run(&mut scan, &mut buffer)?;
         scan.index
             .add_file(head.sequence, head.disk_uuid, Arc::clone(file));
         scan.heads.push(*head);
@@ -114,10 +116,9 @@ impl SegmentScan<'_> {
         }
     }
 
-    fn run(&self, scan: &mut Scan) -> Result<()> {
+    fn run(&self, scan: &mut Scan, buffer: &mut Vec<u8>) -> Result<()> {
         self.check_head(scan)?;
-        let bytes = self.read_all()?;
-        scan.last.clear();
+        let bytes = self.read_all(buffer)?;
         let mut at = SECTOR;
         while self.next != Some(scan.next_batch) {
             let found = batch::find(
@@ -148,7 +149,9 @@ impl SegmentScan<'_> {
                     "the numbers of batches have come to their end".to_owned(),
                 )
             })?;
-            scan.last.push(batch);
+            if self.next.is_none() {
+                scan.last.push(batch);
+            }
             at += length;
         }
         Ok(())
@@ -177,7 +180,8 @@ impl SegmentScan<'_> {
         Ok(())
     }
 
-    fn read_all(&self) -> Result<Vec<u8>> {
+    /// Reads the whole segment over what the buffer holds.
+    fn read_all<'a>(&self, buffer: &'a mut Vec<u8>) -> Result<&'a [u8]> {
         let path = || self.disk.describe(&self.head.name());
         let length = self
             .file
@@ -192,8 +196,11 @@ impl SegmentScan<'_> {
         if !length.is_multiple_of(SECTOR) {
             return Err(self.damaged(length, "the file does not end at a sector".to_owned()));
         }
-        let mut bytes = vec![0; length];
-        read_exact(self.file, 0, &mut bytes).map_err(|e| Error::io("read", path(), e))?;
+        if buffer.len() < length {
+            *buffer = vec![0; length];
+        }
+        let bytes = &mut buffer[..length];
+        read_exact(self.file, 0, bytes).map_err(|e| Error::io("read", path(), e))?;
         Ok(bytes)
     }
 

@@ -584,6 +584,64 @@ fn log_reads_are_bounded() {
     ));
 }
 
+/// A start reads the newest entries alone, whatever else lies behind the checkpoint.
+#[test]
+fn tail_ends_with_the_log_and_is_within_its_limit() {
+    let disk = memory();
+    let mut log = create(&disk);
+    for first in [1, 4, 7] {
+        let batch: Vec<Entry> = (first..first + 3).map(|at| entry(at, 1, 100)).collect();
+        log.append(Some(&state(1, 0, 0)), &batch).unwrap();
+    }
+    // A new leader replaced the middle of the second batch and what came after it.
+    log.append(Some(&state(2, 0, 0)), &[entry(5, 2, 200), entry(6, 2, 300)])
+        .unwrap();
+    let log = open(&disk).unwrap();
+    let indexes = |after: u64, bytes: u64| -> Vec<(u64, u64)> {
+        let tail = log.tail(after, bytes).unwrap();
+        tail.iter().map(|entry| (entry.index, entry.term)).collect()
+    };
+    let last = entry(6, 2, 300).cost();
+    let two = last + entry(5, 2, 200).cost();
+    let three = two + entry(4, 1, 100).cost();
+    assert_eq!(indexes(0, last - 1), []);
+    assert_eq!(indexes(0, last), [(6, 2)]);
+    assert_eq!(indexes(0, two), [(5, 2), (6, 2)]);
+    assert_eq!(indexes(0, three), [(4, 1), (5, 2), (6, 2)]);
+    assert_eq!(indexes(3, u64::MAX), [(4, 1), (5, 2), (6, 2)]);
+    assert_eq!(indexes(4, u64::MAX), [(5, 2), (6, 2)]);
+    assert_eq!(indexes(6, u64::MAX), []);
+    assert_eq!(indexes(0, u64::MAX).len(), 6);
+    assert_eq!(indexes(u64::MAX, u64::MAX), []);
+}
+
+/// A leader replaced entries on both sides of a change of segments, and those before it were dropped: what is left of its
+/// batch begins in the middle.
+#[test]
+fn tail_begins_behind_what_was_dropped() {
+    let disk = memory();
+    let mut log = create(&disk);
+    let batch = |range: std::ops::RangeInclusive<u64>, term, size| -> Vec<Entry> {
+        range.map(|index| entry(index, term, size)).collect()
+    };
+    let mut first = 1;
+    // Until the next segment has begun.
+    while log.segments().len() == 1 {
+        log.append(Some(&state(1, 0, 0)), &batch(first..=first, 1, 100))
+            .unwrap();
+        first += 1;
+    }
+    let begun = log.segments()[1].1.index + 1;
+    log.append(Some(&state(2, 0, 0)), &batch(begun - 2..=begun + 1, 2, 10))
+        .unwrap();
+    log.drop_before(begun).unwrap();
+    assert_eq!(log.segments().len(), 1);
+    assert!(log.reader().first_index() > begun - 2);
+    let tail = log.tail(0, u64::MAX).unwrap();
+    let ends = [tail.first(), tail.last()].map(|entry| entry.unwrap().index);
+    assert_eq!(ends, [log.reader().first_index(), begun + 1]);
+}
+
 #[test]
 fn dropped_segments_are_gone() {
     let (disk, entries) = full_disk();
