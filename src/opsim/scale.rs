@@ -5,6 +5,7 @@
 //!
 //! Shows nothing about work that is done, and nothing about an API server's own cost.
 
+mod authorities;
 mod unlike;
 
 use serde_json::{Value, json};
@@ -16,9 +17,11 @@ use super::harness::request_faults::lock;
 use super::harness::world::World;
 use super::harness::{CACHED, Failure, Options};
 use super::run::runtime;
+use super::servers;
 use super::user;
 use crate::crd::LABEL_CLUSTER;
 use crate::server::tls::issue::IssueError;
+use authorities::Authorities;
 
 /// The longest step of time, in milliseconds.
 const STEP_MS: u64 = 1_000;
@@ -119,17 +122,26 @@ impl ScaleTest {
     }
 
     /// The operator's caches are filled with this many clusters, each due for a reconcile.
-    pub fn fill(&mut self, clusters: usize) {
+    ///
+    /// # Errors
+    /// No certificates could be made.
+    pub fn fill(&mut self, clusters: usize) -> Result<(), IssueError> {
         self.fill_shared();
+        let authorities = Authorities::stored(&self.objects)?;
         for number in 0..clusters {
             let namespace = namespace_of(number);
             let moved = |(kind, found): &(Kind, Value)| (*kind, moved(found, &namespace));
-            let objects: Vec<_> = self.objects.iter().map(moved).collect();
+            let mut objects: Vec<_> = self.objects.iter().map(moved).collect();
+            let certificates = authorities.certify_members(&mut objects, &namespace)?;
+            lock(&self.world.servers)
+                .stands_for
+                .insert(namespace, certificates);
             self.fill_with(&objects);
         }
         let apart = std::mem::take(&mut self.apart);
         self.fill_with(&apart);
         self.apart = apart;
+        Ok(())
     }
 
     /// The same with clusters that have nothing in common but what all clusters have. They cannot be reconciled: the members
@@ -262,10 +274,7 @@ fn namespace_of(number: usize) -> String {
 /// The object as it would be in this namespace: names of hosts have it as well.
 fn moved(object: &Value, namespace: &str) -> Value {
     let mut object = match object {
-        Value::String(text) => {
-            let (from, to) = (format!(".{NAMESPACE}.svc"), format!(".{namespace}.svc"));
-            Value::String(text.replace(&from, &to))
-        }
+        Value::String(text) => Value::String(servers::moved(text, NAMESPACE, namespace)),
         Value::Array(all) => all.iter().map(|one| moved(one, namespace)).collect(),
         Value::Object(all) => {
             let all = all.iter();

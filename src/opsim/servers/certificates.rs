@@ -10,6 +10,7 @@ use crate::server::tls::certificates::{Certificate, Chain};
 use crate::wire::member as proto;
 
 use super::{Process, Servers};
+use crate::opsim::harness::containers::NAMESPACE;
 
 /// Between a change of a Secret and a server that runs with it.
 const CARRY_MS: u64 = 12_000;
@@ -60,6 +61,11 @@ impl Loaded {
     }
 }
 
+/// A name of a host, in the other namespace.
+pub(crate) fn moved(name: &str, from: &str, to: &str) -> String {
+    name.replace(&format!(".{from}.svc"), &format!(".{to}.svc"))
+}
+
 impl Servers {
     /// What the Secrets with certificates hold now, by name.
     pub(crate) fn mount(&mut self, now: BTreeMap<String, Texts>) {
@@ -94,6 +100,37 @@ impl Servers {
                 if news && let Some(loaded) = Loaded::read(&texts) {
                     process.loaded.insert(*port, loaded);
                 }
+            }
+        }
+    }
+
+    /// The namespace of whoever is called like this, if these servers stand for it, and how it would be called here.
+    pub(super) fn stands_for(&self, secure: &Secure) -> Option<(String, Secure)> {
+        let (namespace, _) = secure.server_name.strip_suffix(".svc")?.rsplit_once('.')?;
+        let at = secure.server_name.len() - ".svc".len();
+        let namespace = &secure.server_name[namespace.len() + 1..at];
+        self.stands_for.contains_key(namespace).then(|| {
+            let mut here = secure.clone();
+            here.server_name = moved(&secure.server_name, namespace, NAMESPACE);
+            (namespace.to_owned(), here)
+        })
+    }
+
+    /// What this pod's server says where it stands for another namespace's: it has the certificates of there. The digest is
+    /// that of its own description, as calls that are held know it.
+    pub(super) fn in_place(&self, pod: &str, namespace: &str, told: &mut proto::DescribeResponse) {
+        let (Some(process), Some(there)) =
+            (self.processes.get(pod), self.stands_for.get(namespace))
+        else {
+            return;
+        };
+        for (port, (certificate, _)) in &process.container.secrets {
+            let security = match port {
+                TlsPort::Peer => &mut told.peer_security,
+                TlsPort::Client => &mut told.client_security,
+            };
+            if let (Some(security), Some(sha256)) = (security, there.get(certificate)) {
+                security.certificate_sha256.clone_from(sha256);
             }
         }
     }

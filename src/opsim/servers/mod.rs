@@ -24,7 +24,7 @@ use crate::crd::TlsPort;
 use crate::node::Membership;
 use crate::wire::member as proto;
 
-pub(crate) use certificates::Texts;
+pub(crate) use certificates::{Texts, moved};
 pub(crate) use group::Group;
 pub(crate) use jobs::{Given, Receiver};
 pub(crate) use port::{hold, way};
@@ -223,6 +223,9 @@ pub(crate) struct Servers {
     pub(crate) deceived: Vec<String>,
     /// The Secrets with certificates, by name.
     mounted: BTreeMap<String, certificates::Mounted>,
+    /// The namespaces for which these servers stand, and what certificates they have there: fingerprints by the names of
+    /// Secrets.
+    pub(crate) stands_for: BTreeMap<String, BTreeMap<String, String>>,
     /// Bytes of each volume.
     pub(crate) sizes: BTreeMap<String, u64>,
     /// Volumes that a fault destroyed.
@@ -260,6 +263,7 @@ impl Servers {
             fenced: 0,
             liars: BTreeMap::new(),
             deceived: Vec::new(),
+            stands_for: BTreeMap::new(),
             mounted: BTreeMap::new(),
             sizes: BTreeMap::new(),
             gone: BTreeSet::new(),

@@ -84,6 +84,8 @@ struct Port {
     pod: String,
     key: Option<Key>,
     own: Recipient,
+    /// The namespace for which it stands here.
+    instead_of: Option<String>,
 }
 
 impl Port {
@@ -106,9 +108,12 @@ impl Port {
             if !held.answers(process) {
                 return Err(WayError::new("no answer in time"));
             }
+            let moved = secure.and_then(|secure| held.stands_for(secure));
+            let secure = moved.as_ref().map_or(secure, |(_, here)| Some(here));
             if let Some(why) = process.refuses(secure) {
                 return Err(WayError::new(why));
             }
+            let instead_of = moved.map(|(namespace, _)| namespace);
             let key = held.keys.get(&process.container.cluster_uid);
             let container = &process.container;
             let disk = held.disks.get(&container.volume);
@@ -116,14 +121,16 @@ impl Port {
                 disk_uuid: disk.map(|disk| disk.uuid.clone()).unwrap_or_default(),
                 boot: format!("{}-{}", container.pod_uid, container.starts),
             };
-            (container.pod_uid.clone(), key.map(|key| Key::new(key)), own)
+            let key = key.map(|key| Key::new(key));
+            (container.pod_uid.clone(), key, own, instead_of)
         };
-        let (pod, key, own) = found;
+        let (pod, key, own, instead_of) = found;
         Ok(Self {
             servers,
             pod,
             key,
             own,
+            instead_of,
         })
     }
 
@@ -186,7 +193,11 @@ impl proto::member_server::Member for Port {
             if request.epoch > 0 {
                 drop(servers.heard(pod, request.epoch));
             }
-            servers.describe(pod, request.linearizable)
+            let mut told = servers.describe(pod, request.linearizable)?;
+            if let Some(namespace) = &self.instead_of {
+                servers.in_place(pod, namespace, &mut told);
+            }
+            Ok(told)
         })
     }
 
