@@ -87,19 +87,18 @@ fn change(
     name: &str,
     names: impl Fn(&EtcdCluster, Vec<String>) -> Result<Vec<String>, Error>,
 ) -> Result<Value, Error> {
-    let mut overtaken = Error::Refused(String::new());
-    for _ in 0..ATTEMPTS {
+    let mut attempts = 0;
+    loop {
+        attempts += 1;
         let resource = ask::object(which, Some(name))?;
         let cluster = ask::known(resource.clone())?;
         let wanted = names(&cluster, named(&cluster))?;
         match written(which, &cluster, &resource, &wanted) {
-            Err(Error::Refused(why)) if why.contains("has been modified") => {
-                overtaken = Error::Refused(why);
-            }
+            Err(Error::Refused(why))
+                if attempts < ATTEMPTS && why.contains("has been modified") => {}
             other => return other,
         }
     }
-    Err(overtaken)
 }
 
 fn written(

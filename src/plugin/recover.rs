@@ -347,7 +347,6 @@ fn archived(status: &EtcdClusterStatus) -> Option<&ArchivedPoint> {
     behind.then_some(archived)
 }
 
-/// The EtcdRecovery for review.
 /// A name as YAML: quoted where it would not be a text, such as a number.
 fn scalar(text: &str) -> String {
     let plain = serde_saphyr::from_str::<serde_json::Value>(text);
@@ -357,6 +356,7 @@ fn scalar(text: &str) -> String {
     }
 }
 
+/// The EtcdRecovery for review.
 fn yaml(
     lost: &Lost,
     status: &EtcdClusterStatus,

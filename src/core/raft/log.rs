@@ -129,7 +129,7 @@ impl Log {
             applying: VecDeque::new(),
             applying_bytes: 0,
         };
-        log.evict();
+        log.forget(log.durable, cache_limit);
         Ok(log)
     }
 
@@ -288,7 +288,7 @@ impl Log {
             Some((current, last)) if current == number => {
                 self.writing = None;
                 self.durable = self.durable.max(last);
-                self.evict();
+                self.forget(self.durable, self.cache_limit);
                 Ok(())
             }
             Some((current, _)) => Err(Error::Misuse(format!(
@@ -300,16 +300,12 @@ impl Log {
         }
     }
 
-    fn evict(&mut self) {
-        while self.cache_bytes > self.cache_limit
-            && self
-                .cache
-                .front()
-                .is_some_and(|entry| entry.index <= self.durable)
+    /// Lets go of the oldest entries up to this one until so many bytes are left.
+    fn forget(&mut self, through: Index, keep: u64) {
+        while self.cache_bytes > keep
+            && let Some(entry) = self.cache.pop_front_if(|entry| entry.index <= through)
         {
-            if let Some(entry) = self.cache.pop_front() {
-                self.cache_bytes -= entry.cost();
-            }
+            self.cache_bytes -= entry.cost();
         }
     }
 
@@ -318,16 +314,12 @@ impl Log {
         self.applied_before = std::mem::replace(&mut self.applied_at_mark, self.applied);
     }
 
-    /// Lets go of the oldest entries until so many bytes are left: of those that were applied before the last mark, since
-    /// whoever becomes leader sends the newer ones to others, and that all others have up to `matched`. The memory of a
-    /// queue that was long once goes with them.
+    /// Lets go of the oldest entries until so many bytes are left: of those that were applied by the mark before the last
+    /// one, since whoever becomes leader sends the newer ones to others, and that all others have, up to `matched`. The
+    /// memory of a queue that was long once goes with them.
     pub(super) fn forget_matched(&mut self, matched: Index, keep: u64) {
         let through = matched.min(self.applied_before).min(self.durable);
-        while self.cache_bytes > keep
-            && let Some(entry) = self.cache.pop_front_if(|entry| entry.index <= through)
-        {
-            self.cache_bytes -= entry.cost();
-        }
+        self.forget(through, keep);
         if self.cache.capacity() > SHORT_QUEUE && self.cache.len() < self.cache.capacity() / 4 {
             self.cache.shrink_to(SHORT_QUEUE.max(2 * self.cache.len()));
         }
@@ -404,11 +396,7 @@ impl Log {
         }
         if index > self.floor() {
             self.shape.drop_through(index);
-            while self.cache.front().is_some_and(|entry| entry.index <= index) {
-                if let Some(entry) = self.cache.pop_front() {
-                    self.cache_bytes -= entry.cost();
-                }
-            }
+            self.forget(index, 0);
         }
         Ok(())
     }

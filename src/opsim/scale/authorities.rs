@@ -23,7 +23,7 @@ impl Authorities {
     /// Those whose Secrets are among these objects.
     pub(super) fn stored(objects: &[(Kind, Value)]) -> Result<Self, IssueError> {
         let mut all = BTreeMap::new();
-        for secret in secrets(objects) {
+        for (_, secret) in objects.iter().filter(|(kind, _)| *kind == Kind::Secret) {
             let key = text(secret, CA_KEY);
             if !key.is_empty() {
                 let authority = Authority::stored(&text(secret, CERTIFICATE), &key)?;
@@ -112,11 +112,6 @@ fn issued(
         false => Purpose::Member,
     };
     authority.issue(&before.common_name, &names, purpose, validity)
-}
-
-fn secrets(objects: &[(Kind, Value)]) -> impl Iterator<Item = &Value> {
-    let secrets = objects.iter().filter(|(kind, _)| *kind == Kind::Secret);
-    secrets.map(|(_, secret)| secret)
 }
 
 fn is_of_peers(secret: &Value) -> bool {

@@ -106,9 +106,7 @@ impl Servers {
 
     /// The namespace of whoever is called like this, if these servers stand for it, and how it would be called here.
     pub(super) fn stands_for(&self, secure: &Secure) -> Option<(String, Secure)> {
-        let (namespace, _) = secure.server_name.strip_suffix(".svc")?.rsplit_once('.')?;
-        let at = secure.server_name.len() - ".svc".len();
-        let namespace = &secure.server_name[namespace.len() + 1..at];
+        let (_, namespace) = secure.server_name.strip_suffix(".svc")?.rsplit_once('.')?;
         self.stands_for.contains_key(namespace).then(|| {
             let mut here = secure.clone();
             here.server_name = moved(&secure.server_name, namespace, NAMESPACE);

@@ -473,14 +473,14 @@ impl Log {
     /// As [`LogReader::read`].
     pub fn tail(&self, after: u64, max_bytes: u64) -> Result<Vec<Entry>> {
         let index = self.reader.index();
-        let after = after.max(index.shape.floor());
-        let batches = index.covering(after.saturating_add(1), u64::MAX);
+        let from = after.max(index.shape.floor()).saturating_add(1);
+        let batches = index.covering(from, u64::MAX);
         let batches: Vec<_> = batches.map(|batch| (batch.first, batch.last)).collect();
         drop(index);
         let (mut parts, mut bytes) = (Vec::new(), 0);
         // From the end: what does not fit is not read, but for the rest of one batch.
         for (first, last) in batches.into_iter().rev() {
-            let mut entries = self.read(first.max(after.saturating_add(1)), last + 1, u64::MAX)?;
+            let mut entries = self.read(first.max(from), last + 1, u64::MAX)?;
             let fitting = entries.iter().rev().take_while(|entry| {
                 bytes += entry.cost();
                 bytes <= max_bytes
